@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 )
 
@@ -83,16 +83,13 @@ func (a *app) bench(ctx context.Context, o bench.Options, asJSON bool) (err erro
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		return render.WriteJSON(a.stdout, report)
-	}
-	return bench.Show(a.stdout, report)
+	return a.print(asJSON, report, func(w io.Writer) error { return bench.Show(w, report) })
 }
 
 // newBenchHost returns the hidden command of the child process.
 func newBenchHost(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: bench.HostCommand + " DEVICE", Hidden: true, Args: oneDevice,
+		Use: bench.HostCommand + " DEVICE", Hidden: true, Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -48,7 +49,7 @@ Exit codes:
 		Example: `  bakeryctl check /dev/mapper/locks
   bakeryctl check /dev/mapper/locks --repair
   bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`,
-		Args: oneDevice,
+		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -71,7 +72,7 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 		return err
 	}
 	var repaired []daemon.Repaired
-	if repair && hasRepairs(c) {
+	if repair && slices.ContainsFunc(c.Findings, func(f check.Finding) bool { return f.Repair }) {
 		repaired, err = daemon.Repair(ctx, path, c, daemon.RepairOptions{
 			Progress: o.Progress,
 			Config:   daemon.Config{Logger: ondevice.Logger(p.Log(a.stderr))},
@@ -87,11 +88,7 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 		}
 	}
 	p.Stop()
-	if asJSON {
-		err = writeCheckJSON(a.stdout, c, repaired)
-	} else {
-		err = showCheck(a.stdout, c, repaired, a.paint())
-	}
+	err = a.print(asJSON, checkJSON(c, repaired), func(w io.Writer) error { return showCheck(w, c, repaired, a.paint()) })
 	if err == nil && c.Count(check.SeverityError) > 0 {
 		err = &cli.Failure{Code: cli.ExitConflict}
 	}
@@ -113,15 +110,6 @@ func checkDevice(ctx context.Context, path string, o check.Options) (*check.Resu
 	return nil, ondevice.Failure(err)
 }
 
-func hasRepairs(c *check.Result) bool {
-	for _, f := range c.Findings {
-		if f.Repair {
-			return true
-		}
-	}
-	return false
-}
-
 // showCheck writes the repairs, the findings, the worst first, and a summary.
 func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p render.Paint) error {
 	var b strings.Builder
@@ -135,10 +123,10 @@ func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p rende
 			fmt.Fprintf(&b, "%s at byte %d: repaired: %s\n", r.What, r.Offset, r.Done)
 		}
 	}
-	for _, severity := range []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote} {
+	for _, severity := range severities {
 		for _, f := range c.Findings {
-			if f.Severity == severity {
-				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(severityLevel(f.Severity), string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
+			if f.Severity == severity.Severity {
+				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(severity.level, string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
 			}
 		}
 	}
@@ -147,21 +135,17 @@ func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p rende
 	return err
 }
 
-func severityLevel(s check.Severity) render.Level {
-	switch s {
-	case check.SeverityError:
-		return render.Bad
-	case check.SeverityWarning:
-		return render.Warn
-	}
-	return render.Soft
-}
+// severities are the severities of findings, the worst first.
+var severities = []struct {
+	check.Severity
+	level render.Level
+}{{check.SeverityError, render.Bad}, {check.SeverityWarning, render.Warn}, {check.SeverityNote, render.Soft}}
 
 func checkSummary(c *check.Result) string {
 	var parts []string
-	for _, s := range []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote} {
-		if n := c.Count(s); n > 0 {
-			parts = append(parts, render.Count(n, string(s)))
+	for _, s := range severities {
+		if n := c.Count(s.Severity); n > 0 {
+			parts = append(parts, render.Count(n, string(s.Severity)))
 		}
 	}
 	if len(parts) == 0 {
@@ -170,7 +154,7 @@ func checkSummary(c *check.Result) string {
 	return fmt.Sprintf("%s: %s, %s, %s", strings.Join(parts, ", "), render.Count(c.Hosts, "host"), render.Count(c.Locks, "lock"), render.Count(c.Records, "record"))
 }
 
-func writeCheckJSON(w io.Writer, c *check.Result, repaired []daemon.Repaired) error {
+func checkJSON(c *check.Result, repaired []daemon.Repaired) any {
 	type repairJSON struct {
 		What   string `json:"what"`
 		Offset int64  `json:"offset"`
@@ -185,7 +169,7 @@ func writeCheckJSON(w io.Writer, c *check.Result, repaired []daemon.Repaired) er
 		}
 		repairs = append(repairs, j)
 	}
-	return render.WriteJSON(w, struct {
+	return struct {
 		Device   string          `json:"device"`
 		UUID     layout.UUID     `json:"uuid"`
 		Name     string          `json:"name"`
@@ -199,5 +183,5 @@ func writeCheckJSON(w io.Writer, c *check.Result, repaired []daemon.Repaired) er
 		Repairs  []repairJSON    `json:"repairs"`
 	}{c.Device, c.Superblock.UUID, c.Superblock.Name, c.Hosts, c.Locks, c.Records,
 		c.Count(check.SeverityError), c.Count(check.SeverityWarning), c.Count(check.SeverityNote),
-		append([]check.Finding{}, c.Findings...), repairs})
+		append([]check.Finding{}, c.Findings...), repairs}
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
 // completionTimeout is the timeout of bakeryd for a completion.
@@ -26,12 +24,9 @@ func (a *app) completeLock(cmd *cobra.Command, args []string, begun string) ([]c
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.completionTimeout)
 	defer cancel()
-	var list daemon.LockList
-	if err := call.Ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, &list); err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	locks, _ := client.New(a.socket).Locks(ctx)
 	var names []cobra.Completion
-	for _, l := range list.Locks {
+	for _, l := range locks {
 		if strings.HasPrefix(l.Name, begun) && !strings.ContainsRune(l.Name, '\t') { // a tab starts a description
 			names = append(names, l.Name)
 		}

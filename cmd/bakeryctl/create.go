@@ -1,8 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -39,47 +39,30 @@ Exit codes:
   bakeryctl lock reboot -- /usr/local/bin/reboot-and-wait
 
   bakeryctl create reboot --permits 2 --json | jq .created`,
-		Args: oneLock("create"),
+		Args: one("NAME", layout.ValidateLockName),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if permits < 1 || permits > layout.MaxHosts {
 				return cli.Usage("create", "--permits %d, want 1 to the number of hosts of the lockspace", permits)
 			}
-			return a.create(cmd.Context(), args[0], permits, asJSON)
+			lock, created, err := client.New(a.socket).Create(cmd.Context(), args[0], permits)
+			if err != nil {
+				return call.Failure(err)
+			}
+			result := struct {
+				client.LockInfo
+				Created bool `json:"created"`
+			}{lock, created}
+			return a.print(asJSON, result, func(w io.Writer) error {
+				what := "%s exists, %s\n"
+				if created {
+					what = "created %s, %s\n"
+				}
+				_, err := fmt.Fprintf(w, what, text.Printable(lock.Name), render.Count(lock.Permits, "permit"))
+				return err
+			})
 		},
 	}
 	cmd.Flags().IntVar(&permits, "permits", 1, "allow `N` hosts to hold it at once")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
-}
-
-func (a *app) create(ctx context.Context, name string, permits int, asJSON bool) error {
-	lock, created, err := client.New(a.socket).Create(ctx, name, permits)
-	if err != nil {
-		return call.Failure(err)
-	}
-	if asJSON {
-		return render.WriteJSON(a.stdout, struct {
-			client.LockInfo
-			Created bool `json:"created"`
-		}{lock, created})
-	}
-	what := "%s exists, %s\n"
-	if created {
-		what = "created %s, %s\n"
-	}
-	_, err = fmt.Fprintf(a.stdout, what, text.Printable(lock.Name), render.Count(lock.Permits, "permit"))
-	return err
-}
-
-// oneLock accepts exactly one argument, the name of a lock.
-func oneLock(command string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return cli.Usage(command, "%s takes one NAME, not %d", command, len(args))
-		}
-		if err := layout.ValidateLockName(args[0]); err != nil {
-			return cli.Usage(command, "%w", err)
-		}
-		return nil
-	}
 }

@@ -29,13 +29,18 @@ cannot be decoded is shown with the reason. dump writes nothing to the device.
 With --json each record is one JSON object per line.`,
 		Example: `  bakeryctl dump /dev/mapper/locks
   bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`,
-		Args: oneDevice,
+		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := dumpText
 			if asJSON {
 				show = dumpJSON
 			}
-			if err := dump(a.stdout, args[0], show); err != nil {
+			dev, sb, _, err := lockspace.OpenLockspace(args[0], true)
+			if err == nil {
+				defer dev.Close()
+				err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return show(a.stdout, r) })
+			}
+			if err != nil {
 				return ondevice.Failure(err)
 			}
 			return nil
@@ -43,15 +48,6 @@ With --json each record is one JSON object per line.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd
-}
-
-func dump(w io.Writer, path string, show func(io.Writer, lockspace.Record) error) error {
-	dev, sb, _, err := lockspace.OpenLockspace(path, true)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	return lockspace.Walk(dev, sb, func(r lockspace.Record) error { return show(w, r) })
 }
 
 // dumped is a record in JSON. 64-bit numbers are strings, because many readers keep only 53 bits.
@@ -155,8 +151,8 @@ func dumpJSON(w io.Writer, r lockspace.Record) error {
 		s := r.Slot
 		slot := dumpedSlot{s.Phase, s.Mode, s.Ticket, s.Incarnation, s.Creation, s.Sequence,
 			s.Holder.PID, s.Holder.Since, s.Holder.Command, base64.StdEncoding.EncodeToString(s.Value), s.ValueToken, nil}
-		if q := s.Request; q.Ticket != 0 {
-			slot.Request = &dumpedRequest{q.Ticket, q.At, q.Message}
+		if s.Request.Ticket != 0 {
+			slot.Request = (*dumpedRequest)(&s.Request)
 		}
 		d.Record = slot
 	}
@@ -167,12 +163,8 @@ func dumpJSON(w io.Writer, r lockspace.Record) error {
 
 // dumpText writes one line for a record: its offset, kind and fields.
 func dumpText(w io.Writer, r lockspace.Record) error {
-	_, err := fmt.Fprintf(w, "%12d  %s: %s\n", r.Offset, r.Describe(), dumpFields(r))
-	return err
-}
-
-func dumpFields(r lockspace.Record) string {
 	var b strings.Builder
+	fmt.Fprintf(&b, "%12d  %s: ", r.Offset, r.Describe())
 	switch {
 	case r.Err != nil:
 		fmt.Fprintf(&b, "error: %v", r.Err)
@@ -190,7 +182,8 @@ func dumpFields(r lockspace.Record) string {
 	case r.Slot != nil:
 		dumpSlot(&b, r.Slot)
 	}
-	return b.String()
+	_, err := fmt.Fprintln(w, b.String())
+	return err
 }
 
 func dumpHost(b *strings.Builder, h *layout.HostRecord) {

@@ -28,9 +28,9 @@ const followLimit = 10
 // eventsOptions select the events and their source.
 type eventsOptions struct {
 	follow, json bool
-	since, until string
-	limit        int
-	files        []string
+	period
+	limit int
+	files []string
 
 	query events.Query
 }
@@ -100,18 +100,8 @@ func (o *eventsOptions) check(args []string, limited bool, now time.Time) (err e
 			return err
 		}
 	}
-	if o.since != "" {
-		if o.query.From, err = cli.ParseMoment(o.since, now); err != nil {
-			return fmt.Errorf("--since: %w", err)
-		}
-	}
-	if o.until != "" {
-		if o.query.Until, err = cli.ParseMoment(o.until, now); err != nil {
-			return fmt.Errorf("--until: %w", err)
-		}
-		if !o.query.Until.After(o.query.From) {
-			return fmt.Errorf("--until %s is not after --since %s", show.EventTime(o.query.Until), show.EventTime(o.query.From))
-		}
+	if o.query.From, o.query.Until, err = o.parse(now); err != nil {
+		return err
 	}
 	switch {
 	case limited && o.limit < 1:

@@ -2,11 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 const evictTimeout = 40 * time.Second
 
 func newEvict(a *app) *cobra.Command {
-	var o evictOptions
+	var yes, forget bool
 	cmd := &cobra.Command{
 		Use:   "evict HOST",
 		Short: "Declare a silent host dead, or ask a live host to leave",
@@ -48,48 +49,41 @@ Exit codes:
 		Example: `  bakeryctl evict 3
   bakeryctl evict db3 --yes
   bakeryctl evict 3 --forget`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usage("evict", "evict takes one HOST, not %d", len(args))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.evict(cmd.Context(), args[0], o) },
+		Args: one("HOST", nil),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.evict(cmd.Context(), args[0], yes, forget) },
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&o.forget, "forget", false, "also free the id of a dead host for other machines")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&forget, "forget", false, "also free the id of a dead host for other machines")
 	return cmd
 }
 
-type evictOptions struct{ yes, forget bool }
-
 // evict shows a host, asks for confirmation, and evicts it. All but the result goes to standard error.
-func (a *app) evict(ctx context.Context, name string, o evictOptions) error {
+func (a *app) evict(ctx context.Context, name string, yes, forget bool) error {
 	status, err := show.Ask(ctx, a.socket)
 	if err != nil {
 		return err
 	}
 	h, err := show.FindHost(status, name)
 	if err == nil {
-		err = evictable(status, h, o)
+		err = evictable(status, h, forget)
 	}
 	if err != nil {
 		return err
 	}
-	if err := render.WriteTable(a.stderr, func(w io.Writer) { describeEviction(w, status, h, o) }); err != nil {
+	if err := render.WriteTable(a.stderr, func(w io.Writer) { describeEviction(w, status, h, forget) }); err != nil {
 		return err
 	}
-	if !o.yes {
+	if !yes {
 		if err := a.confirm(ctx, h); err != nil {
 			return err
 		}
 	}
-	return a.sendEviction(ctx, h, o)
+	return a.sendEviction(ctx, h, forget)
 }
 
 // evictable returns an error if the host cannot be evicted.
-func evictable(r *report.Report, h *report.Host, o evictOptions) error {
+func evictable(r *report.Report, h *report.Host, forget bool) error {
 	no := func(what, hint string) error {
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s %s", show.HostLabel(h), what), Hint: hint}
 	}
@@ -102,11 +96,11 @@ func evictable(r *report.Report, h *report.Host, o evictOptions) error {
 		if h.Forgotten {
 			return no("is declared dead and forgotten already: its locks are free", "")
 		}
-		if !o.forget {
+		if !forget {
 			return no("is declared dead already: its locks are free", "use --forget to free its id for other machines")
 		}
 	}
-	if o.forget && isThisHost(r, h) {
+	if forget && isThisHost(r, h) {
 		return no("is this host, which cannot forget itself", "stop its bakeryd, or evict it from another host")
 	}
 	return nil
@@ -117,40 +111,29 @@ func isThisHost(r *report.Report, h *report.Host) bool {
 }
 
 // describeEviction writes the state of a host, and the effect of its eviction.
-func describeEviction(w io.Writer, r *report.Report, h *report.Host, o evictOptions) {
+func describeEviction(w io.Writer, r *report.Report, h *report.Host, forget bool) {
 	var holds, waits []string
 	for _, l := range r.Locks {
-		for _, x := range l.Holders {
-			if x.Host == h.ID && (len(holds) == 0 || holds[len(holds)-1] != show.LockName(l)) {
-				holds = append(holds, show.LockName(l))
-			}
+		if slices.ContainsFunc(l.Holders, func(x report.Holder) bool { return x.Host == h.ID }) {
+			holds = append(holds, show.LockName(l))
 		}
-		for _, q := range l.Queue {
-			if q.Host == h.ID {
-				waits = append(waits, show.LockName(l))
-			}
+		if slices.ContainsFunc(l.Queue, func(q report.Queued) bool { return q.Host == h.ID }) {
+			waits = append(waits, show.LockName(l))
 		}
 	}
-	fmt.Fprintf(w, "%s\n", show.HostLabel(h))
-	fmt.Fprintf(w, "  state\t%s\n", show.HostState(*h))
-	fmt.Fprintf(w, "  seen\t%s\n", show.Seen(*h, r.Lockspace.Policy))
-	fmt.Fprintf(w, "  incarnation\t%016x\n", h.Incarnation)
-	fmt.Fprintf(w, "  watchdog\t%s\n", show.Watchdog(*h))
-	fmt.Fprintf(w, "  holds\t%s\n", listed(holds))
-	fmt.Fprintf(w, "  waits for\t%s\n", listed(waits))
-	fmt.Fprintf(w, "%s\n", consequence(r, h, o))
+	fmt.Fprintf(w, "%s\n  state\t%s\n", show.HostLabel(h), show.HostState(*h))
+	fmt.Fprintf(w, "  seen\t%s\n  incarnation\t%016x\n", show.Seen(*h, r.Lockspace.Policy), h.Incarnation)
+	fmt.Fprintf(w, "  watchdog\t%s\n  holds\t%s\n", show.Watchdog(*h), listed(holds))
+	fmt.Fprintf(w, "  waits for\t%s\n%s\n", listed(waits), consequence(r, h, forget))
 }
 
 // listed joins the names of at most 10 locks.
 func listed(names []string) string {
 	const most = 10
-	switch n := len(names); {
-	case n == 0:
-		return "-"
-	case n > most:
+	if n := len(names); n > most {
 		names = append(names[:most:most], fmt.Sprintf("%d more", n-most))
 	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "-")
 }
 
 const (
@@ -160,7 +143,7 @@ const (
 	idText   = "Its id becomes free for other machines."
 )
 
-func consequence(r *report.Report, h *report.Host, o evictOptions) string {
+func consequence(r *report.Report, h *report.Host, forget bool) string {
 	switch kind := show.Health(*h); {
 	case isThisHost(r, h):
 		return "It is this host: its bakeryd stops the holders of its locks, then leaves and ends."
@@ -168,7 +151,7 @@ func consequence(r *report.Report, h *report.Host, o evictOptions) string {
 		return idText + "\n" + cutOff
 	case kind != report.HealthSilent:
 		return askText
-	case o.forget:
+	case forget:
 		return deadText + "\n" + idText
 	}
 	return deadText
@@ -185,9 +168,7 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 	if err != nil {
 		fmt.Fprintln(a.stderr)
 	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-	default:
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
 		return &cli.Failure{Code: cli.ExitConflict, Err: fmt.Errorf("%s is not evicted", show.HostLabel(h))}
 	}
 	status, err := show.Ask(ctx, a.socket)
@@ -202,25 +183,25 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 }
 
 // sendEviction makes bakeryd publish the eviction, and prints the outcome.
-func (a *app) sendEviction(ctx context.Context, h *report.Host, o evictOptions) error {
+func (a *app) sendEviction(ctx context.Context, h *report.Host, forget bool) error {
 	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()
 	request := struct {
 		Host        int    `json:"host"`
 		Incarnation uint64 `json:"incarnation,string"`
 		Forget      bool   `json:"forget"`
-	}{h.ID, h.Incarnation, o.forget}
+	}{h.ID, h.Incarnation, forget}
 	var answer struct{ Outcome string }
-	if err := call.Ask(ctx, a.socket, http.MethodPost, "/v1/evict", request, &answer); err != nil {
+	if err := call.Ask(ctx, a.socket, "POST", "/v1/evict", request, &answer); err != nil {
 		return err
 	}
+	outcome := "declared dead"
 	switch {
 	case answer.Outcome != "dead":
-		fmt.Fprintf(a.stdout, "%s asked to leave; bakeryctl hosts shows when it has\n", show.HostLabel(h))
-	case o.forget:
-		fmt.Fprintf(a.stdout, "%s declared dead, its id is free for other machines\n", show.HostLabel(h))
-	default:
-		fmt.Fprintf(a.stdout, "%s declared dead\n", show.HostLabel(h))
+		outcome = "asked to leave; bakeryctl hosts shows when it has"
+	case forget:
+		outcome = "declared dead, its id is free for other machines"
 	}
+	fmt.Fprintln(a.stdout, show.HostLabel(h), outcome)
 	return nil
 }

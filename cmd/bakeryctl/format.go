@@ -38,7 +38,7 @@ created when the lease of the old hosts has ended.`,
 		Example: `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
   bakeryctl format /dev/mapper/locks --policy fence --force`,
-		Args: oneDevice,
+		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if o.Stride, err = parseStride(stride); err != nil {
@@ -65,14 +65,6 @@ created when the lease of the old hosts has ended.`,
 	return cmd
 }
 
-// oneDevice accepts exactly one argument, a device.
-func oneDevice(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.Usage(cmd.Name(), "%s takes one DEVICE, not %d", cmd.Name(), len(args))
-	}
-	return nil
-}
-
 func parseStride(text string) (int, error) {
 	if text == "auto" {
 		return 0, nil
@@ -96,26 +88,26 @@ func (a *app) format(ctx context.Context, path string, o format.Options, asJSON 
 	for _, w := range result.Warnings {
 		fmt.Fprintln(a.stderr, "warning:", w)
 	}
-	if asJSON {
-		return writeFormatJSON(a.stdout, result)
-	}
-	sb := result.Superblock
-	verb := "formatted"
-	if result.Created {
-		verb = "created"
-	}
-	w := render.NewTable(a.stdout)
-	fmt.Fprintf(w, "%s %s\n", verb, text.Printable(result.Path))
-	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
-	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
-	fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
-	fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, result.Size)
-	return w.Flush()
+	return a.print(asJSON, formatJSON(result), func(w io.Writer) error { return showFormat(w, result) })
 }
 
-func writeFormatJSON(w io.Writer, r *format.Result) error {
+func showFormat(out io.Writer, r *format.Result) error {
+	sb, verb := r.Superblock, "formatted"
+	if r.Created {
+		verb = "created"
+	}
+	return render.WriteTable(out, func(w io.Writer) {
+		fmt.Fprintf(w, "%s %s\n", verb, text.Printable(r.Path))
+		fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
+		fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
+		fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
+		fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, r.Size)
+	})
+}
+
+func formatJSON(r *format.Result) any {
 	sb := r.Superblock
-	return render.WriteJSON(w, struct {
+	return struct {
 		Device    string        `json:"device"`
 		Created   bool          `json:"created"`
 		UUID      layout.UUID   `json:"uuid"`
@@ -129,7 +121,7 @@ func writeFormatJSON(w io.Writer, r *format.Result) error {
 		Formatted time.Time     `json:"formatted"`
 		Warnings  []string      `json:"warnings"`
 	}{r.Path, r.Created, sb.UUID, sb.Name, sb.Geometry.Hosts, sb.Geometry.Locks, sb.Lease.Milliseconds(), sb.Policy,
-		sb.Geometry.Stride, int64(r.Size), sb.Formatted, append([]string{}, r.Warnings...)})
+		sb.Geometry.Stride, int64(r.Size), sb.Formatted, append([]string{}, r.Warnings...)}
 }
 
 // formatFailure returns an error of format.Format with its exit code and hint.

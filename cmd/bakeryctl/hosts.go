@@ -40,13 +40,13 @@ joining and without bakeryd; this does not show whether a host is silent.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return render.WriteJSON(a.stdout, struct {
-					ThisHost *report.ThisHost `json:"this_host"`
-					Hosts    []report.Host    `json:"hosts"`
-				}{status.ThisHost, status.Hosts})
-			}
-			return render.WriteTable(a.stdout, func(w io.Writer) { show.HostTable(w, status, a.paint()) })
+			hosts := struct {
+				ThisHost *report.ThisHost `json:"this_host"`
+				Hosts    []report.Host    `json:"hosts"`
+			}{status.ThisHost, status.Hosts}
+			return a.print(asJSON, hosts, func(out io.Writer) error {
+				return render.WriteTable(out, func(w io.Writer) { show.HostTable(w, status, a.paint()) })
+			})
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")

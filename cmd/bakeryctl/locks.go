@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +36,12 @@ joining and without bakeryd.`,
 			if err != nil {
 				return err
 			}
-			return a.showLocks(list, asJSON)
+			err = a.print(asJSON, list, func(w io.Writer) error { return showLocks(w, list.Locks) })
+			if err != nil || list.Damaged == "" {
+				return err
+			}
+			return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("list all locks: the list may be incomplete: %s", list.Damaged),
+				Hint: "run bakeryctl check to find the damaged record and its remedy"}
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
@@ -49,7 +53,7 @@ joining and without bakeryd.`,
 func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, error) {
 	if device == "" {
 		list := new(daemon.LockList)
-		err := call.Ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, list)
+		err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)
 		return list, call.OrDevice(err)
 	}
 	dev, err := ondevice.Open(device)
@@ -64,25 +68,15 @@ func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, e
 	return list, nil
 }
 
-// showLocks prints the readable locks, and returns an error if the list may be incomplete.
-func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
-	show := func() error {
-		if asJSON {
-			return render.WriteJSON(a.stdout, list)
-		}
-		if len(list.Locks) == 0 {
-			return nil
-		}
-		return render.WriteTable(a.stdout, func(w io.Writer) {
-			fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
-			for _, l := range list.Locks {
-				fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
-			}
-		})
+// showLocks prints the locks as a table.
+func showLocks(out io.Writer, locks []daemon.LockEntry) error {
+	if len(locks) == 0 {
+		return nil
 	}
-	if err := show(); err != nil || list.Damaged == "" {
-		return err
-	}
-	return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("list all locks: the list may be incomplete: %s", list.Damaged),
-		Hint: "run bakeryctl check to find the damaged record and its remedy"}
+	return render.WriteTable(out, func(w io.Writer) {
+		fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
+		for _, l := range locks {
+			fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
+		}
+	})
 }

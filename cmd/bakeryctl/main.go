@@ -16,24 +16,10 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
-	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 )
-
-// app is the environment of all commands.
-type app struct {
-	stdin             io.Reader
-	stdout, stderr    io.Writer
-	socket            string        // of bakeryd
-	colour            render.Colour // of text output
-	completionTimeout time.Duration // of bakeryd, for shell completion
-}
 
 func main() {
 	switch os.Args[0] {
@@ -42,13 +28,6 @@ func main() {
 	case supervise.AsGuardian:
 		os.Exit(supervise.RunGuardian(os.Args[1:]))
 	}
-	os.Exit(run(context.Background(), os.Args[1:], &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, completionTimeout: completionTimeout}))
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, completionTimeout: completionTimeout}
+	os.Exit(run(context.Background(), os.Args[1:], a))
 }
-
-// colourFlag adds the flag --color to a command.
-func (a *app) colourFlag(cmd *cobra.Command) {
-	cmd.Flags().Var(&a.colour, "color", "use colours: `auto|always|never`; auto: on a terminal, unless NO_COLOR is set")
-}
-
-// paint returns the colours for standard output.
-func (a *app) paint() render.Paint { return render.Paint(a.colour.On(a.stdout, os.Getenv)) }

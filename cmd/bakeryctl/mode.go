@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -37,12 +39,7 @@ Exit codes:
 
   # Prepare alone, then let the readers in.
   bakeryctl lock catalogue -- sh -c './build && bakeryctl mode shared && ./verify'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usage("mode", "mode takes one argument, shared or exclusive, not %d", len(args))
-			}
-			return nil
-		},
+		Args:      one("argument, shared or exclusive", nil),
 		ValidArgs: []cobra.Completion{"shared", "exclusive"},
 
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,18 +47,11 @@ Exit codes:
 			if err := mode.UnmarshalText([]byte(args[0])); err != nil {
 				return cli.Usage("mode", "invalid mode %q, want shared or exclusive", args[0])
 			}
-			access, ctx, cancel, err := a.inside(cmd.Context())
-			if err != nil {
+			err := a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetMode(ctx, mode) })
+			if err != nil || !asJSON {
 				return err
 			}
-			defer cancel()
-			if err := access.SetMode(ctx, mode); err != nil {
-				return call.Failure(err)
-			}
-			if asJSON {
-				return render.WriteJSON(a.stdout, map[string]any{"mode": mode})
-			}
-			return nil
+			return render.WriteJSON(a.stdout, map[string]any{"mode": mode})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the mode as JSON")

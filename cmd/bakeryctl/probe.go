@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"io"
 	"os/signal"
 	"syscall"
 
@@ -9,7 +9,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/probe"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 )
 
 const probeLong = `Check whether a device is suitable for locks. Every finding has a verdict: ok, warning, unfit, or unknown if it could
@@ -50,14 +49,23 @@ func newProbe(a *app) *cobra.Command {
 		Short:   "Check whether a device is suitable for locks",
 		Long:    probeLong,
 		Example: probeExample,
-		Args:    oneDevice,
+		Args:    one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateProbe(cmd, o); err != nil {
 				return err
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			return a.probe(ctx, args[0], o, asJSON)
+			o.Socket, o.Stderr = a.socket, a.stderr
+			r, err := probe.Run(ctx, args[0], o)
+			if err != nil {
+				return err
+			}
+			err = a.print(asJSON, r, func(w io.Writer) error { return probe.Show(w, r, a.paint()) })
+			if err == nil && !r.Fit {
+				err = &cli.Failure{Code: cli.ExitConflict} // the output says why
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -83,21 +91,4 @@ func validateProbe(cmd *cobra.Command, o probe.Options) error {
 		return cli.Usage("probe", "--with is empty")
 	}
 	return nil
-}
-
-func (a *app) probe(ctx context.Context, path string, o probe.Options, asJSON bool) error {
-	o.Socket, o.Stderr = a.socket, a.stderr
-	r, err := probe.Run(ctx, path, o)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		err = render.WriteJSON(a.stdout, r)
-	} else {
-		err = probe.Show(a.stdout, r, a.paint())
-	}
-	if err == nil && !r.Fit {
-		err = &cli.Failure{Code: cli.ExitConflict} // the output says why
-	}
-	return err
 }

@@ -9,29 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-const (
-	capitals       = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	smallLetters   = "abcdefghijklmnopqrstuvwxyz"
-	numbersAndSuch = "0123456789+-" // RTMIN+3 has them
-)
-
-// isOneWord reports whether text could be the name or number of a signal.
-func isOneWord(text string) bool {
-	return text != "" && strings.Trim(text, capitals+smallLetters+numbersAndSuch) == ""
-}
-
-// isShouted reports whether a word is in capitals, as signal names are.
-func isShouted(word string) bool {
-	return strings.Trim(word, capitals+numbersAndSuch) == "" && strings.Trim(word[:1], capitals) == ""
-}
+// wordCharacters are those of names and numbers of signals, such as RTMIN+3.
+const wordCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"
 
 // parseReaction parses --on-request as a signal or a command. It refuses an ambiguous value, because a
 // mistake would show only at the first request for the lock.
@@ -43,7 +28,7 @@ func parseReaction(what string) (supervise.Reaction, error) {
 	switch {
 	case strings.HasPrefix(what, "-"):
 		return refuse("starts with a dash", "write a signal as TERM, SIGTERM or 15")
-	case !isOneWord(what):
+	case what == "" || strings.Trim(what, wordCharacters) != "":
 		return supervise.Reaction{Script: what}, nil
 	}
 	if n, err := strconv.Atoi(what); err == nil {
@@ -54,19 +39,20 @@ func parseReaction(what string) (supervise.Reaction, error) {
 	}
 	bare, prefixed := strings.CutPrefix(strings.ToUpper(what), "SIG")
 	signal := unix.SignalNum("SIG" + bare)
+	shouted := what == strings.ToUpper(what) && what[0] >= 'A' // as names of signals are
 	switch {
-	case signal != 0 && isShouted(what):
+	case signal != 0 && shouted:
 		return supervise.Reaction{Signal: signal}, nil
 	case signal != 0:
 		return refuse("ambiguous: signal or command", fmt.Sprintf("for the signal use %s, for a command its path", bare))
-	case isShouted(what) || prefixed:
+	case shouted || prefixed:
 		return refuse("no such signal", "run kill -l to list the signals, or use a number; for a command use its path")
 	}
 	return supervise.Reaction{Script: what}, nil
 }
 
 func requestText(r client.Request) string {
-	asked := show.HostLabel(&report.Host{ID: r.Host, Name: r.HostName}) + " asks for it"
+	asked := text.HostName(r.Host, r.HostName) + " asks for it"
 	if r.Message != "" {
 		asked += ": " + text.PrintableLine(r.Message)
 	}

@@ -1,16 +1,16 @@
 package main
 
 import (
-	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 func newRemove(a *app) *cobra.Command {
@@ -43,7 +43,7 @@ Exit codes:
 		Example: `  bakeryctl rm old-batch
   bakeryctl rm -n old-batch
   bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`,
-		Args:              oneLock("rm"),
+		Args:              one("NAME", layout.ValidateLockName),
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +51,17 @@ Exit codes:
 			if cmd.Flags().Changed("timeout") && wait.Limit == 0 {
 				o.NonBlock = true // as with lock
 			}
-			return a.remove(cmd.Context(), args[0], o, asJSON)
+			if err := client.New(a.socket).Remove(cmd.Context(), args[0], o); err != nil {
+				f := call.Failure(err)
+				if f.Code == cli.ExitConflict && f.Hint == "" {
+					f.Hint = "run bakeryctl status to see its holders"
+				}
+				return f
+			}
+			return a.print(asJSON, map[string]string{"name": args[0]}, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "removed %s\n", text.Printable(args[0]))
+				return err
+			})
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -59,21 +69,4 @@ Exit codes:
 	cmd.Flags().VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
-}
-
-func (a *app) remove(ctx context.Context, name string, o client.RemoveOptions, asJSON bool) error {
-	if err := client.New(a.socket).Remove(ctx, name, o); err != nil {
-		f := call.Failure(err)
-		if f.Code == cli.ExitConflict && f.Hint == "" {
-			f.Hint = "run bakeryctl status to see its holders"
-		}
-		return f
-	}
-	if asJSON {
-		return render.WriteJSON(a.stdout, struct {
-			Name string `json:"name"`
-		}{name})
-	}
-	_, err := fmt.Fprintf(a.stdout, "removed %s\n", text.Printable(name))
-	return err
 }

@@ -3,27 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // requestTimeout is the timeout for bakeryd to find the holders of the lock and to ask them.
 const requestTimeout = 40 * time.Second
-
-// asked is the answer of bakeryd to a request.
-type asked struct {
-	Asked []daemon.Asked `json:"asked"`
-}
 
 func newRequest(a *app) *cobra.Command {
 	var message string
@@ -51,48 +44,31 @@ Exit codes:
   bakeryctl lock nightly-backup -- /usr/local/bin/restore
 
   bakeryctl request leader --json | jq -r '.asked[].host_name'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usage("request", "request takes one NAME, not %d", len(args))
-			}
-			return nil
-		},
+		Args:              one("NAME", layout.ValidateLockName),
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, err := range []error{layout.ValidateLockName(args[0]), layout.ValidateRequest(message)} {
-				if err != nil {
-					return cli.Usage("request", "%w", err)
-				}
+			if err := layout.ValidateRequest(message); err != nil {
+				return cli.Usage("request", "%w", err)
 			}
-			answer, err := a.request(cmd.Context(), args[0], message)
-			if err != nil {
+			ctx, cancel := context.WithTimeout(cmd.Context(), requestTimeout)
+			defer cancel()
+			body := map[string]string{"name": args[0], "message": message}
+			var answer struct {
+				Asked []daemon.Asked `json:"asked"`
+			}
+			if err := call.Ask(ctx, a.socket, "POST", "/v1/request", body, &answer); err != nil {
 				return err
 			}
-			if asJSON {
-				return render.WriteJSON(a.stdout, answer)
-			}
-			for _, holder := range answer.Asked {
-				if _, err := fmt.Fprintf(a.stdout, "asked %s, token %v\n", show.HostLabel(&report.Host{ID: holder.Host, Name: holder.HostName}), holder.Token); err != nil {
-					return err
+			return a.print(asJSON, answer, func(w io.Writer) (err error) {
+				for _, holder := range answer.Asked {
+					_, err = fmt.Fprintf(w, "asked %s, token %v\n", text.HostName(holder.Host, holder.HostName), holder.Token)
 				}
-			}
-			return nil
+				return err
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", fmt.Sprintf("send `TEXT` to the holders, at most %d bytes", layout.MaxRequest))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// request makes bakeryd ask the holders.
-func (a *app) request(ctx context.Context, name, message string) (answer asked, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	body := struct {
-		Name    string `json:"name"`
-		Message string `json:"message"`
-	}{name, message}
-	err = call.Ask(ctx, a.socket, http.MethodPost, "/v1/request", body, &answer)
-	return answer, err
 }

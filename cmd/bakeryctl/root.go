@@ -8,10 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/daemon/client"
 )
-
-const defaultSocket = client.DefaultSocket
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, a *app) int {
@@ -79,8 +76,7 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "run " + cmd.CommandPath() + " --help"}
 	})
-	root.PersistentFlags().StringVar(&a.socket, "socket", cli.EnvOr("BAKERY_SOCKET", defaultSocket),
-		"`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
+	root.PersistentFlags().StringVar(&a.socket, "socket", envSocket(), "`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
 	for _, c := range commands {
 		if len(args) > 0 && args[0] == c.name {
 			root.AddCommand(c.make(a))

@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -38,10 +38,7 @@ bakeryctl.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return render.WriteJSON(a.stdout, status)
-			}
-			return show.Show(a.stdout, status, time.Now(), a.paint())
+			return a.print(asJSON, status, func(w io.Writer) error { return show.Show(w, status, time.Now(), a.paint()) })
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")

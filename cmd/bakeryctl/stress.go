@@ -108,8 +108,7 @@ func newStress(a *app) *cobra.Command {
 	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
 	f.Var(&hold, "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
-	f.StringArrayVar(&o.sockets, "socket", []string{cli.EnvOr("BAKERY_SOCKET", defaultSocket)},
-		"`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
+	f.StringArrayVar(&o.sockets, "socket", []string{envSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
 	f.BoolVar(&o.debug, "debug", false, "print each step of the workers on standard error")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
@@ -147,13 +146,12 @@ func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
 	}
 	r, err := stress.Run(ctx, cfg, backend)
 	if r != nil && (err == nil || ctx.Err() != nil || r.Observed > 0) {
-		shown := newStressReport(o, r)
-		shown.Passed = r.Passed() && err == nil
-		show := shown.show
-		if asJSON {
-			show = func(w io.Writer) error { return render.WriteJSON(w, shown) }
+		shown := stressReport{
+			Backend: o.backend, Workers: r.Workers, Iterations: r.Iterations, Expected: r.Expected, Observed: r.Observed,
+			MaxTicket: r.MaxTicket, Bound: o.maxTicket, Drains: r.Drains, Overlaps: r.Overlaps, Disordered: r.Disordered,
+			ElapsedMS: r.Elapsed.Milliseconds(), Passed: r.Passed() && err == nil,
 		}
-		if err := show(a.stdout); err != nil {
+		if err := a.print(asJSON, shown, shown.show); err != nil {
 			return err
 		}
 	}
@@ -204,21 +202,10 @@ type stressReport struct {
 	Passed     bool   `json:"passed"`
 }
 
-func newStressReport(o stressOptions, r *stress.Result) stressReport {
-	return stressReport{
-		Backend: o.backend, Workers: r.Workers, Iterations: r.Iterations, Expected: r.Expected, Observed: r.Observed,
-		MaxTicket: r.MaxTicket, Bound: o.maxTicket, Drains: r.Drains, Overlaps: r.Overlaps, Disordered: r.Disordered,
-		ElapsedMS: r.Elapsed.Milliseconds(),
-	}
-}
-
 func (r stressReport) show(out io.Writer) error {
 	return render.WriteTable(out, func(w io.Writer) {
-		fmt.Fprintf(w, "Workers:\t%d\n", r.Workers)
-		fmt.Fprintf(w, "Iterations:\t%d\n", r.Iterations)
-		fmt.Fprintf(w, "Expected:\t%d\n", r.Expected)
-		fmt.Fprintf(w, "Observed:\t%d\n", r.Observed)
-		fmt.Fprintf(w, "Max ticket:\t%d\n", r.MaxTicket)
+		fmt.Fprintf(w, "Workers:\t%d\nIterations:\t%d\n", r.Workers, r.Iterations)
+		fmt.Fprintf(w, "Expected:\t%d\nObserved:\t%d\nMax ticket:\t%d\n", r.Expected, r.Observed, r.MaxTicket)
 		if r.Bound > 0 {
 			fmt.Fprintf(w, "Drains:\t%d\n", r.Drains)
 		}

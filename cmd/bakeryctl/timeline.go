@@ -13,17 +13,16 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/daemon/timeline"
 )
 
 // timelineOptions select the contents of the page, and its file.
 type timelineOptions struct {
-	output       string
-	since, until string
-	force        bool
-	page         timeline.Options
+	output string
+	period
+	force bool
+	page  timeline.Options
 }
 
 func newTimeline(a *app) *cobra.Command {
@@ -78,18 +77,8 @@ func (o *timelineOptions) check(args []string, now time.Time) (err error) {
 	if o.output == "" {
 		return errors.New("no -o PATH given")
 	}
-	if o.since != "" {
-		if o.page.From, err = cli.ParseMoment(o.since, now); err != nil {
-			return fmt.Errorf("--since: %w", err)
-		}
-	}
-	if o.until != "" {
-		if o.page.Until, err = cli.ParseMoment(o.until, now); err != nil {
-			return fmt.Errorf("--until: %w", err)
-		}
-		if !o.page.Until.After(o.page.From) {
-			return fmt.Errorf("--until %s is not after --since %s", show.EventTime(o.page.Until), show.EventTime(o.page.From))
-		}
+	if o.page.From, o.page.Until, err = o.parse(now); err != nil {
+		return err
 	}
 	if o.output != "-" && !o.force {
 		return mayReplace(o.output)

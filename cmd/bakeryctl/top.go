@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,16 +13,10 @@ import (
 // The minimum and maximum of --interval.
 const leastTop, mostTop = 100 * time.Millisecond, time.Hour
 
-// topOptions are the options of the command line.
-type topOptions struct {
-	device   string // empty: ask bakeryd
-	interval time.Duration
-	once     bool
-}
-
 func newTop(a *app) *cobra.Command {
-	o := topOptions{interval: time.Second}
-	interval := cli.WaitFlag{Limit: o.interval}
+	var device string
+	var once bool
+	interval := cli.WaitFlag{Limit: time.Second}
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch hosts, locks and events, live, in a terminal",
@@ -46,37 +38,29 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
   bakeryctl top --once | mail -s locks root`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.interval = interval.Limit
-			if err := o.check(cmd.Flags().Changed); err != nil {
-				return cli.Usage("top", "%w", err)
+			switch given := cmd.Flags().Changed; {
+			case given("device") && device == "":
+				return cli.Usage("top", "--device is empty, want the path of a lockspace")
+			case interval.Limit < leastTop || interval.Limit > mostTop:
+				return cli.Usage("top", "--interval %v, want %v to %v", interval.Limit, leastTop, mostTop)
+			case once && given("interval"):
+				return cli.Usage("top", "--once and --interval exclude each other")
 			}
 			source := top.Bakeryd(a.socket)
-			if o.device != "" {
-				source = top.Device(o.device, ondevice.Status)
+			if device != "" {
+				source = top.Device(device, ondevice.Status)
 			}
-			if o.once {
+			if once {
 				return top.Once(cmd.Context(), source, a.stdout, a.paint())
 			}
-			return top.Run(cmd.Context(), source, top.Terminal{In: a.stdin, Out: a.stdout, Paint: a.paint(), Every: o.interval})
+			return top.Run(cmd.Context(), source, top.Terminal{In: a.stdin, Out: a.stdout, Paint: a.paint(), Every: interval.Limit})
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	f.StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
 	f.Var(&interval, "interval", "ask every `TIME`: seconds, such as 0.5, or 300ms")
-	f.BoolVar(&o.once, "once", false, "print all hosts and locks once, and exit")
+	f.BoolVar(&once, "once", false, "print all hosts and locks once, and exit")
 	a.colourFlag(cmd)
 	return cmd
-}
-
-func (o *topOptions) check(given func(flag string) bool) error {
-	switch {
-	case given("device") && o.device == "":
-		return errors.New("--device is empty, want the path of a lockspace")
-	case o.interval < leastTop || o.interval > mostTop:
-		return fmt.Errorf("--interval %v, want %v to %v", o.interval, leastTop, mostTop)
-	case o.once && given("interval"):
-		return errors.New("--once and --interval exclude each other")
-	}
-	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -64,15 +63,7 @@ Exit codes:
   psql -h "$(bakeryctl value get leader)"
   bakeryctl value get leader --json | jq -r .host_name
   bakeryctl value get leader --device /dev/mapper/locks`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usage("value get", "value get takes one NAME, not %d", len(args))
-			}
-			if err := layout.ValidateLockName(args[0]); err != nil {
-				return cli.Usage("value get", "%w", err)
-			}
-			return nil
-		},
+		Args:              one("NAME", layout.ValidateLockName),
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,28 +75,24 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				if err := render.WriteJSON(a.stdout, v); err != nil {
-					return err
-				}
+			err = a.print(asJSON, v, func(w io.Writer) error { return writeValue(w, string(v.Value)) })
+			if err == nil && len(v.Value) == 0 {
+				err = &cli.Failure{Code: cli.ExitConflict}
 			}
-			if len(v.Value) == 0 {
-				return &cli.Failure{Code: cli.ExitConflict}
-			}
-			if asJSON {
-				return nil
-			}
-			text := string(v.Value)
-			if term.Is(a.stdout) {
-				text = showable(text) + "\n"
-			}
-			_, err = io.WriteString(a.stdout, text)
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func writeValue(w io.Writer, text string) error {
+	if text != "" && term.Is(w) {
+		text = showable(text) + "\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }
 
 // showable quotes text with unprintable or control characters.
@@ -178,26 +165,10 @@ Exit codes:
 					return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("read the value from standard input: %w", err)}
 				}
 			}
-			if err := checkValue(value); err != nil {
-				return err
+			if len(value) > layout.MaxValue { // of standard input one byte more was read
+				return cli.Usage("value set", "the value has more than %d bytes", layout.MaxValue)
 			}
-			access, ctx, cancel, err := a.inside(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			if err := access.SetValue(ctx, value); err != nil {
-				return call.Failure(err)
-			}
-			return nil
+			return a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetValue(ctx, value) })
 		},
 	}
-}
-
-// checkValue returns an error if the value is too long. Standard input is read only one byte beyond the limit.
-func checkValue(value []byte) error {
-	if len(value) > layout.MaxValue {
-		return cli.Usage("value set", "the value has more than %d bytes", layout.MaxValue)
-	}
-	return nil
 }

@@ -6,8 +6,7 @@ const maxCircle = 13
 
 // circles has the packages whose files are to be sorted. The numbers only shrink.
 var circles = map[string]int{
-	"daemon":        35,
-	"cmd/bakeryctl": 25, // the commands are methods of one type
+	"daemon": 35,
 }
 
 // http has the packages that import net/http or a package below it, and what for.
@@ -20,10 +19,7 @@ var http = map[string]string{
 	"daemon/metrics":           "the handler that Prometheus asks",
 	"daemon/page":              "the handler of the status page",
 	"ctl/call/calltest":        "a server for tests",
-	"ctl/probe":                "a call of the API",
-	"ctl/show":                 "a call of the API",
 	"ctl/top":                  "a call of the API",
-	"cmd/bakeryctl":            "calls of the API",
 }
 
 // imports has what each package imports of the module, from the foundations up: a package imports only packages above it.

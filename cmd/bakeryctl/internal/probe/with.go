@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,7 +138,7 @@ func askToMeet(ctx context.Context, socket string, host int, wait time.Duration,
 		Rounds    int   `json:"rounds"`
 		TimeoutMS int64 `json:"timeout_ms"`
 	}{host, meetRounds, wait.Milliseconds()}
-	return call.Ask(ctx, socket, http.MethodPost, "/v1/meet", request, answer)
+	return call.Ask(ctx, socket, "POST", "/v1/meet", request, answer)
 }
 
 // meetingFinding returns the finding of one host about the writes of another.

@@ -6,7 +6,6 @@ package show
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -15,7 +14,7 @@ import (
 // Ask requests a report from the bakeryd at socket.
 func Ask(ctx context.Context, socket string) (*report.Report, error) {
 	report := new(report.Report)
-	if err := call.Ask(ctx, socket, http.MethodGet, "/v1/status", nil, report); err != nil {
+	if err := call.Ask(ctx, socket, "GET", "/v1/status", nil, report); err != nil {
 		return nil, err
 	}
 	return report, nil
