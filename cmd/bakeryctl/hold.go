@@ -105,7 +105,7 @@ func (a *app) hold(ctx context.Context, o takeOptions) (err error) {
 	defer func() { inbox.Close(err) }()
 	o.Close, o.Argv = true, []string{"bakeryctl", "hold", o.Name}
 	o.Session, o.Socket, o.Stderr = client.NewSession(), a.socket, a.stderr
-	return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead, queued int)) (*supervise.Grant, error) {
+	return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
 		return o.Acquire(ctx, inbox, onWaiting)
 	})
 }

@@ -198,13 +198,9 @@ func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 	o.Session, o.Socket, o.Stderr, o.Requests = l.Session, a.socket, a.stderr, !o.request.None()
 	inbox := signals.Open(l.Signals)
 	defer func() { inbox.Close(err) }()
-	p := supervise.Prepare(l, inbox, o.Device == "" && !o.NonBlock)
-	g, err := o.Acquire(ctx, inbox, func(ahead, queued int) { p.SessionKnown() })
-	if err != nil {
-		p.Abandon()
-		return err
-	}
-	code, err := supervise.Run(g, inbox, l, p)
+	code, err := supervise.Run(l, inbox, o.Device == "" && !o.NonBlock, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
+		return o.Acquire(ctx, inbox, onWaiting)
+	})
 	if err == nil && code != 0 {
 		err = &cli.Failure{Code: code}
 	}

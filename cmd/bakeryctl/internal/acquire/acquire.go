@@ -39,13 +39,13 @@ type Request struct {
 }
 
 // Acquire blocks until the lock is granted or a signal ends the wait. It calls onWaiting and
-// updates the wait line with the position in the queue.
-func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting func(ahead, queued int)) (*supervise.Grant, error) {
+// updates the wait line with the number of waiters ahead.
+func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting func(ahead int)) (*supervise.Grant, error) {
 	ctx, listen := inbox.Interrupts(ctx)
 	line := startWaitLine(o.Stderr, o.Name)
-	both := func(ahead, queued int) {
-		line.update(ahead, queued)
-		onWaiting(ahead, queued)
+	both := func(ahead, _ int) {
+		line.update(ahead)
+		onWaiting(ahead)
 	}
 	var g *supervise.Grant
 	var err error

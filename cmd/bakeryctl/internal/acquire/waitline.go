@@ -33,7 +33,7 @@ func startWaitLine(out io.Writer, name string) *waitLine {
 }
 
 // update sets the number of waiters ahead. It must be called from one goroutine.
-func (l *waitLine) update(ahead, _ int) {
+func (l *waitLine) update(ahead int) {
 	select {
 	case <-l.places: // not read yet
 	default:

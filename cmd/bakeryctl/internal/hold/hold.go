@@ -20,11 +20,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// Acquirer blocks until the lock is granted. It calls onWaiting with the position in the queue.
-type Acquirer func(onWaiting func(ahead, queued int)) (*supervise.Grant, error)
-
 // Run acquires the lock name and holds it until a signal arrives or the lock is about to be lost.
-func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire Acquirer) error {
+func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.Acquirer) error {
 	h := holder{name: name, signals: inbox, systemd: newSystemd(stderr), Messages: supervise.Messages{Out: stderr}}
 	defer h.Flush()
 	defer h.systemd.close()
@@ -34,7 +31,7 @@ func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire Acquirer) 
 	}
 	defer beats.Stop()
 	h.systemd.notify(notice{status: "waiting for " + name})
-	h.grant, err = acquire(func(ahead, _ int) {
+	h.grant, err = acquire(func(ahead int) {
 		h.systemd.notify(notice{status: fmt.Sprintf("waiting for %s: %d ahead", name, ahead)})
 	})
 	if err != nil {

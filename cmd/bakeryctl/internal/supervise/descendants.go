@@ -93,7 +93,7 @@ func (c *command) terminate(left []process.Stat) {
 		}
 		return
 	}
-	members := c.cgroup.Members() // before any process is asked and starts others to clean up
+	members := c.group.Members() // before any process is asked and starts others to clean up
 	c.askedAt = ticksNow()
 	c.signal(syscall.SIGTERM)
 	c.signal(syscall.SIGCONT)
@@ -112,7 +112,7 @@ func (c *command) terminate(left []process.Stat) {
 // kill kills the command, its remaining descendants and the script of --on-lost. It returns an
 // error if a process could not be killed.
 func (c *command) kill(left []process.Stat) error {
-	err := c.cgroup.Kill()
+	err := c.group.Kill()
 	c.signal(syscall.SIGKILL)
 	for _, p := range left {
 		if c.is(p) {
@@ -122,6 +122,6 @@ func (c *command) kill(left []process.Stat) error {
 			err = cmp.Or(err, no)
 		}
 	}
-	c.onLost.kill()
+	c.onLost.signal(syscall.SIGKILL)
 	return err
 }

@@ -3,6 +3,7 @@ package supervise
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,31 +18,20 @@ const (
 // surroundings returns this process's environment without the session of a lock that encloses the
 // command's own lock.
 func surroundings() []string {
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, EnvSession+"=") {
-			env = append(env, v)
-		}
-	}
-	return env
-}
-
-// reach returns the variables by which a command reaches its hold, or nil if bakeryd does not hold
-// it.
-func (g *Grant) reach() []string {
-	if g.Session == "" {
-		return nil
-	}
-	socket := g.Socket
-	if abs, err := filepath.Abs(socket); err == nil {
-		socket = abs // the command may change its directory
-	}
-	return []string{EnvSession + "=" + g.Session, envSocket + "=" + socket}
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, EnvSession+"=") })
 }
 
 // additions returns the variables that the command's environment adds to surroundings.
 func (l Launch) additions(g *Grant) []string {
-	return append([]string{"BAKERY_LOCK=" + l.Lock, EnvToken + "=" + g.Token().String(), "BAKERY_HOST_ID=" + strconv.Itoa(g.HostID)}, g.reach()...)
+	env := []string{"BAKERY_LOCK=" + l.Lock, EnvToken + "=" + g.Token().String(), "BAKERY_HOST_ID=" + strconv.Itoa(g.HostID)}
+	if g.Session != "" {
+		socket := g.Socket
+		if abs, err := filepath.Abs(socket); err == nil {
+			socket = abs // the command may change its directory
+		}
+		env = append(env, EnvSession+"="+g.Session, envSocket+"="+socket)
+	}
+	return env
 }
 
 // environment returns the environment of the scripts of --on-lost and --on-request.

@@ -1,21 +1,22 @@
 package supervise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
 // FindCommand returns the path that execvp(3) would execute. A mistyped command is thus detected
-// before the wait for the lock.
+// before the wait for the lock. exec.LookPath differs from execvp without PATH, and with files that
+// are not executable.
 func FindCommand(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, commandFailure(name, checkExecutable(name))
@@ -29,10 +30,7 @@ func FindCommand(name string) (string, error) {
 		if name == "" {
 			break
 		}
-		if dir == "" {
-			dir = "."
-		}
-		candidate := strings.TrimSuffix(dir, "/") + "/" + name
+		candidate := strings.TrimSuffix(cmp.Or(dir, "."), "/") + "/" + name
 		err := checkExecutable(candidate)
 		if err == nil {
 			return candidate, nil
@@ -44,22 +42,17 @@ func FindCommand(name string) (string, error) {
 	return "", commandFailure(name, found)
 }
 
+// checkExecutable returns an error if the file at path, which has a slash, cannot be executed.
 func checkExecutable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
-		return syscall.EISDIR
-	}
-	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+	_, err := exec.LookPath(path)
+	return err
 }
 
 // commandFailure returns the failure of running a command, or nil if err is nil.
 func commandFailure(name string, err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		err = pathErr.Err // the message below has the name
+	var cause syscall.Errno
+	if errors.As(err, &cause) {
+		err = cause // the message below has the name
 	}
 	switch {
 	case err == nil:

@@ -9,9 +9,9 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 )
 
-// Preparation is the work for a command that is done during the wait for its lock. After the grant,
+// preparation is the work for a command that is done during the wait for its lock. After the grant,
 // other clients wait.
-type Preparation struct {
+type preparation struct {
 	work      sync.WaitGroup
 	known     chan struct{}  // closed when bakeryd knows the session
 	over      chan struct{}  // closed when the wait ends without a grant
@@ -20,11 +20,9 @@ type Preparation struct {
 	starter   *starter       // set by work; nil: none
 }
 
-// Prepare starts the preparation. If early is false, the stub starts after the grant. This suits a
-// non-blocking request, which is usually refused, and a command whose life is bound to the thread
-// that starts it.
-func Prepare(l Launch, inbox *signals.Inbox, early bool) *Preparation {
-	p := &Preparation{known: make(chan struct{}), over: make(chan struct{}), children: make(chan os.Signal, 1)}
+// prepare starts the preparation. If early is false, the stub starts after the grant.
+func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
+	p := &preparation{known: make(chan struct{}), over: make(chan struct{}), children: make(chan os.Signal, 1)}
 	p.work.Go(func() {
 		signal.Notify(p.children, syscall.SIGCHLD)
 		inbox.ForwardMore(l.Signals)
@@ -47,13 +45,13 @@ func Prepare(l Launch, inbox *signals.Inbox, early bool) *Preparation {
 	return p
 }
 
-// SessionKnown reports to the preparation that bakeryd has answered for the first time.
-func (p *Preparation) SessionKnown() { p.onceKnown.Do(func() { close(p.known) }) }
+// sessionKnown reports to the preparation that bakeryd has answered for the first time.
+func (p *preparation) sessionKnown() { p.onceKnown.Do(func() { close(p.known) }) }
 
 // use returns the stub after the grant. It replaces a stub that has ended, such as by a signal to
 // the process group.
-func (p *Preparation) use(l Launch, bound bool) (*starter, error) {
-	p.SessionKnown()
+func (p *preparation) use(l Launch, bound bool) (*starter, error) {
+	p.sessionKnown()
 	p.work.Wait()
 	if p.starter != nil && !IsClosed(p.starter.ended) {
 		return p.starter, nil
@@ -65,8 +63,8 @@ func (p *Preparation) use(l Launch, bound bool) (*starter, error) {
 	return s, err
 }
 
-// Abandon ends the preparation of a lock that was not granted.
-func (p *Preparation) Abandon() {
+// abandon ends the preparation of a lock that was not granted.
+func (p *preparation) abandon() {
 	close(p.over)
 	p.work.Wait()
 	if p.starter != nil {

@@ -166,12 +166,7 @@ func channelOf(file *os.File) (channel, error) {
 	if err != nil {
 		return channel{}, err
 	}
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		_ = conn.Close()
-		return channel{}, errors.New("not a Unix socket")
-	}
-	return channel{c}, nil
+	return channel{conn.(*net.UnixConn)}, nil
 }
 
 // send sends a message, with a descriptor unless fd is negative.

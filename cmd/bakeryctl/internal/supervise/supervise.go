@@ -8,21 +8,19 @@
 package supervise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
-	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/process"
@@ -54,9 +52,20 @@ type Launch struct {
 	Stdout, Stderr io.Writer
 }
 
-// Run runs the command under the lock, releases the lock, and returns the exit code. It returns an
-// error if the command did not run.
-func Run(g *Grant, inbox *signals.Inbox, l Launch, p *Preparation) (int, error) {
+// Acquirer blocks until the lock is granted. It calls onWaiting with the number of waiters ahead.
+type Acquirer func(onWaiting func(ahead int)) (*Grant, error)
+
+// Run acquires the lock, runs the command under it, releases it, and returns the exit code. It
+// returns an error if the command did not run. If early is true, the process of the command starts
+// during the wait. It must not if a request does not wait, because it is usually refused, nor if
+// the lock ends with this process.
+func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, error) {
+	p := prepare(l, inbox, early)
+	g, err := acquire(func(int) { p.sessionKnown() })
+	if err != nil {
+		p.abandon()
+		return 0, err
+	}
 	if g.Bound {
 		// The parent-death signal follows the thread that started the command, so this thread must
 		// live as long as the process.
@@ -76,21 +85,16 @@ func Run(g *Grant, inbox *signals.Inbox, l Launch, p *Preparation) (int, error) 
 	if err := g.Release(); err != nil && code != cli.ExitLost {
 		s.Printf("release %q: %v", l.Lock, err)
 	}
-	c.cgroup.Remove() // after the release, because other clients may wait for that
+	c.group.Remove() // after the release, because other clients may wait for that
 	c.onLost.finish(s.deadline)
 	s.Flush()
 	return code, nil
 }
 
-// command is the command that runs under the lock.
+// command is the command that runs under the lock; its stub has become it.
 type command struct {
-	cmd    *exec.Cmd
-	cgroup *cgroup.Group // nil if this process created none
-	onLost *script       // nil if none yet
-	guard  *guardian     // of the cgroup; nil if none
-	since  uint64        // in clock ticks; older children belong to the program that executed bakeryctl
-	ended  chan struct{} // closed when it has ended and been waited for
-
+	*starter
+	onLost    *script // nil if none yet
 	onRequest *script // the last one, running or ended; nil if none yet
 
 	askedAt uint64         // time of SIGTERM to the command, in clock ticks; 0: not yet
@@ -98,10 +102,7 @@ type command struct {
 }
 
 // start makes the stub become the command.
-func start(g *Grant, l Launch, p *Preparation, v *Messages) (*command, error) {
-	notRun := func(err error) error {
-		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not running %s under %q: %w", l.Argv[0], l.Lock, err)}
-	}
+func start(g *Grant, l Launch, p *preparation, v *Messages) (*command, error) {
 	Reached("granted")
 	s, err := p.use(l, g.Bound)
 	if err != nil {
@@ -118,21 +119,20 @@ func start(g *Grant, l Launch, p *Preparation, v *Messages) (*command, error) {
 	if l.Verbose {
 		v.Printf("%q granted, token %v; %s", l.Lock, g.Token(), containment(s.weak))
 	}
-	switch err := s.begin(g, l.additions(g)); {
-	case err == nil:
+	err = s.begin(g, l.additions(g))
+	if err == nil {
 		_ = s.stub.Close()
-		return &command{cmd: s.cmd, cgroup: s.group, guard: s.guard, since: s.since, ended: s.ended}, nil
-	default:
-		s.abandon()
-		var failed execError
-		switch {
-		case !errors.As(err, &failed):
-			return nil, notRun(err)
-		case failed.error == syscall.ENOENT && checkExecutable(l.Path) == nil:
-			return nil, &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.Argv[0])}
-		}
-		return nil, commandFailure(l.Argv[0], failed.error)
+		return &command{starter: s}, nil
 	}
+	s.abandon()
+	var failed execError
+	switch {
+	case !errors.As(err, &failed):
+		return nil, &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not running %s under %q: %w", l.Argv[0], l.Lock, err)}
+	case failed.error == syscall.ENOENT && checkExecutable(l.Path) == nil:
+		return nil, &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.Argv[0])}
+	}
+	return nil, commandFailure(l.Argv[0], failed.error)
 }
 
 const hintContain = "run bakeryd as root, with cgroups of version 2, in the pid namespace of bakeryctl or a parent of it; with --device, run bakeryctl as root"
@@ -212,7 +212,7 @@ func (s *supervisor) run(inbox *signals.Inbox) int {
 func (s *supervisor) handOver(inbox *signals.Inbox) bool {
 	for s.grant.There != nil && !s.grant.There() {
 		left, err := s.command.survey(false)
-		if err == nil && len(left) == 0 && !s.command.cgroup.Populated() {
+		if err == nil && len(left) == 0 && !s.command.group.Populated() {
 			return true
 		}
 		select {
@@ -275,10 +275,10 @@ func (s *supervisor) stop(inbox *signals.Inbox) {
 		ended  = c.ended
 	)
 	s.deadline = clock.Boottime.Now() + time.Until(s.grant.Deadline())
-	for !childless() || c.cgroup.Populated() || c.onLost == nil && s.launch.OnLost != "" {
+	for !childless() || c.group.Populated() || c.onLost == nil && s.launch.OnLost != "" {
 		rest := s.deadline - clock.Boottime.Now()
 		left, err := c.survey(rest <= 0)
-		if err != nil && blind == nil && c.cgroup == nil {
+		if err != nil && blind == nil && c.group == nil {
 			blind = err
 			s.Printf("only the command itself can be stopped, not its descendants: %v", err)
 		}
@@ -286,7 +286,7 @@ func (s *supervisor) stop(inbox *signals.Inbox) {
 			c.terminate(left)
 		}
 		s.runOnLost()
-		if err == nil && len(left) == 0 && !c.cgroup.Populated() {
+		if err == nil && len(left) == 0 && !c.group.Populated() {
 			// One reading of the table can miss a process that forks or is orphaned meanwhile,
 			// hence two readings. This matters if bakeryctl has children of another program;
 			// otherwise it is childless soon.
@@ -302,25 +302,25 @@ func (s *supervisor) stop(inbox *signals.Inbox) {
 			s.await(inbox, min(rest, RecheckInterval), &ended, s.children)
 			continue
 		}
-		pause := killed.round(left, c.kill(left))
-		if killed.remained() {
+		err = c.kill(left)
+		pause := killed.round(left)
+		if !killed.reported && clock.Boottime.Now()-killed.begun >= RemainWithin {
+			killed.reported = true
 			s.Printf("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
-				processes(len(left)), s.launch.Lock, killed.remnants())
+				processes(len(left)), s.launch.Lock, remnants(left, err))
 		}
 		s.await(inbox, pause, &ended, nil)
 	}
-	if killed.rounds > 0 {
+	if killed.begun != 0 {
 		s.Printf("killed the remaining processes of the command under %q: they did not stop in time", s.launch.Lock)
 	}
 }
 
 // killing is the progress of SIGKILL.
 type killing struct {
-	rounds   int
-	begun    time.Duration  // of the first round, on CLOCK_BOOTTIME
+	begun    time.Duration  // of the first round, on CLOCK_BOOTTIME; 0: none yet
 	left     []process.Stat // found by the last round
-	err      error          // why a process could not be killed; nil if unknown
-	pause    time.Duration
+	pause    time.Duration  // after it
 	reported bool
 }
 
@@ -328,42 +328,32 @@ type killing struct {
 const RemainWithin = time.Second
 
 // round records what a round of SIGKILL found, and returns the pause before the next round.
-func (k *killing) round(left []process.Stat, err error) time.Duration {
-	if k.rounds++; k.rounds == 1 {
-		k.begun = clock.Boottime.Now()
-	}
+func (k *killing) round(left []process.Stat) time.Duration {
 	// A process that was sent SIGKILL does not fork, so new processes are children of those that
 	// the last round did not find.
-	if k.pause == 0 || slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, k.left) }) {
+	if k.begun == 0 || slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, k.left) }) {
 		k.pause = briefly
 	} else {
 		k.pause = min(2*k.pause, RecheckInterval)
 	}
-	k.left, k.err = left, err
+	k.begun = cmp.Or(k.begun, clock.Boottime.Now())
+	k.left = left
 	return k.pause
 }
 
-// remained reports whether processes are left RemainWithin after the first round. It returns true
-// only once.
-func (k *killing) remained() bool {
-	if k.reported || clock.Boottime.Now()-k.begun < RemainWithin {
-		return false
+// remnants describes processes that SIGKILL did not end; why is nil if unknown.
+func remnants(left []process.Stat, why error) string {
+	text := "they are in its cgroup and not visible in this pid namespace"
+	for i, p := range left {
+		if i == 0 {
+			text = "pid "
+		} else {
+			text += ", "
+		}
+		text += strconv.Itoa(p.PID)
 	}
-	k.reported = true
-	return true
-}
-
-func (k *killing) remnants() string {
-	var pids []string
-	for _, p := range k.left {
-		pids = append(pids, strconv.Itoa(p.PID))
-	}
-	text := "pid " + strings.Join(pids, ", ")
-	if len(pids) == 0 {
-		text = "they are in its cgroup and not visible in this pid namespace"
-	}
-	if k.err != nil {
-		text += fmt.Sprintf(" (%v)", k.err)
+	if why != nil {
+		text += fmt.Sprintf(" (%v)", why)
 	}
 	return text
 }
@@ -376,16 +366,6 @@ func processes(n int) string {
 		return "1 process"
 	}
 	return fmt.Sprintf("%d processes", n)
-}
-
-// runOnLost starts the script of --on-lost unless it was started.
-func (s *supervisor) runOnLost() {
-	l, c := s.launch, s.command
-	if c.onLost == nil {
-		c.onLost = startOnLost(l, l.environment(s.grant), s.deadline, func(err error) {
-			fmt.Fprintf(l.Stderr, "bakeryctl: run --on-lost: %v\n", err)
-		})
-	}
 }
 
 // await forwards signals until the processes of the command must be checked again.

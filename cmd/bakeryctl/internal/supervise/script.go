@@ -1,0 +1,186 @@
+package supervise
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/process"
+)
+
+// Reaction is the value of --on-request: a signal, a shell script, or nothing.
+type Reaction struct {
+	Signal syscall.Signal // 0: none
+	Script string
+}
+
+// None reports whether r is no reaction.
+func (r Reaction) None() bool { return r == Reaction{} }
+
+// requests returns the channel of requests, or nil while a script runs: scripts run one at a time.
+func (s *supervisor) requests() <-chan client.Request {
+	if s.launch.OnRequest.None() || s.command.onRequest.running() != nil {
+		return nil
+	}
+	return s.grant.Wanted
+}
+
+// react sends the signal or starts the script of --on-request.
+func (s *supervisor) react(r client.Request) {
+	l := s.launch
+	if sig := l.OnRequest.Signal; sig != 0 {
+		s.Printf("sending %s to the command under %q: %s", signalText(sig), l.Lock, l.RequestText(r))
+		s.command.signal(sig)
+		return
+	}
+	s.command.onRequest = l.startScript("--on-request", l.OnRequest.Script, append(l.environment(s.grant),
+		"BAKERY_REQUEST_HOST="+strconv.Itoa(r.Host),
+		"BAKERY_REQUEST_HOST_NAME="+r.HostName,
+		"BAKERY_REQUEST_MESSAGE="+r.Message))
+}
+
+func signalText(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}
+
+// runOnLost starts the script of --on-lost unless it was started.
+func (s *supervisor) runOnLost() {
+	l, c := s.launch, s.command
+	if c.onLost == nil && l.OnLost != "" {
+		left := max(0, s.deadline-clock.Boottime.Now())
+		env := append(l.environment(s.grant), "BAKERY_DEADLINE_MS="+strconv.FormatInt(left.Milliseconds(), 10))
+		c.onLost = l.startScript("--on-lost", l.OnLost, env)
+	}
+}
+
+// script is a running script of --on-lost or --on-request. Its own process group distinguishes it
+// from the processes of the command under the lock. Nothing waits for a script while the command
+// still has to be stopped. A nil script means there is none.
+type script struct {
+	pid   atomic.Int64  // 0: not started yet
+	ended chan struct{} // closed when it has ended and been waited for
+}
+
+// startScript starts the script of a flag in a shell. It does not wait for the start, because a slow
+// disk with the shell on it can delay that.
+func (l Launch) startScript(flag, text string, env []string) *script {
+	cmd := exec.Command("/bin/sh", "-c", text)
+	cmd.Env = env
+	cmd.Stdout, cmd.Stderr = l.Stdout, l.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	o := &script{ended: make(chan struct{})}
+	go func() {
+		defer close(o.ended)
+		if err := signals.StartWith(l.Signals.Blocked, cmd); err != nil {
+			fmt.Fprintf(l.Stderr, "bakeryctl: run %s: %v\n", flag, err)
+			return
+		}
+		o.pid.Store(int64(cmd.Process.Pid))
+		_ = cmd.Wait() // the exit code of a script is ignored
+	}()
+	return o
+}
+
+// running returns a channel that is closed when the script has ended, or nil if none runs.
+func (o *script) running() <-chan struct{} {
+	if o == nil || IsClosed(o.ended) {
+		return nil
+	}
+	return o.ended
+}
+
+// is reports whether p is the shell. After the shell was waited for, its PID may be reused.
+func (o *script) is(p process.Stat) bool {
+	return o != nil && int64(p.PID) == o.pid.Load() && !IsClosed(o.ended)
+}
+
+// among returns the processes of table that belong to the script. It misses those that became
+// daemons.
+func (o *script) among(table []process.Stat) []process.Stat {
+	if o == nil || o.pid.Load() == 0 {
+		return nil
+	}
+	shell := int(o.pid.Load())
+	found := process.Descendants(table, []int{shell}, func(process.Stat) bool { return false })
+	for _, p := range table {
+		if group, err := unix.Getpgid(p.PID); err == nil && group == shell {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// signal signals the process group unless the shell has ended: then the group id may be reused. It
+// reports whether the script has started.
+func (o *script) signal(s unix.Signal) bool {
+	if o == nil {
+		return false
+	}
+	group := int(o.pid.Load())
+	if group > 0 && !IsClosed(o.ended) {
+		_ = unix.Kill(-group, s)
+	}
+	return group > 0
+}
+
+// stopWithin is the time that a script of --on-request has to end after its command.
+const stopWithin = time.Second
+
+// stop ends the script, because its command has ended. It sends SIGTERM, and SIGKILL after
+// stopWithin.
+func (o *script) stop() {
+	if o == nil {
+		return
+	}
+	giveUp := time.After(stopWithin)
+	for asked := false; ; {
+		asked = asked || o.signal(unix.SIGTERM) && o.signal(unix.SIGCONT)
+		var retry <-chan time.Time
+		if !asked {
+			retry = time.After(briefly)
+		}
+		select {
+		case <-o.ended:
+			return
+		case <-giveUp:
+			o.end()
+			return
+		case <-retry:
+		}
+	}
+}
+
+// finish blocks until the script has ended, and kills it at the deadline.
+func (o *script) finish(deadline time.Duration) {
+	if o == nil {
+		return
+	}
+	for left := deadline - clock.Boottime.Now(); left > 0; left = deadline - clock.Boottime.Now() {
+		select {
+		case <-o.ended:
+			return
+		case <-time.After(min(left, RecheckInterval)):
+		}
+	}
+	o.end()
+}
+
+// end kills the script, and waits for its end, unless it is stuck in the kernel.
+func (o *script) end() {
+	o.signal(unix.SIGKILL)
+	select {
+	case <-o.ended:
+	case <-time.After(RecheckInterval):
+	}
+}
