@@ -37,9 +37,9 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 	}
 	err := render.WriteTable(out, func(w io.Writer) {
 		for _, f := range r.Findings {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Cell(verdictLevel(f.Verdict), string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Of(verdictLevel(f.Verdict), string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
 			if f.Remedy != "" {
-				fmt.Fprintf(w, "%s\t\t-> %s\n", p.Cell(render.Plain, ""), text.PrintableLine(f.Remedy))
+				fmt.Fprintf(w, "\t\t-> %s\n", text.PrintableLine(f.Remedy))
 			}
 		}
 	})

@@ -70,22 +70,12 @@ func (l Line) width() (n int) {
 // Render returns the line as text, cut to a number of columns; 0 means no limit.
 func (l Line) Render(wide int, p Paint, g Glyphs) string {
 	var b strings.Builder
-	l = l.trim()
-	room, fits := wide, wide <= 0 || l.width() <= wide
-	if !fits {
-		room -= Width(g.more)
+	for _, s := range l.trim() {
+		b.WriteString(p.Of(s.level, s.Text))
 	}
-	for _, s := range l {
-		text := s.Text
-		if !fits {
-			text = prefix(text, room)
-			room -= Width(text)
-		}
-		if text != s.Text { // cut here
-			b.WriteString(p.Of(s.level, text+g.more))
-			break
-		}
-		b.WriteString(p.Of(s.level, text))
+	text := b.String()
+	if wide > 0 {
+		text = cut(text, wide, g)
 	}
 	if g.ascii {
 		return strings.Map(func(r rune) rune {
@@ -93,9 +83,9 @@ func (l Line) Render(wide int, p Paint, g Glyphs) string {
 				return '?'
 			}
 			return r
-		}, b.String())
+		}, text)
 	}
-	return b.String()
+	return text
 }
 
 // trim removes trailing blanks.

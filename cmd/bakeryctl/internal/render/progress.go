@@ -94,14 +94,8 @@ func (p *Progress) Begin(step string, lasts time.Duration) {
 
 // MessagePrinter returns a function that prints a message to stderr on a line of its own.
 func (p *Progress) MessagePrinter(stderr io.Writer) func(message string) {
-	return func(message string) {
-		if p != nil {
-			p.screen.Lock()
-			defer p.screen.Unlock()
-			p.erase()
-		}
-		fmt.Fprintln(stderr, message)
-	}
+	out := p.Log(stderr)
+	return func(message string) { fmt.Fprintln(out, message) }
 }
 
 // Write implements io.Writer for log output that shares the terminal with the progress line.

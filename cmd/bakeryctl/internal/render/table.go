@@ -6,27 +6,37 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 )
 
-// WriteTable writes lines of aligned cells. It removes trailing spaces and replaces colour marks.
+// WriteTable writes lines of cells that end with a tab, except the last. It aligns the cells of a
+// column in adjacent lines, whatever their colours, and removes trailing spaces.
 func WriteTable(out io.Writer, fill func(w io.Writer)) error {
 	var text bytes.Buffer
-	w := NewTable(&text)
-	fill(w)
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	fill(&text)
+	var rows [][]string
+	var widths [][]*int // of the cells; adjacent lines share those of a column
+	var above []*int
 	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(out, paintLine(strings.TrimRight(line, " \n"))); err != nil {
+		cells := strings.Split(strings.TrimRight(line, "\n"), "\t")
+		wide := make([]*int, len(cells)-1)
+		for i := range wide {
+			if wide[i] = new(int); i < len(above) {
+				wide[i] = above[i]
+			}
+			*wide[i] = max(*wide[i], Width(cells[i])+2)
+		}
+		rows, widths, above = append(rows, cells), append(widths, wide), wide
+	}
+	for i, cells := range rows {
+		for j, wide := range widths[i] {
+			cells[j] += strings.Repeat(" ", *wide-Width(cells[j]))
+		}
+		if _, err := fmt.Fprintln(out, strings.TrimRight(strings.Join(cells, ""), " ")); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// NewTable returns a writer that aligns the cells of lines. Its Flush writes them to w.
-func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // WriteJSON writes v as indented JSON, without HTML escapes.
 func WriteJSON(w io.Writer, v any) error {

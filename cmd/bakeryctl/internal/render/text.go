@@ -13,25 +13,7 @@ import (
 func Width(text string) int { return ansi.StringWidthWc(text) }
 
 // cut shortens text to a number of columns and marks the cut with g.more.
-func cut(text string, wide int, g Glyphs) string {
-	if Width(text) <= wide {
-		return text
-	}
-	if wide < Width(g.more) {
-		return ""
-	}
-	return prefix(text, wide-Width(g.more)) + g.more
-}
-
-// prefix returns the longest prefix of text that fits into room columns.
-func prefix(text string, room int) string {
-	for i, r := range text {
-		if room -= Width(string(r)); room < 0 {
-			return text[:i]
-		}
-	}
-	return text
-}
+func cut(text string, wide int, g Glyphs) string { return ansi.TruncateWc(text, wide, g.more) }
 
 // Safe escapes every character that is not one or two columns of its own, or that changes how its
 // neighbours look: control and format characters, invalid bytes, third and further combining marks,

@@ -24,17 +24,17 @@ func HostTable(w io.Writer, r *report.Report, p render.Paint) {
 	if r.ThisHost == nil {
 		fmt.Fprintf(w, "read from the device, which does not show whether a host is alive\n\n")
 	}
-	fmt.Fprintf(w, "ID\tNAME\t%s\tSEEN\tWATCHDOG", p.Cell(render.Plain, "STATE"))
+	head := "ID\tNAME\tSTATE\tSEEN\tWATCHDOG"
 	if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return len(h.Verdicts) > 0 }) {
-		fmt.Fprintf(w, "\tVERDICTS")
+		head += "\tVERDICTS"
 	}
-	fmt.Fprint(w, p.Heading())
+	fmt.Fprintln(w, p.Of(render.Head, head))
 	for _, h := range r.Hosts {
 		name := text.Printable(h.Name)
 		if r.ThisHost != nil && r.ThisHost.ID == h.ID {
 			name += " (this host)"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, p.Cell(HostLevel(h), HostState(h)), Seen(h, r.Lockspace.Policy), Watchdog(h), Verdicts(h, r.Hosts))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, p.Of(HostLevel(h), HostState(h)), Seen(h, r.Lockspace.Policy), Watchdog(h), Verdicts(h, r.Hosts))
 	}
 }
 

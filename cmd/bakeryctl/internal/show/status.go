@@ -24,9 +24,9 @@ func Show(out io.Writer, r *report.Report, now time.Time, p render.Paint) error 
 		showLocks(w, r.Locks, now, p)
 		showStuck(w, r.Locks, p)
 		if len(r.Damaged) > 0 {
-			fmt.Fprintf(w, "\n%s\tBYTE\tERROR%s", p.Cell(render.Plain, "DAMAGED"), p.Heading())
+			fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "DAMAGED\tBYTE\tERROR"))
 			for _, d := range r.Damaged {
-				fmt.Fprintf(w, "%s\t%d\t%s\n", p.Cell(render.Bad, d.What), d.Offset, d.Error)
+				fmt.Fprintf(w, "%s\t%d\t%s\n", p.Of(render.Bad, d.What), d.Offset, d.Error)
 			}
 		}
 	})
@@ -34,15 +34,16 @@ func Show(out io.Writer, r *report.Report, now time.Time, p render.Paint) error 
 
 func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 	l := r.Lockspace
-	fmt.Fprintf(w, "lockspace %s on %s%s", text.Printable(cmp.Or(l.Name, l.UUID.String())), text.Printable(l.Device), p.Heading())
+	title := fmt.Sprintf("lockspace %s on %s", text.Printable(cmp.Or(l.Name, l.UUID.String())), text.Printable(l.Device))
+	fmt.Fprintln(w, p.Of(render.Head, title))
 	for _, warning := range l.Warnings {
-		fmt.Fprintf(w, "  %s\n", p.Cell(render.Warn, "warning: "+warning))
+		fmt.Fprintf(w, "  %s\n", p.Of(render.Warn, "warning: "+warning))
 	}
 	if n := len(r.Damaged); n > 0 {
-		fmt.Fprintf(w, "  %s\n", p.Cell(render.Bad, "warning: "+render.Count(n, "record")+" unreadable, see below"))
+		fmt.Fprintf(w, "  %s\n", p.Of(render.Bad, "warning: "+render.Count(n, "record")+" unreadable, see below"))
 	}
 	if n := len(stuckLocks(r.Locks)); n > 0 {
-		fmt.Fprintf(w, "  %s\n", p.Cell(render.Bad, "warning: "+render.Count(n, "lock")+" stuck, see below"))
+		fmt.Fprintf(w, "  %s\n", p.Of(render.Bad, "warning: "+render.Count(n, "lock")+" stuck, see below"))
 	}
 	fmt.Fprintf(w, "  uuid %v", l.UUID)
 	if !l.Formatted.IsZero() {
@@ -64,7 +65,7 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 		state = render.Warn
 	}
 	fmt.Fprintf(w, "  this host is %d, %s: %s, %v left of its lease\n",
-		r.ThisHost.ID, text.Printable(r.ThisHost.Name), p.Cell(state, r.ThisHost.State), max(0, left).Round(100*time.Millisecond))
+		r.ThisHost.ID, text.Printable(r.ThisHost.Name), p.Of(state, r.ThisHost.State), max(0, left).Round(100*time.Millisecond))
 }
 
 func joined(hosts []report.Host) (n int) {
@@ -90,26 +91,23 @@ func showHosts(w io.Writer, r *report.Report, p render.Paint) {
 		fmt.Fprintf(w, "\nno host ever joined\n")
 		return
 	}
-	silent := false
-	for _, h := range r.Hosts {
-		silent = silent || h.SilentMS != nil
-	}
-	fmt.Fprintf(w, "\nHOST\tNAME\t%s\t", p.Cell(render.Plain, "STATE"))
+	head := "HOST\tNAME\tSTATE\tRENEWALS\tWATCHDOG\tINCARNATION"
+	silent := slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return h.SilentMS != nil })
 	if silent {
-		fmt.Fprintf(w, "%s\t", p.Cell(render.Plain, "SILENT"))
+		head = strings.Replace(head, "\tRENEWALS", "\tSILENT\tRENEWALS", 1)
 	}
-	fmt.Fprintf(w, "RENEWALS\tWATCHDOG\tINCARNATION%s", p.Heading())
+	fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, head))
 	for _, h := range r.Hosts {
-		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, text.Printable(h.Name), p.Cell(HostLevel(h), HostState(h)))
+		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, text.Printable(h.Name), p.Of(HostLevel(h), HostState(h)))
 		switch {
 		case silent && h.SilentMS != nil:
 			of := render.Plain
 			if Health(h) == report.HealthSilent {
 				of = render.Bad
 			}
-			fmt.Fprintf(w, "%s\t", p.Cell(of, fmt.Sprintf("%.1fs%s", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))))
+			fmt.Fprintf(w, "%s\t", p.Of(of, fmt.Sprintf("%.1fs%s", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))))
 		case silent:
-			fmt.Fprintf(w, "%s\t", p.Cell(render.Plain, "-"))
+			fmt.Fprint(w, "-\t")
 		}
 		watchdog := "-"
 		if h.WatchdogArmed {
@@ -124,7 +122,7 @@ func showLocks(w io.Writer, locks []report.Lock, now time.Time, p render.Paint) 
 		fmt.Fprintf(w, "\nno locks\n")
 		return
 	}
-	fmt.Fprintf(w, "\nLOCK\t%s\tHOST\tMODE\tSINCE\tPID\tCOMMAND%s", p.Cell(render.Plain, "STATE"), p.Heading())
+	fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "LOCK\tSTATE\tHOST\tMODE\tSINCE\tPID\tCOMMAND"))
 	// Locks in use come first.
 	locks = slices.Clone(locks)
 	slices.SortStableFunc(locks, func(a, b report.Lock) int { return cmp.Compare(freeness(a), freeness(b)) })
@@ -135,7 +133,7 @@ func showLocks(w io.Writer, locks []report.Lock, now time.Time, p render.Paint) 
 		}
 		rows := lockRows(l, now, p)
 		if len(rows) == 0 {
-			rows = []string{p.Cell(render.Soft, "free") + "\t\t\t\t\t"}
+			rows = []string{p.Of(render.Soft, "free") + "\t\t\t\t\t"}
 		}
 		for _, row := range rows {
 			fmt.Fprintf(w, "%s\t%s\n", name, row)
@@ -167,9 +165,9 @@ func showStuck(w io.Writer, locks []report.Lock, p render.Paint) {
 	if len(stuck) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s\tWHY%s", p.Cell(render.Plain, "STUCK"), p.Heading())
+	fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "STUCK\tWHY"))
 	for _, l := range stuck {
-		fmt.Fprintf(w, "%s\t%s\n", p.Cell(render.Bad, LockName(l)), l.Stuck)
+		fmt.Fprintf(w, "%s\t%s\n", p.Of(render.Bad, LockName(l)), l.Stuck)
 	}
 }
 
@@ -183,7 +181,7 @@ func freeness(l report.Lock) int {
 // lockRows returns the cells from STATE on: one row for each holder and waiter.
 func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 	row := func(of render.Level, state, host string, mode layout.Mode, since time.Time, pid int, command string) {
-		cells := []string{p.Cell(of, state), host, mode.String(), "", "", ""}
+		cells := []string{p.Of(of, state), host, mode.String(), "", "", ""}
 		if !since.IsZero() {
 			cells[3] = render.Age(now.Sub(since))
 		}
