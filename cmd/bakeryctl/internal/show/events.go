@@ -104,34 +104,31 @@ func EventDetails(e *events.Event) (cells []string) {
 }
 
 func clientText(pid int, command string) string {
-	var words []string
-	if pid != 0 {
-		words = append(words, fmt.Sprintf("pid %d", pid))
+	switch {
+	case pid == 0:
+		return text.PrintableLine(command)
+	case command == "":
+		return fmt.Sprintf("pid %d", pid)
 	}
-	if command != "" {
-		words = append(words, text.PrintableLine(command))
-	}
-	return strings.Join(words, " ")
+	return fmt.Sprintf("pid %d %s", pid, text.PrintableLine(command))
 }
 
 // waited returns how long a client waited and for which holders and waiters.
 func waited(e *events.Event) string {
-	var words []string
+	var words, ahead []string
 	if e.WaitedMS > 0 {
 		words = append(words, "waited "+render.Span(e.WaitedMS))
 	}
-	for i, p := range e.Ahead {
-		word := "behind "
-		if i > 0 {
-			word = ", "
-		}
-		words = append(words, word+aheadText(e, &p))
+	for _, p := range e.Ahead {
+		ahead = append(ahead, aheadText(e, &p))
 	}
-	text := strings.ReplaceAll(strings.Join(words, " "), " , ", ", ")
+	if len(ahead) > 0 {
+		words = append(words, "behind "+strings.Join(ahead, ", "))
+	}
 	if e.AheadCount > len(e.Ahead) {
-		text += fmt.Sprintf(" (%d ahead in all)", e.AheadCount)
+		words = append(words, fmt.Sprintf("(%d ahead in all)", e.AheadCount))
 	}
-	return strings.TrimSpace(text)
+	return strings.Join(words, " ")
 }
 
 // aheadText describes a host, or a client of the same host, that was ahead.

@@ -128,10 +128,8 @@ func Verdicts(h report.Host, hosts []report.Host) string {
 
 // HostByID returns the host with that id, or nil.
 func HostByID(hosts []report.Host, id int) *report.Host {
-	for i := range hosts {
-		if hosts[i].ID == id {
-			return &hosts[i]
-		}
+	if i := slices.IndexFunc(hosts, func(h report.Host) bool { return h.ID == id }); i >= 0 {
+		return &hosts[i]
 	}
 	return nil
 }
@@ -150,23 +148,15 @@ func FindHost(r *report.Report, name string) (*report.Host, error) {
 			}
 		}
 	}
-	var all, present []*report.Host
-	for i := range r.Hosts {
-		if h := &r.Hosts[i]; h.Name == name {
-			all = append(all, h)
-			if Health(*h) != report.HealthLeft {
-				present = append(present, h)
-			}
-		}
-	}
-	if len(present) > 0 {
+	all := only(r.Hosts, func(h report.Host) bool { return h.Name == name })
+	if present := only(all, func(h report.Host) bool { return Health(h) != report.HealthLeft }); len(present) > 0 {
 		all = present
 	}
 	switch len(all) {
 	case 0:
 		return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no host %s has joined", text.Printable(name)), Hint: "run bakeryctl hosts to list the hosts"}
 	case 1:
-		return all[0], nil
+		return &all[0], nil
 	}
 	var ids []string
 	for _, h := range all {
@@ -176,12 +166,7 @@ func FindHost(r *report.Report, name string) (*report.Host, error) {
 }
 
 // HostLabel formats a host for a sentence: host 3 (db3).
-func HostLabel(h *report.Host) string {
-	if h.Name == "" {
-		return fmt.Sprintf("host %d", h.ID)
-	}
-	return fmt.Sprintf("host %d (%s)", h.ID, text.Printable(h.Name))
-}
+func HostLabel(h *report.Host) string { return text.HostName(h.ID, h.Name) }
 
 // HostTitle formats a host as the status page does: db3 (3).
 func HostTitle(id int, name string) string {
