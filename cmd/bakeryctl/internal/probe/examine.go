@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,12 +71,7 @@ func (r *Report) currentLease() time.Duration {
 }
 
 // judgedLease returns the lease that findings are relative to.
-func (r *Report) judgedLease() time.Duration {
-	if r.space == nil {
-		return lockspace.DefaultLease
-	}
-	return r.space.Lease
-}
+func (r *Report) judgedLease() time.Duration { return cmp.Or(r.currentLease(), lockspace.DefaultLease) }
 
 func (r *Report) conclude() {
 	r.Fit = !slices.ContainsFunc(r.Findings, func(f probe.Finding) bool { return f.Verdict == probe.Unfit })
@@ -99,9 +95,9 @@ func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.space = occupied.Lockspace
-	r.addRoom(occupied, dev.Info())
 	info := dev.Info()
+	r.space = occupied.Lockspace
+	r.addRoom(occupied, info)
 	if info.Regular {
 		err = r.addFile(sys, path)
 	} else {
@@ -133,14 +129,13 @@ func (r *Report) addRoom(o format.Occupancy, info blockdev.Info) {
 		return
 	}
 	r.add("blocks", probe.OK, fmt.Sprintf("%s: format places records %d bytes apart", blocks, r.Stride), "")
-	size := text.Bytes(info.Size).String() + ": " + o.Fits
-	switch {
+	switch size := text.Bytes(info.Size).String(); {
 	case r.space != nil:
-		r.add("size", probe.OK, text.Bytes(info.Size).String(), "")
-	case !o.HasRoom:
-		r.add("size", probe.Unfit, size, "use a larger device")
-	default:
 		r.add("size", probe.OK, size, "")
+	case !o.HasRoom:
+		r.add("size", probe.Unfit, size+": "+o.Fits, "use a larger device")
+	default:
+		r.add("size", probe.OK, size+": "+o.Fits, "")
 	}
 }
 
@@ -168,13 +163,19 @@ func (r *Report) addDisk(ctx context.Context, sys probe.Sys, info blockdev.Info)
 // addReservations adds whether other hosts can be fenced on the device.
 func (r *Report) addReservations(ctx context.Context, path string) {
 	const id = "reservations"
-	wanted := r.space != nil && r.space.Policy == layout.PolicyFence
+	cannotFence := func(why string) {
+		if r.space != nil && r.space.Policy == layout.PolicyFence {
+			r.add(id, probe.Warning, why, "the lockspace has policy fence: use bakeryd --fence exec, or format with another --policy")
+		} else {
+			r.add(id, probe.OK, why, "")
+		}
+	}
 	switch r.Disk.Kind {
 	case probe.KindNVMe:
 		r.add(id, probe.Unknown, "SCSI commands do not show whether hosts can be fenced on NVMe", "run nvme id-ns -H and read rescap")
 		return
 	case probe.KindPartition:
-		r.add(id, unless(wanted, probe.OK), "a partition has no reservations: hosts cannot be fenced by it", ifWanted(wanted))
+		cannotFence("a partition has no reservations: hosts cannot be fenced by it")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, capabilitiesTimeout)
@@ -182,7 +183,7 @@ func (r *Report) addReservations(ctx context.Context, path string) {
 	c, err := fence.ReadCapabilities(ctx, path)
 	switch {
 	case errors.Is(err, fence.ErrUnsupported):
-		r.add(id, unless(wanted, probe.OK), "none: hosts cannot be fenced by it (bakeryd --fence pr)", ifWanted(wanted))
+		cannotFence("none: hosts cannot be fenced by it (bakeryd --fence pr)")
 		return
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		r.add(id, probe.Unknown, err.Error(), "run it as root")
@@ -197,27 +198,12 @@ func (r *Report) addReservations(ctx context.Context, path string) {
 	case !c.Reported:
 		r.add(id, probe.OK, text+"; the device does not report their types", "")
 	case !c.AllRegistrants:
-		r.add(id, unless(wanted, probe.OK), text+", but none of type Write Exclusive - All Registrants: hosts cannot be fenced by it", ifWanted(wanted))
+		cannotFence(text + ", but none of type Write Exclusive - All Registrants: hosts cannot be fenced by it")
 	case !c.CanPersist:
 		r.add(id, probe.OK, text+", lost when the device loses power", "")
 	default:
 		r.add(id, probe.OK, text+", can survive a loss of power (PTPL)", "")
 	}
-}
-
-// unless returns Warning if a missing feature is wanted, and v otherwise.
-func unless(wanted bool, v probe.Verdict) probe.Verdict {
-	if wanted {
-		return probe.Warning
-	}
-	return v
-}
-
-func ifWanted(wanted bool) string {
-	if wanted {
-		return "the lockspace has policy fence: use bakeryd --fence exec, or format with another --policy"
-	}
-	return ""
 }
 
 // addContents adds what the device contains.

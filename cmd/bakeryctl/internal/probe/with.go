@@ -28,36 +28,34 @@ func (r *Report) checkWith(ctx context.Context, o Options) error {
 	p := render.StartProgress(o.Stderr)
 	defer p.Stop()
 	p.Begin("checking with "+text.Printable(o.With), 0)
-	self, err := show.Ask(ctx, o.Socket)
-	if err == nil {
-		err = r.servedBy(self, o.Socket)
-	}
+	self, err := r.servedBy(ctx, o.Socket)
 	if err != nil {
 		return err
 	}
-	if isSocket(o.With) {
+	if strings.Contains(o.With, "/") { // not the id or name of a host
 		return r.meetSocket(ctx, o, self.ThisHost.ID)
 	}
 	return r.meetHost(ctx, o, self, p.MessagePrinter(o.Stderr))
 }
 
-// servedBy returns an error if a bakeryd serves another lockspace than the one on the device.
-func (r *Report) servedBy(s *report.Report, socket string) error {
-	if s.ThisHost == nil {
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("bakeryd at %s does not say which host it is", socket)}
+// servedBy returns the report of a bakeryd, or an error if it serves another lockspace than the one on
+// the device.
+func (r *Report) servedBy(ctx context.Context, socket string) (*report.Report, error) {
+	s, err := show.Ask(ctx, socket)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.ThisHost == nil:
+		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("bakeryd at %s does not say which host it is", socket)}
+	case r.space == nil || s.Lockspace.UUID != r.space.UUID:
+		return nil, cli.Usage("probe", "bakeryd at %s serves the lockspace on %s, which is not on %s", socket, s.Lockspace.Device, r.Device)
 	}
-	if r.space == nil || s.Lockspace.UUID != r.space.UUID {
-		return cli.Usage("probe", "bakeryd at %s serves the lockspace on %s, which is not on %s", socket, s.Lockspace.Device, r.Device)
-	}
-	return nil
+	return s, nil
 }
 
 // meetSocket runs the coherence check between two bakeryds of this machine, and reads both results.
 func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
-	other, err := show.Ask(ctx, o.With)
-	if err == nil {
-		err = r.servedBy(other, o.With)
-	}
+	other, err := r.servedBy(ctx, o.With)
 	if err != nil {
 		return err
 	}
@@ -162,6 +160,3 @@ func meetingFinding(m *daemon.MeetReport) probe.Finding {
 	}
 	return f
 }
-
-// isSocket reports whether with is a path and not the id or name of a host.
-func isSocket(with string) bool { return strings.Contains(with, "/") }
