@@ -29,31 +29,27 @@ func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued i
 			return nil, &cli.Failure{Code: cli.ExitNoDevice, Err: err}
 		}
 	}
-	wanted := make(chan client.Request, maxWanted)
-	d, err := daemon.Join(ctx, daemon.Config{
-		Device: o.Device,
-		Logger: ondevice.Logger(o.Stderr),
-	})
+	d, err := daemon.Join(ctx, daemon.Config{Device: o.Device, Logger: ondevice.Logger(o.Stderr)})
 	if err != nil {
 		return nil, o.joinFailure(err)
 	}
+	wanted := make(chan client.Request, maxWanted)
 	h, err := o.takeFrom(ctx, d, onWaiting, wanted)
+	if err == nil && o.Value != nil {
+		if err = h.SetValue(ctx, o.Value); err != nil {
+			_ = h.Release()
+		}
+	}
 	if err != nil {
 		_ = ondevice.Leave(d) // the first error is reported
 		return nil, o.joinFailure(err)
-	}
-	if o.Value != nil {
-		if err := h.SetValue(ctx, o.Value); err != nil {
-			_ = h.Release()
-			_ = ondevice.Leave(d) // the first error is reported
-			return nil, o.joinFailure(err)
-		}
 	}
 	held := warnBefore(h)
 	return &supervise.Grant{
 		Held: held, HostID: d.HostID(), Bound: true, Wanted: wanted,
 		Release: func() error {
-			held.stop()
+			close(held.over)
+			held.watch.Wait()
 			return errors.Join(h.Release(), ondevice.Leave(d))
 		},
 	}, nil
@@ -69,18 +65,16 @@ type ownHold struct {
 func warnBefore(h *daemon.Hold) *ownHold {
 	o := &ownHold{Hold: h, warned: make(chan struct{}), over: make(chan struct{})}
 	o.watch.Go(func() {
-		for {
+		defer close(o.warned)
+		for !supervise.IsClosed(h.Lost()) {
 			left := time.Until(h.Deadline()) - h.Grace()
 			if left <= 0 {
-				close(o.warned)
 				return
 			}
 			select {
 			case <-o.over:
 				return
 			case <-h.Lost():
-				close(o.warned)
-				return
 			case <-time.After(min(left, supervise.RecheckInterval)):
 			}
 		}
@@ -90,11 +84,6 @@ func warnBefore(h *daemon.Hold) *ownHold {
 
 // Warned returns a channel that is closed when the holder must stop.
 func (o *ownHold) Warned() <-chan struct{} { return o.warned }
-
-func (o *ownHold) stop() {
-	close(o.over)
-	o.watch.Wait()
-}
 
 func (o Request) takeFrom(ctx context.Context, d *daemon.Host, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*daemon.Hold, error) {
 	if o.Timeout > 0 && !o.NonBlock {

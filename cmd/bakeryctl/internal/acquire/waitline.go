@@ -3,7 +3,6 @@ package acquire
 import (
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
@@ -16,10 +15,10 @@ import (
 type waitLine struct {
 	out      io.Writer
 	name     string
-	places   chan int    // the latest number of waiters ahead; capacity 1
-	warnings chan string // capacity 1
-	done     chan struct{}
-	writer   sync.WaitGroup
+	places   chan int      // the latest number of waiters ahead; capacity 1
+	warnings chan string   // capacity 1
+	done     chan struct{} // closed when the wait has ended
+	removed  chan struct{} // closed when the line is removed
 }
 
 // WaitSilent is the time before a wait is shown.
@@ -27,8 +26,9 @@ const WaitSilent = time.Second
 
 // startWaitLine returns a running waitLine. It shows only warnings unless out is a terminal.
 func startWaitLine(out io.Writer, name string) *waitLine {
-	l := &waitLine{out: out, name: name, places: make(chan int, 1), warnings: make(chan string, 1), done: make(chan struct{})}
-	l.writer.Go(l.write)
+	l := &waitLine{out: out, name: name, places: make(chan int, 1), warnings: make(chan string, 1),
+		done: make(chan struct{}), removed: make(chan struct{})}
+	go l.write()
 	return l
 }
 
@@ -52,13 +52,8 @@ func (l *waitLine) warn(message string) {
 // stop removes the line. It waits at most clearWithin for a stopped terminal.
 func (l *waitLine) stop() {
 	close(l.done)
-	removed := make(chan struct{})
-	go func() {
-		l.writer.Wait()
-		close(removed)
-	}()
 	select {
-	case <-removed:
+	case <-l.removed:
 	case <-time.After(clearWithin):
 	}
 }
@@ -67,6 +62,7 @@ func (l *waitLine) stop() {
 const clearWithin = 20 * time.Millisecond
 
 func (l *waitLine) write() {
+	defer close(l.removed)
 	if l.isOver(WaitSilent) {
 		return
 	}

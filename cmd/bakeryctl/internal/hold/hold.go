@@ -30,9 +30,9 @@ func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.
 		return err
 	}
 	defer beats.Stop()
-	h.systemd.notify(notice{status: "waiting for " + name})
+	h.systemd.notify(notice{status: "STATUS=waiting for " + name})
 	h.grant, err = acquire(func(ahead int) {
-		h.systemd.notify(notice{status: fmt.Sprintf("waiting for %s: %d ahead", name, ahead)})
+		h.systemd.notify(notice{status: fmt.Sprintf("STATUS=waiting for %s: %d ahead", name, ahead)})
 	})
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.
 		_ = h.grant.Release() // fails if the lock is lost already
 		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not holding %q: %w", name, why)}
 	}
-	h.systemd.notify(notice{state: sd.SdNotifyReady, status: fmt.Sprintf("holding %s, token %v", name, h.grant.Token())})
+	h.systemd.notify(notice{state: sd.SdNotifyReady, status: fmt.Sprintf("STATUS=holding %s, token %v", name, h.grant.Token())})
 	return h.run(beats.C)
 }
 
@@ -63,7 +63,7 @@ func (h *holder) run(beats <-chan time.Time) error {
 			if !ends(got) || supervise.IsClosed(h.grant.Warned()) {
 				continue // the loss takes precedence
 			}
-			h.systemd.notify(notice{state: sd.SdNotifyStopping, status: "releasing " + h.name})
+			h.systemd.notify(notice{state: sd.SdNotifyStopping, status: "STATUS=releasing " + h.name})
 			if err := h.grant.Release(); err != nil {
 				return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("release %q: %w", h.name, err)}
 			}
@@ -75,7 +75,7 @@ func (h *holder) run(beats <-chan time.Time) error {
 		case <-h.grant.Silent:
 			h.Printf("bakeryd is gone; %q is held until %s unless it comes back", h.name, h.grant.Deadline().Format(time.TimeOnly))
 		case <-beats:
-			h.systemd.notify(notice{beat: true})
+			h.systemd.notify(notice{beat: sd.SdNotifyWatchdog})
 		}
 	}
 }
@@ -92,8 +92,8 @@ func (h *holder) lose() {
 	if !h.systemd.enabled {
 		return
 	}
-	h.systemd.notify(notice{state: sd.SdNotifyStopping, status: fmt.Sprintf("lost %s: %v", h.name, h.why()),
-		extend: max(rest, 0) + 2*supervise.MessageTimeout})
+	h.systemd.notify(notice{state: sd.SdNotifyStopping, status: fmt.Sprintf("STATUS=lost %s: %v", h.name, h.why()),
+		extend: fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (max(rest, 0) + 2*supervise.MessageTimeout).Microseconds())})
 	for rest > 0 {
 		select {
 		case got := <-h.signals.C:

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -20,46 +20,23 @@ import (
 type systemd struct {
 	enabled bool
 	stderr  io.Writer
-	pending chan notice // the notice not sent yet; capacity 1
-	writer  sync.WaitGroup
+	pending chan notice   // the notice not sent yet; capacity 1
+	written chan struct{} // closed when all notices are sent
 }
 
-// notice is the content of one message to systemd.
-type notice struct {
-	state  string        // READY=1 or STOPPING=1; empty: unchanged
-	status string        // text for the operator; empty: unchanged
-	extend time.Duration // new stop timeout; 0: that of the unit
-	beat   bool          // keep-alive for the watchdog of systemd
-}
+// notice is one message to systemd: the lines below; an empty one changes nothing.
+type notice [4]string
 
-// then returns n merged with next, which replaces it before it was sent.
-func (n notice) then(next notice) notice {
-	return notice{state: cmp.Or(next.state, n.state), status: cmp.Or(next.status, n.status),
-		extend: cmp.Or(next.extend, n.extend), beat: n.beat || next.beat}
-}
-
-func (n notice) String() string {
-	var lines []string
-	if n.state != "" {
-		lines = append(lines, n.state)
-	}
-	if n.status != "" {
-		lines = append(lines, "STATUS="+n.status)
-	}
-	if n.extend > 0 {
-		lines = append(lines, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", n.extend.Microseconds()))
-	}
-	if n.beat {
-		lines = append(lines, sd.SdNotifyWatchdog)
-	}
-	return strings.Join(lines, "\n")
-}
+const (
+	state  = iota // READY=1 or STOPPING=1
+	status        // text for the operator
+	extend        // new stop timeout
+	beat          // keep-alive for the watchdog of systemd
+)
 
 func newSystemd(stderr io.Writer) *systemd {
-	s := &systemd{enabled: os.Getenv("NOTIFY_SOCKET") != "", stderr: stderr, pending: make(chan notice, 1)}
-	if s.enabled {
-		s.writer.Go(s.write)
-	}
+	s := &systemd{enabled: os.Getenv("NOTIFY_SOCKET") != "", stderr: stderr, pending: make(chan notice, 1), written: make(chan struct{})}
+	go s.write()
 	return s
 }
 
@@ -69,17 +46,21 @@ func (s *systemd) notify(n notice) {
 		return
 	}
 	select {
-	case old := <-s.pending:
-		n = old.then(n)
+	case old := <-s.pending: // not sent yet
+		for i := range n {
+			n[i] = cmp.Or(n[i], old[i])
+		}
 	default:
 	}
 	s.pending <- n
 }
 
 func (s *systemd) write() {
+	defer close(s.written)
 	reported := false
 	for n := range s.pending {
-		if _, err := sd.SdNotify(false, n.String()); err != nil && !reported {
+		lines := slices.DeleteFunc(n[:], func(line string) bool { return line == "" })
+		if _, err := sd.SdNotify(false, strings.Join(lines, "\n")); err != nil && !reported {
 			reported = true
 			fmt.Fprintf(s.stderr, "bakeryctl: notify systemd: %v\n", err)
 		}
@@ -89,13 +70,8 @@ func (s *systemd) write() {
 // close blocks until all notices are sent, supervise.MessageTimeout at most.
 func (s *systemd) close() {
 	close(s.pending)
-	written := make(chan struct{})
-	go func() {
-		s.writer.Wait()
-		close(written)
-	}()
 	select {
-	case <-written:
+	case <-s.written:
 	case <-time.After(supervise.MessageTimeout):
 	}
 }

@@ -36,14 +36,7 @@ type sigaction struct {
 	mask                     Set
 }
 
-func (a *sigaction) get(n syscall.Signal) error {
-	return rtSigaction(n, nil, a)
-}
-
-func (a *sigaction) set(n syscall.Signal) error {
-	return rtSigaction(n, a, nil)
-}
-
+// rtSigaction sets a disposition, unless to is nil, and returns the previous one in was, unless nil.
 func rtSigaction(n syscall.Signal, to, was *sigaction) error {
 	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(was)), unsafe.Sizeof(to.mask), 0, 0)
 	if no != 0 {
@@ -115,7 +108,7 @@ func (s State) Restore() {
 		if s.ignored.has(n) {
 			action.handler = sigIgnore
 		}
-		_ = action.set(n) // fails for the two signals that the C library reserves
+		_ = rtSigaction(n, &action, nil) // fails for the two signals that the C library reserves
 	}
 }
 

@@ -39,11 +39,11 @@ func noteSources(inherited State, signals ...syscall.Signal) {
 			continue
 		}
 		var action sigaction
-		if err := action.get(n); err != nil || action.handler <= sigIgnore || noted.has(n) {
+		if err := rtSigaction(n, nil, &action); err != nil || action.handler <= sigIgnore || noted.has(n) {
 			continue // then SentToUs is always true
 		}
 		runtimeHandler, action.handler = action.handler, sourceHandler
-		if action.set(n) == nil {
+		if rtSigaction(n, &action, nil) == nil {
 			noted |= 1 << (n - 1)
 		}
 	}

@@ -12,17 +12,17 @@ import (
 // preparation is the work for a command that is done during the wait for its lock. After the grant,
 // other clients wait.
 type preparation struct {
-	work      sync.WaitGroup
-	known     chan struct{}  // closed when bakeryd knows the session
-	over      chan struct{}  // closed when the wait ends without a grant
-	onceKnown sync.Once      // closes known
-	children  chan os.Signal // receives SIGCHLD
-	starter   *starter       // set by work; nil: none
+	work         sync.WaitGroup
+	sessionKnown func()         // is called when bakeryd knows the session; contain can be asked then
+	over         chan struct{}  // closed when the wait ends without a grant
+	children     chan os.Signal // receives SIGCHLD
+	starter      *starter       // set by work; nil: none
 }
 
 // prepare starts the preparation. If early is false, the stub starts after the grant.
 func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
-	p := &preparation{known: make(chan struct{}), over: make(chan struct{}), children: make(chan os.Signal, 1)}
+	known := make(chan struct{})
+	p := &preparation{sessionKnown: sync.OnceFunc(func() { close(known) }), over: make(chan struct{}), children: make(chan os.Signal, 1)}
 	p.work.Go(func() {
 		signal.Notify(p.children, syscall.SIGCHLD)
 		inbox.ForwardMore(l.Signals)
@@ -36,7 +36,7 @@ func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
 		p.starter = s
 		if s.weak != nil {
 			select {
-			case <-p.known:
+			case <-known:
 				s.contain(l.Session, l.Socket)
 			case <-p.over:
 			}
@@ -44,9 +44,6 @@ func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
 	})
 	return p
 }
-
-// sessionKnown reports to the preparation that bakeryd has answered for the first time.
-func (p *preparation) sessionKnown() { p.onceKnown.Do(func() { close(p.known) }) }
 
 // use returns the stub after the grant. It replaces a stub that has ended, such as by a signal to
 // the process group.
