@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +42,11 @@ func (a *app) print(asJSON bool, v any, text func(w io.Writer) error) error {
 		return render.WriteJSON(a.stdout, v)
 	}
 	return text(a.stdout)
+}
+
+// interruptible returns a context that SIGINT or SIGTERM ends.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 }
 
 // one accepts exactly one argument that check, unless nil, accepts.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +49,7 @@ Exit codes:
   bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`,
 		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			return a.check(ctx, args[0], repair, asJSON)
 		},
@@ -78,7 +76,7 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 			Config:   daemon.Config{Logger: ondevice.Logger(p.Log(a.stderr))},
 		})
 		if ctx.Err() != nil {
-			return &cli.Failure{Code: cli.ExitSignal + int(syscall.SIGINT), Err: err}
+			return &cli.Failure{Code: cli.ExitInterrupted, Err: err}
 		}
 		if err != nil {
 			return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("repair the lockspace on %s: %w", path, err), Hint: ondevice.Hint(err)}
@@ -105,7 +103,7 @@ func checkDevice(ctx context.Context, path string, o check.Options) (*check.Resu
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, &cli.Failure{Code: cli.ExitSignal + int(syscall.SIGINT)}
+		return nil, &cli.Failure{Code: cli.ExitInterrupted}
 	}
 	return nil, ondevice.Failure(err)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,7 +45,7 @@ created when the lease of the old hosts has ended.`,
 			if o.Policy, err = layout.ParsePolicy(policy); err != nil {
 				return formatFailure(&format.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			return a.format(ctx, args[0], o, asJSON)
 		},
@@ -134,7 +132,7 @@ func formatFailure(err error) error {
 		f.Err = fmt.Errorf("--%w", option)
 		f.Hint = "run bakeryctl format --help"
 	case errors.Is(err, context.Canceled):
-		f.Code = cli.ExitSignal + int(syscall.SIGINT)
+		f.Code = cli.ExitInterrupted
 	case errors.Is(err, format.ErrHostAlive):
 		f.Hint = "stop bakeryd on that host, then format; with --force the hosts lose their locks, and format waits for that"
 	case errors.Is(err, format.ErrForeignVersion):

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -83,7 +82,7 @@ func newHold(a *app) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     a.completeLock,
 
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := o.resolve(cmd); err != nil {
 				return err
 			}
@@ -91,21 +90,16 @@ func newHold(a *app) *cobra.Command {
 			if err := layout.ValidateLockName(o.Name); err != nil {
 				return cli.Usage(cmd.Name(), "%w", err)
 			}
-			return a.hold(cmd.Context(), o)
+			inbox := signals.Open(signals.Inherited())
+			defer func() { inbox.Close(err) }()
+			o.Close, o.Argv = true, []string{"bakeryctl", "hold", o.Name}
+			o.Session, o.Socket, o.Stderr = client.NewSession(), a.socket, a.stderr
+			return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
+				return o.Acquire(cmd.Context(), inbox, onWaiting)
+			})
 		},
 	}
 	cmd.Flags().SortFlags = false
 	o.addFlags(cmd)
 	return cmd
-}
-
-// hold holds the lock until a signal arrives or the lock is about to be lost.
-func (a *app) hold(ctx context.Context, o takeOptions) (err error) {
-	inbox := signals.Open(signals.Inherited())
-	defer func() { inbox.Close(err) }()
-	o.Close, o.Argv = true, []string{"bakeryctl", "hold", o.Name}
-	o.Session, o.Socket, o.Stderr = client.NewSession(), a.socket, a.stderr
-	return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
-		return o.Acquire(ctx, inbox, onWaiting)
-	})
 }

@@ -159,26 +159,24 @@ func (o *lockOptions) parseArgs(args []string) error {
 		return cli.Usage("lock", "no lock given")
 	}
 	o.Name, o.Argv = args[0], args[1:]
-	if err := layout.ValidateLockName(o.Name); err != nil {
-		return cli.Usage("lock", "%w", err)
-	}
-	switch {
-	case len(o.Argv) > 0 && o.Argv[0] == "--":
+	dashes := len(o.Argv) > 0 && o.Argv[0] == "--"
+	if dashes {
 		o.Argv = o.Argv[1:]
-	case len(o.Argv) > 0 && strings.HasPrefix(o.Argv[0], "-"):
+	}
+	err := layout.ValidateLockName(o.Name)
+	switch {
+	case err != nil:
+		return cli.Usage("lock", "%w", err)
+	case !dashes && len(o.Argv) > 0 && strings.HasPrefix(o.Argv[0], "-"):
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("flag %s after the name of the lock", o.Argv[0]),
 			Hint: "put flags before NAME, and -- before a command that starts with a dash"}
-	}
-	if len(o.Argv) == 0 {
+	case len(o.Argv) == 0:
 		return cli.Usage("lock", "no command given to run under %q", o.Name)
-	}
-	if o.Value != nil && o.Mode == layout.Shared {
+	case o.Value != nil && o.Mode == layout.Shared:
 		return cli.Usage("lock", "--value and --shared exclude each other")
-	}
-	if len(o.Value) > layout.MaxValue {
+	case len(o.Value) > layout.MaxValue:
 		return cli.Usage("lock", "--value has %d bytes, want at most %d", len(o.Value), layout.MaxValue)
-	}
-	if o.Create && o.Device == "" {
+	case o.Create && o.Device == "":
 		return cli.Usage("lock", "--create requires --device")
 	}
 	return nil

@@ -2,8 +2,6 @@ package main
 
 import (
 	"io"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +52,7 @@ func newProbe(a *app) *cobra.Command {
 			if err := validateProbe(cmd, o); err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			o.Socket, o.Stderr = a.socket, a.stderr
 			r, err := probe.Run(ctx, args[0], o)

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,20 +65,18 @@ const (
 
 // stressOptions are the options of the command line.
 type stressOptions struct {
-	backend             string
-	workers, iterations int
-	maxTicket           uint64 // 0: not given
-	name                string
-	sockets             []string
-	hold                time.Duration
-	debug               bool
+	stress.Config
+	backend   string
+	maxTicket uint64 // 0: not given
+	name      string
+	sockets   []string
 }
 
 func newStress(a *app) *cobra.Command {
 	var (
-		o      stressOptions
-		hold   cli.WaitFlag
-		asJSON bool
+		o             stressOptions
+		hold          cli.WaitFlag
+		debug, asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:     "stress",
@@ -90,9 +86,12 @@ func newStress(a *app) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed
-			o.hold = hold.Limit
-			if o.debug && !given("hold") {
-				o.hold = debugHold
+			o.Hold = hold.Limit
+			if debug {
+				o.Debug = a.stderr
+				if !given("hold") {
+					o.Hold = debugHold
+				}
 			}
 			if err := o.check(given); err != nil {
 				return cli.Usage("stress", "%w", err)
@@ -103,13 +102,13 @@ func newStress(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
-	f.IntVar(&o.workers, "workers", 4, "use `N` workers")
-	f.IntVar(&o.iterations, "iterations", 1000, "acquire the lock `N` times per worker")
+	f.IntVar(&o.Workers, "workers", 4, "use `N` workers")
+	f.IntVar(&o.Iterations, "iterations", 1000, "acquire the lock `N` times per worker")
 	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
 	f.Var(&hold, "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
 	f.StringArrayVar(&o.sockets, "socket", []string{envSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
-	f.BoolVar(&o.debug, "debug", false, "print each step of the workers on standard error")
+	f.BoolVar(&debug, "debug", false, "print each step of the workers on standard error")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
@@ -121,8 +120,8 @@ func (o *stressOptions) check(given func(flag string) bool) error {
 		return fmt.Errorf("--backend %q, want memory, daemon, or a path with a slash, such as ./%s", o.backend, o.backend)
 	case given("max-ticket") && !inMemory:
 		return errors.New("--max-ticket requires --backend memory: on a lockspace numbers must not restart, because tokens must increase")
-	case given("max-ticket") && (o.maxTicket < stress.LeastMaxTicket(o.workers) || o.maxTicket > maxMaxTicket):
-		return fmt.Errorf("--max-ticket %d, want %d to %d for %d workers", o.maxTicket, stress.LeastMaxTicket(o.workers), maxMaxTicket, o.workers)
+	case given("max-ticket") && (o.maxTicket < stress.LeastMaxTicket(o.Workers) || o.maxTicket > maxMaxTicket):
+		return fmt.Errorf("--max-ticket %d, want %d to %d for %d workers", o.maxTicket, stress.LeastMaxTicket(o.Workers), maxMaxTicket, o.Workers)
 	case given("socket") && !byDaemon:
 		return errors.New("--socket requires --backend daemon")
 	case given("name") && inMemory:
@@ -133,18 +132,14 @@ func (o *stressOptions) check(given func(flag string) bool) error {
 
 // stress runs the workers and prints the result.
 func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends this process
-	cfg := stress.Config{Workers: o.workers, Iterations: o.iterations, Hold: o.hold}
-	if o.debug {
-		cfg.Debug = a.stderr
-	}
 	backend, err := a.stressBackend(ctx, o)
 	if err != nil {
 		return a.stressFailure(o, err)
 	}
-	r, err := stress.Run(ctx, cfg, backend)
+	r, err := stress.Run(ctx, o.Config, backend)
 	if r != nil && (err == nil || ctx.Err() != nil || r.Observed > 0) {
 		shown := stressReport{
 			Backend: o.backend, Workers: r.Workers, Iterations: r.Iterations, Expected: r.Expected, Observed: r.Observed,
@@ -215,10 +210,6 @@ func (r stressReport) show(out io.Writer) error {
 		if r.Disordered > 0 {
 			fmt.Fprintf(w, "Disordered:\t%d\n", r.Disordered)
 		}
-		passed := "no"
-		if r.Passed {
-			passed = "yes"
-		}
-		fmt.Fprintf(w, "Passed:\t%s\n", passed)
+		fmt.Fprintf(w, "Passed:\t%s\n", map[bool]string{true: "yes", false: "no"}[r.Passed])
 	})
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -67,11 +66,13 @@ Exit codes:
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			read := a.valueOfDaemon
+			var v daemon.Value
+			var err error
 			if cmd.Flags().Changed("device") {
-				read = func(context.Context, string) (daemon.Value, error) { return valueOfDevice(device, args[0]) }
+				v, err = valueOfDevice(device, args[0])
+			} else {
+				v, err = a.valueOfDaemon(cmd.Context(), args[0])
 			}
-			v, err := read(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -114,14 +115,9 @@ func (a *app) valueOfDaemon(ctx context.Context, name string) (daemon.Value, err
 }
 
 func valueOfDevice(path, name string) (daemon.Value, error) {
-	dev, err := ondevice.Open(path)
+	snapshot, err := ondevice.Inspect(path)
 	if err != nil {
 		return daemon.Value{}, err
-	}
-	defer dev.Close()
-	snapshot, err := lockspace.Inspect(dev)
-	if err != nil {
-		return daemon.Value{}, ondevice.Failure(err)
 	}
 	v, err := daemon.SnapshotValue(snapshot, name)
 	switch {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 )
 
 // The exit codes, as in sysexits(3) and flock(1).
@@ -21,6 +22,8 @@ const (
 	ExitNotExec     = 126
 	ExitNotFound    = 127
 	ExitSignal      = 128 // + n: signal n killed the command
+
+	ExitInterrupted = ExitSignal + int(syscall.SIGINT)
 )
 
 // Failure is an error with its exit code and hint.

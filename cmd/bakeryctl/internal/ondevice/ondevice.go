@@ -31,8 +31,8 @@ func Open(path string) (blockdev.Device, error) {
 	return dev, nil
 }
 
-// Status returns the report of the lockspace at path, without joining it.
-func Status(path string) (*report.Report, error) {
+// Inspect reads the lockspace at path, without joining it.
+func Inspect(path string) (*lockspace.Snapshot, error) {
 	dev, err := Open(path)
 	if err != nil {
 		return nil, err
@@ -41,6 +41,15 @@ func Status(path string) (*report.Report, error) {
 	snapshot, err := lockspace.Inspect(dev)
 	if err != nil {
 		return nil, Failure(err)
+	}
+	return snapshot, nil
+}
+
+// Status returns the report of the lockspace at path, without joining it.
+func Status(path string) (*report.Report, error) {
+	snapshot, err := Inspect(path)
+	if err != nil {
+		return nil, err
 	}
 	return report.FromSnapshot(snapshot), nil
 }

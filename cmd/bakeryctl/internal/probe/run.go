@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -49,7 +48,7 @@ func Run(ctx context.Context, path string, o Options) (*Report, error) {
 // failure returns err with its exit code and hint.
 func failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return &cli.Failure{Code: cli.ExitSignal + int(syscall.SIGINT)}
+		return &cli.Failure{Code: cli.ExitInterrupted}
 	}
 	var f *cli.Failure
 	if errors.As(err, &f) {
