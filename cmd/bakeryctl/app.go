@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
@@ -63,4 +65,49 @@ func one(what string, check func(string) error) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// completionTimeout is the timeout of bakeryd for a completion.
+const completionTimeout = 300 * time.Millisecond
+
+// completeLock completes the first argument with the names of existing locks. It reports no error if
+// bakeryd does not answer. The shell completes the command of bakeryctl lock.
+func (a *app) completeLock(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		if cmd.Name() == "lock" {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.completionTimeout)
+	defer cancel()
+	locks, _ := client.New(a.socket).Locks(ctx)
+	var names []cobra.Completion
+	for _, l := range locks {
+		if strings.HasPrefix(l.Name, begun) && !strings.ContainsRune(l.Name, '\t') { // a tab starts a description
+			names = append(names, l.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// period is the value of the flags --since and --until.
+type period struct{ since, until string }
+
+// parse returns the two times; a zero time is no limit.
+func (p period) parse(now time.Time) (from, until time.Time, err error) {
+	if p.since != "" {
+		if from, err = cli.ParseMoment(p.since, now); err != nil {
+			return from, until, fmt.Errorf("--since: %w", err)
+		}
+	}
+	if p.until != "" {
+		if until, err = cli.ParseMoment(p.until, now); err != nil {
+			return from, until, fmt.Errorf("--until: %w", err)
+		}
+		if !until.After(from) {
+			err = fmt.Errorf("--until %s is not after --since %s", show.EventTime(until), show.EventTime(from))
+		}
+	}
+	return from, until, err
 }
