@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ type app struct {
 }
 
 // envSocket returns the default of the flag --socket.
-func envSocket() string { return cli.EnvOr("BAKERY_SOCKET", client.DefaultSocket) }
+func envSocket() string { return cmp.Or(os.Getenv("BAKERY_SOCKET"), client.DefaultSocket) }
 
 // colourFlag adds the flag --color to a command.
 func (a *app) colourFlag(cmd *cobra.Command) {

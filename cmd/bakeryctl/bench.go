@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"time"
 
@@ -55,12 +54,21 @@ func newBench(a *app) *cobra.Command {
 		Long:    benchLong,
 		Example: benchExample,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Duration = duration.Limit
 			if err := o.Check(cmd.Flags().Changed); err != nil {
 				return cli.Usage("bench", "%w", err)
 			}
-			return a.bench(cmd.Context(), o, asJSON)
+			inbox := signals.Open(signals.Inherited())
+			defer func() { inbox.Close(err) }()
+			ctx, listen := inbox.Interrupts(cmd.Context())
+			defer listen()
+			o.Socket, o.Stderr = a.socket, a.stderr
+			report, err := bench.Run(ctx, o)
+			if err != nil {
+				return err
+			}
+			return a.print(asJSON, report, func(w io.Writer) error { return bench.Show(w, report) })
 		},
 	}
 	f := cmd.Flags()
@@ -70,20 +78,6 @@ func newBench(a *app) *cobra.Command {
 	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// bench measures and prints the result.
-func (a *app) bench(ctx context.Context, o bench.Options, asJSON bool) (err error) {
-	inbox := signals.Open(signals.Inherited())
-	defer func() { inbox.Close(err) }()
-	ctx, listen := inbox.Interrupts(ctx)
-	defer listen()
-	o.Socket, o.Stderr = a.socket, a.stderr
-	report, err := bench.Run(ctx, o)
-	if err != nil {
-		return err
-	}
-	return a.print(asJSON, report, func(w io.Writer) error { return bench.Show(w, report) })
 }
 
 // newBenchHost returns the hidden command of the child process.

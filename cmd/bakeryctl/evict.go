@@ -50,36 +50,35 @@ Exit codes:
   bakeryctl evict db3 --yes
   bakeryctl evict 3 --forget`,
 		Args: one("HOST", nil),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.evict(cmd.Context(), args[0], yes, forget) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// All output but the result goes to standard error.
+			ctx := cmd.Context()
+			status, err := show.Ask(ctx, a.socket)
+			if err != nil {
+				return err
+			}
+			h, err := show.FindHost(status, args[0])
+			if err == nil {
+				err = evictable(status, h, forget)
+			}
+			if err != nil {
+				return err
+			}
+			if err := render.WriteTable(a.stderr, func(w io.Writer) { describeEviction(w, status, h, forget) }); err != nil {
+				return err
+			}
+			if !yes {
+				if err := a.confirm(ctx, h); err != nil {
+					return err
+				}
+			}
+			return a.sendEviction(ctx, h, forget)
+		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&forget, "forget", false, "also free the id of a dead host for other machines")
 	return cmd
-}
-
-// evict shows a host, asks for confirmation, and evicts it. All but the result goes to standard error.
-func (a *app) evict(ctx context.Context, name string, yes, forget bool) error {
-	status, err := show.Ask(ctx, a.socket)
-	if err != nil {
-		return err
-	}
-	h, err := show.FindHost(status, name)
-	if err == nil {
-		err = evictable(status, h, forget)
-	}
-	if err != nil {
-		return err
-	}
-	if err := render.WriteTable(a.stderr, func(w io.Writer) { describeEviction(w, status, h, forget) }); err != nil {
-		return err
-	}
-	if !yes {
-		if err := a.confirm(ctx, h); err != nil {
-			return err
-		}
-	}
-	return a.sendEviction(ctx, h, forget)
 }
 
 // evictable returns an error if the host cannot be evicted.

@@ -47,7 +47,17 @@ created when the lease of the old hosts has ended.`,
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			return a.format(ctx, args[0], o, asJSON)
+			p := render.StartProgress(a.stderr)
+			o.Progress, o.Counter = p.MessagePrinter(a.stderr), p.Counter()
+			result, err := format.Format(ctx, args[0], o)
+			p.Stop()
+			if err != nil {
+				return formatFailure(err)
+			}
+			for _, w := range result.Warnings {
+				fmt.Fprintln(a.stderr, "warning:", w)
+			}
+			return a.print(asJSON, formatJSON(result), func(w io.Writer) error { return showFormat(w, result) })
 		},
 	}
 	flags := cmd.Flags()
@@ -73,20 +83,6 @@ func parseStride(text string) (int, error) {
 			Want: fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)}
 	}
 	return n, nil
-}
-
-func (a *app) format(ctx context.Context, path string, o format.Options, asJSON bool) error {
-	p := render.StartProgress(a.stderr)
-	o.Progress, o.Counter = p.MessagePrinter(a.stderr), p.Counter()
-	result, err := format.Format(ctx, path, o)
-	p.Stop()
-	if err != nil {
-		return formatFailure(err)
-	}
-	for _, w := range result.Warnings {
-		fmt.Fprintln(a.stderr, "warning:", w)
-	}
-	return a.print(asJSON, formatJSON(result), func(w io.Writer) error { return showFormat(w, result) })
 }
 
 func showFormat(out io.Writer, r *format.Result) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"syscall"
 )
 
@@ -67,12 +66,4 @@ func Report(stderr io.Writer, err error) int {
 		}
 	}
 	return f.Code
-}
-
-// EnvOr returns the value of an environment variable, or otherwise if it is empty.
-func EnvOr(name, otherwise string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return otherwise
 }

@@ -13,24 +13,19 @@ import (
 
 // Show writes a report as text.
 func Show(out io.Writer, r *Report, p render.Paint) error {
-	count := map[probe.Verdict]int{}
-	for _, f := range r.Findings {
-		count[f.Verdict]++
-	}
 	verdict, of := "fit", render.Good
 	if !r.Fit {
 		verdict, of = "unfit", render.Bad
 	}
-	for _, c := range []struct {
-		n         int
-		one, many string
-	}{{count[probe.Warning], "warning", "warnings"}, {count[probe.Unknown], "unknown", "unknown"}} {
-		switch {
-		case c.n == 1:
-			verdict += ", 1 " + c.one
-		case c.n > 1:
-			verdict += fmt.Sprintf(", %d %s", c.n, c.many)
-		}
+	count := map[probe.Verdict]int{}
+	for _, f := range r.Findings {
+		count[f.Verdict]++
+	}
+	if n := count[probe.Warning]; n > 0 {
+		verdict += ", " + render.Count(n, "warning")
+	}
+	if n := count[probe.Unknown]; n > 0 {
+		verdict += fmt.Sprintf(", %d unknown", n)
 	}
 	if _, err := fmt.Fprintf(out, "%s: %s\n\n", text.Printable(r.Device), p.Of(of, verdict)); err != nil {
 		return err
