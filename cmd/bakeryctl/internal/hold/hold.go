@@ -22,17 +22,17 @@ import (
 
 // Run acquires the lock name and holds it until a signal arrives or the lock is about to be lost.
 func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.Acquirer) error {
-	h := holder{name: name, signals: inbox, systemd: newSystemd(stderr), Messages: supervise.Messages{Out: stderr}}
+	h := holder{name: name, signals: inbox, systemd: &systemd{enabled: os.Getenv("NOTIFY_SOCKET") != "", stderr: stderr}, Messages: supervise.Messages{Out: stderr}}
 	defer h.Flush()
-	defer h.systemd.close()
+	defer h.systemd.Flush()
 	beats, err := h.systemd.beats()
 	if err != nil {
 		return err
 	}
 	defer beats.Stop()
-	h.systemd.notify(notice{status: "STATUS=waiting for " + name})
+	h.systemd.notify("STATUS=waiting for " + name)
 	h.grant, err = acquire(func(ahead int) {
-		h.systemd.notify(notice{status: fmt.Sprintf("STATUS=waiting for %s: %d ahead", name, ahead)})
+		h.systemd.notify(fmt.Sprintf("STATUS=waiting for %s: %d ahead", name, ahead))
 	})
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.
 		_ = h.grant.Release() // fails if the lock is lost already
 		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not holding %q: %w", name, why)}
 	}
-	h.systemd.notify(notice{state: sd.SdNotifyReady, status: fmt.Sprintf("STATUS=holding %s, token %v", name, h.grant.Token())})
+	h.systemd.notify(sd.SdNotifyReady, fmt.Sprintf("STATUS=holding %s, token %v", name, h.grant.Token()))
 	return h.run(beats.C)
 }
 
@@ -63,7 +63,7 @@ func (h *holder) run(beats <-chan time.Time) error {
 			if !ends(got) || supervise.IsClosed(h.grant.Warned()) {
 				continue // the loss takes precedence
 			}
-			h.systemd.notify(notice{state: sd.SdNotifyStopping, status: "STATUS=releasing " + h.name})
+			h.systemd.notify(sd.SdNotifyStopping, "STATUS=releasing "+h.name)
 			if err := h.grant.Release(); err != nil {
 				return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("release %q: %w", h.name, err)}
 			}
@@ -75,7 +75,7 @@ func (h *holder) run(beats <-chan time.Time) error {
 		case <-h.grant.Silent:
 			h.Printf("bakeryd is gone; %q is held until %s unless it comes back", h.name, h.grant.Deadline().Format(time.TimeOnly))
 		case <-beats:
-			h.systemd.notify(notice{beat: sd.SdNotifyWatchdog})
+			h.systemd.keepAlive()
 		}
 	}
 }
@@ -92,8 +92,8 @@ func (h *holder) lose() {
 	if !h.systemd.enabled {
 		return
 	}
-	h.systemd.notify(notice{state: sd.SdNotifyStopping, status: fmt.Sprintf("STATUS=lost %s: %v", h.name, h.why()),
-		extend: fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (max(rest, 0) + 2*supervise.MessageTimeout).Microseconds())})
+	h.systemd.notify(sd.SdNotifyStopping, fmt.Sprintf("STATUS=lost %s: %v", h.name, h.why()),
+		fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (max(rest, 0)+2*supervise.MessageTimeout).Microseconds()))
 	for rest > 0 {
 		select {
 		case got := <-h.signals.C:

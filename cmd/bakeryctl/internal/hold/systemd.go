@@ -1,11 +1,8 @@
 package hold
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,64 +12,32 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 )
 
-// systemd sends sd_notify(3) messages from its own goroutine, so a blocked systemd does not delay
-// the hold or its end. Without NOTIFY_SOCKET it sends nothing.
+// systemd sends sd_notify(3) messages in the background, so a blocked systemd does not delay the hold
+// or its end. Without NOTIFY_SOCKET it sends nothing.
 type systemd struct {
 	enabled bool
 	stderr  io.Writer
-	pending chan notice   // the notice not sent yet; capacity 1
-	written chan struct{} // closed when all notices are sent
+	failed  bool // an error was reported; owned by the functions in the background
+	supervise.Background
 }
 
-// notice is one message to systemd: the lines below; an empty one changes nothing.
-type notice [4]string
-
-const (
-	state  = iota // READY=1 or STOPPING=1
-	status        // text for the operator
-	extend        // new stop timeout
-	beat          // keep-alive for the watchdog of systemd
-)
-
-func newSystemd(stderr io.Writer) *systemd {
-	s := &systemd{enabled: os.Getenv("NOTIFY_SOCKET") != "", stderr: stderr, pending: make(chan notice, 1), written: make(chan struct{})}
-	go s.write()
-	return s
-}
-
-// notify queues a notice. It must be called from one goroutine.
-func (s *systemd) notify(n notice) {
+// notify queues a message.
+func (s *systemd) notify(lines ...string) {
 	if !s.enabled {
 		return
 	}
-	select {
-	case old := <-s.pending: // not sent yet
-		for i := range n {
-			n[i] = cmp.Or(n[i], old[i])
-		}
-	default:
-	}
-	s.pending <- n
-}
-
-func (s *systemd) write() {
-	defer close(s.written)
-	reported := false
-	for n := range s.pending {
-		lines := slices.DeleteFunc(n[:], func(line string) bool { return line == "" })
-		if _, err := sd.SdNotify(false, strings.Join(lines, "\n")); err != nil && !reported {
-			reported = true
+	s.Go(func() {
+		if _, err := sd.SdNotify(false, strings.Join(lines, "\n")); err != nil && !s.failed {
+			s.failed = true
 			fmt.Fprintf(s.stderr, "bakeryctl: notify systemd: %v\n", err)
 		}
-	}
+	})
 }
 
-// close blocks until all notices are sent, supervise.MessageTimeout at most.
-func (s *systemd) close() {
-	close(s.pending)
-	select {
-	case <-s.written:
-	case <-time.After(supervise.MessageTimeout):
+// keepAlive notifies the watchdog of systemd, unless earlier messages are not sent yet.
+func (s *systemd) keepAlive() {
+	if !s.Busy() {
+		s.notify(sd.SdNotifyWatchdog)
 	}
 }
 
