@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -121,35 +122,24 @@ func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p rende
 			fmt.Fprintf(&b, "%s at byte %d: repaired: %s\n", r.What, r.Offset, r.Done)
 		}
 	}
-	for _, severity := range severities {
+	var counts []string
+	for _, s := range []struct {
+		check.Severity
+		level render.Level
+	}{{check.SeverityError, render.Bad}, {check.SeverityWarning, render.Warn}, {check.SeverityNote, render.Soft}} {
+		if n := c.Count(s.Severity); n > 0 {
+			counts = append(counts, render.Count(n, string(s.Severity)))
+		}
 		for _, f := range c.Findings {
-			if f.Severity == severity.Severity {
-				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(severity.level, string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
+			if f.Severity == s.Severity {
+				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(s.level, string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
 			}
 		}
 	}
-	fmt.Fprintln(&b, checkSummary(c))
+	fmt.Fprintf(&b, "%s: %s, %s, %s\n", cmp.Or(strings.Join(counts, ", "), "clean"),
+		render.Count(c.Hosts, "host"), render.Count(c.Locks, "lock"), render.Count(c.Records, "record"))
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// severities are the severities of findings, the worst first.
-var severities = []struct {
-	check.Severity
-	level render.Level
-}{{check.SeverityError, render.Bad}, {check.SeverityWarning, render.Warn}, {check.SeverityNote, render.Soft}}
-
-func checkSummary(c *check.Result) string {
-	var parts []string
-	for _, s := range severities {
-		if n := c.Count(s.Severity); n > 0 {
-			parts = append(parts, render.Count(n, string(s.Severity)))
-		}
-	}
-	if len(parts) == 0 {
-		parts = []string{"clean"}
-	}
-	return fmt.Sprintf("%s: %s, %s, %s", strings.Join(parts, ", "), render.Count(c.Hosts, "host"), render.Count(c.Locks, "lock"), render.Count(c.Records, "record"))
 }
 
 func checkJSON(c *check.Result, repaired []daemon.Repaired) any {
