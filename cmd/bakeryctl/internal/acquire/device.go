@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
@@ -108,8 +109,8 @@ func (o Request) takeFrom(ctx context.Context, d *daemon.Host, onWaiting func(ah
 }
 
 func (o Request) joinFailure(err error) *cli.Failure {
-	if errors.Is(err, api.ErrBusy) || errors.Is(err, api.ErrTimeout) {
-		return &cli.Failure{Code: o.Conflict} // silent, as flock(1) is
+	if f := call.Refused(err, o.Conflict); cli.Silent(f) {
+		return f
 	}
 	f := &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("lock %q on %s: %w", o.Name, o.Device, err)}
 	switch {

@@ -5,11 +5,9 @@
 package hold
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -29,7 +27,6 @@ func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.
 	if err != nil {
 		return err
 	}
-	defer beats.Stop()
 	h.systemd.notify("STATUS=waiting for " + name)
 	h.grant, err = acquire(func(ahead int) {
 		h.systemd.notify(fmt.Sprintf("STATUS=waiting for %s: %d ahead", name, ahead))
@@ -38,12 +35,12 @@ func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.
 		return err
 	}
 	if supervise.IsClosed(h.grant.Warned()) {
-		why := h.why()
+		why := h.grant.Why()
 		_ = h.grant.Release() // fails if the lock is lost already
 		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not holding %q: %w", name, why)}
 	}
 	h.systemd.notify(sd.SdNotifyReady, fmt.Sprintf("STATUS=holding %s, token %v", name, h.grant.Token()))
-	return h.run(beats.C)
+	return h.run(beats)
 }
 
 // holder holds a lock for the units that are bound to the unit of this process.
@@ -60,7 +57,7 @@ func (h *holder) run(beats <-chan time.Time) error {
 	for {
 		select {
 		case got := <-h.signals.C:
-			if !ends(got) || supervise.IsClosed(h.grant.Warned()) {
+			if !signals.Ends(got) || supervise.IsClosed(h.grant.Warned()) {
 				continue // the loss takes precedence
 			}
 			h.systemd.notify(sd.SdNotifyStopping, "STATUS=releasing "+h.name)
@@ -88,37 +85,20 @@ func (h *holder) run(beats <-chan time.Time) error {
 func (h *holder) lose() {
 	rest := min(time.Until(h.grant.Deadline()), h.grant.Grace())
 	end := clock.Boottime.Now() + rest
-	h.Printf("lost %q: %v", h.name, h.why())
+	h.Printf("lost %q: %v", h.name, h.grant.Why())
 	if !h.systemd.enabled {
 		return
 	}
-	h.systemd.notify(sd.SdNotifyStopping, fmt.Sprintf("STATUS=lost %s: %v", h.name, h.why()),
+	h.systemd.notify(sd.SdNotifyStopping, fmt.Sprintf("STATUS=lost %s: %v", h.name, h.grant.Why()),
 		fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (max(rest, 0)+2*supervise.MessageTimeout).Microseconds()))
 	for rest > 0 {
 		select {
 		case got := <-h.signals.C:
-			if ends(got) {
+			if signals.Ends(got) {
 				return
 			}
 		case <-time.After(min(rest, supervise.RecheckInterval)):
 		}
 		rest = end - clock.Boottime.Now()
 	}
-}
-
-// why returns why the lock is lost.
-func (h *holder) why() error {
-	if err := h.grant.Err(); err != nil {
-		return err
-	}
-	return errors.New("its lease is about to end without a renewal")
-}
-
-// ends reports whether a signal ends the hold. The other signals are meant for commands.
-func ends(s os.Signal) bool {
-	switch s {
-	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
-		return true
-	}
-	return false
 }

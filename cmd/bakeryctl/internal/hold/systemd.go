@@ -41,17 +41,15 @@ func (s *systemd) keepAlive() {
 	}
 }
 
-// beats returns a ticker for keep-alives to systemd. Without a watchdog it never ticks.
-func (s *systemd) beats() (*time.Ticker, error) {
+// beats returns the ticks for keep-alives to systemd, or nil if there is no watchdog.
+func (s *systemd) beats() (<-chan time.Time, error) {
 	timeout, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
 		return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("read the watchdog timeout of systemd: %w", err),
 			Hint: "do not set WATCHDOG_USEC; systemd sets it from WatchdogSec= of the unit"}
 	}
 	if timeout == 0 || !s.enabled {
-		t := time.NewTicker(time.Hour)
-		t.Stop()
-		return t, nil
+		return nil, nil
 	}
-	return time.NewTicker(max(timeout/3, time.Millisecond)), nil // tolerates a late keep-alive
+	return time.Tick(max(timeout/3, time.Millisecond)), nil // tolerates a late keep-alive
 }

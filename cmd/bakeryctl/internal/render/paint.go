@@ -3,7 +3,8 @@
 package render
 
 import (
-	"fmt"
+	"cmp"
+	"errors"
 	"io"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
@@ -19,22 +20,16 @@ const (
 )
 
 // String, Set and Type implement pflag.Value.
-func (c *Colour) String() string {
-	if *c == "" {
-		return string(colourAuto)
-	}
-	return string(*c)
-}
+func (c *Colour) String() string { return string(cmp.Or(*c, colourAuto)) }
 
 func (c *Colour) Type() string { return "string" }
 
 func (c *Colour) Set(text string) error {
-	switch v := Colour(text); v {
-	case colourAuto, colourAlways, colourNever:
-		*c = v
-		return nil
+	*c = Colour(text)
+	if *c != colourAuto && *c != colourAlways && *c != colourNever {
+		return errors.New("want auto, always or never")
 	}
-	return fmt.Errorf("want auto, always or never")
+	return nil
 }
 
 // On reports whether output to out is coloured.

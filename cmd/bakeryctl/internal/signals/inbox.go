@@ -17,6 +17,11 @@ var Forwarded = []syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
 }
 
+// Ends reports whether a signal ends a wait or hold. The other signals are meant for commands.
+func Ends(s os.Signal) bool {
+	return s == syscall.SIGHUP || s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGTERM
+}
+
 // Inbox receives the signals of this process, from before the wait for the lock until the command
 // has ended, so that no signal is lost in between.
 type Inbox struct {
@@ -82,8 +87,7 @@ func (b *Inbox) Interrupts(parent context.Context) (context.Context, func()) {
 			case <-done:
 				return
 			case s := <-b.C:
-				switch s {
-				case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
+				if Ends(s) {
 					cancel(Interruption{s.(syscall.Signal)})
 					return
 				}

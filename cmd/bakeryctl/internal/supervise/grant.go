@@ -1,6 +1,8 @@
 package supervise
 
 import (
+	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +39,12 @@ type Grant struct {
 	Bound   bool                              // the lock ends with this process, so the command must, too
 	Release func() error
 }
+
+// errTooLate is returned when the command must not start any more.
+var errTooLate = errors.New("its lease is about to end without a renewal")
+
+// Why returns why the holder must stop.
+func (g *Grant) Why() error { return cmp.Or(g.Err(), errTooLate) }
 
 // A command reaches the hold that it runs under by these environment variables.
 const (

@@ -151,9 +151,6 @@ func (s *starter) contain(session, socket string) {
 // Reached is called at each step between grant and execve. Tests stop the process there.
 var Reached = func(step string) {}
 
-// errTooLate is returned when the command must not start any more.
-var errTooLate = errors.New("its lease is about to end without a renewal")
-
 // begin makes the stub become the command; the command has started when begin returns nil. begin
 // waits for a blocked stub only until the holder must stop.
 func (s *starter) begin(g *Grant, env []string) error {
@@ -250,10 +247,7 @@ func awaitTime(g *Grant) error {
 	for giveUp := time.Now().Add(MessageTimeout); ; {
 		switch {
 		case IsClosed(g.Warned()) || IsClosed(g.Lost()) || time.Now().After(giveUp):
-			if err := g.Err(); err != nil {
-				return err
-			}
-			return errTooLate
+			return g.Why()
 		case mayStart(clock.Boottime.Now(), g.StopAt()):
 			return nil
 		}

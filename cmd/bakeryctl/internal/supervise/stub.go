@@ -68,11 +68,8 @@ func RunStub(args []string) int {
 		return cli.ExitUsage
 	}
 	fd, err := strconv.Atoi(args[0])
-	if err != nil {
-		return cli.ExitUsage
-	}
-	inherited, err := signals.ParseState(args[1])
-	if err != nil {
+	inherited, stateErr := signals.ParseState(args[1])
+	if err != nil || stateErr != nil {
 		return cli.ExitUsage
 	}
 	inherited.Restore()

@@ -56,9 +56,10 @@ type Launch struct {
 type Acquirer func(onWaiting func(ahead int)) (*Grant, error)
 
 // Run acquires the lock, runs the command under it, releases it, and returns the exit code. It
-// returns an error if the command did not run. If early is true, the process of the command starts
-// during the wait. It must not if a request does not wait, because it is usually refused, nor if
-// the lock ends with this process.
+// returns an error if the command did not run.
+//
+// If early is true, the process of the command starts during the wait. Use false for a request that
+// does not wait, which is usually refused, and for a lock that ends with this process.
 func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, error) {
 	p := prepare(l, inbox, early)
 	g, err := acquire(func(int) { p.sessionKnown() })
