@@ -1,7 +1,7 @@
 // Command bakeryctl runs commands under locks on a shared disk, and formats and inspects the disk.
 // Package main knows flags: each command has a file of its own name, with its help, its calls
-// and its exit codes; root.go has the list, app.go what they share. The packages below internal do the work and
-// know no flags. From the bottom:
+// and its exit codes; root.go has the list, app.go what they share. The packages below internal do
+// the work and know no flags. From the bottom:
 //
 //	term, cli, render   terminals; exit codes, errors and flag values; output formats
 //	signals             inherited dispositions, received signals

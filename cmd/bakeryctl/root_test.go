@@ -1,10 +1,13 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
 // names returns the names of the commands of root.
@@ -22,5 +25,16 @@ func TestNewRoot_CommandNamed_CreatesOnlyThatOne(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"--help"}, {"help", "lock"}, {"loc"}, {"--socket", "/s", "lock"}, {cobra.ShellCompRequestCmd, ""}} {
 		require.Len(t, names(newRoot(&app{}, args)), len(commands), args)
+	}
+}
+
+func TestOne_TwoArguments_NamesTheCommand(t *testing.T) {
+	for command, want := range map[string]string{
+		"mode":      "mode takes one argument, shared or exclusive, not 2\nhint: run bakeryctl mode --help\n",
+		"value get": "value get takes one NAME, not 2\nhint: run bakeryctl value get --help\n",
+		"rm":        "rm takes one NAME, not 2\nhint: run bakeryctl rm --help\n",
+	} {
+		code, out, errs := ctl(t, "/nonesuch", append(strings.Fields(command), "a", "b")...)
+		require.Equal(t, []any{cli.ExitUsage, "", "bakeryctl: " + want}, []any{code, out, errs})
 	}
 }

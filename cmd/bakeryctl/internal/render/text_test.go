@@ -1,6 +1,9 @@
 package render
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,4 +16,13 @@ func TestSafe(t *testing.T) {
 	} {
 		require.Equal(t, want, Safe(text), "%q", text)
 	}
+}
+
+// Wide characters count as two columns, and colours as none.
+func TestWriteTable_WidthOfCells(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, WriteTable(&out, func(w io.Writer) {
+		fmt.Fprint(w, Paint(true).Of(Head, "NAME\tSTATE\tX"), "\n日本\t", Paint(true).Of(Bad, "dead"), "\tx\nabc\tlive\n\nalone\n")
+	}))
+	require.Equal(t, "\x1b[1mNAME  STATE  X\x1b[0m\n日本  \x1b[31mdead\x1b[0m   x\nabc   live\n\nalone\n", out.String())
 }
