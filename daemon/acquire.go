@@ -39,6 +39,9 @@ type Request struct {
 	remove bool      // remove the lock when it is acquired, instead of holding it
 }
 
+// Number returns the number by which the observer knows the request; 0 if none.
+func (r *Request) Number() uint64 { return r.asked }
+
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
 
 // requester is a client that outlives bakeryd. It hears of all that the next process must know. The
@@ -74,6 +77,12 @@ type Hold struct {
 	joined       bool // taken by this host itself next to a client's hold (lock.join); not shown
 	helps        bool // the releaser's goroutine may do the IO
 }
+
+// Lock returns the lock that is held.
+func (h *Hold) lock() *lock { return h.lk }
+
+// Since returns when the lock was granted.
+func (h *Hold) Since() time.Time { return h.since }
 
 // Token returns the fencing token of this grant.
 func (h *Hold) Token() layout.Ticket { return h.token }

@@ -55,15 +55,13 @@ func runInCluster(t *testing.T, name string, f func(t *testing.T, c *cluster)) {
 // endOfProcess ends what a daemon leaves running until its process ends: no goroutine may outlive a
 // bubble.
 func endOfProcess(d *Host) {
-	if !d.stopping() {
-		close(d.stop)
-	}
+	d.Manager.halt()
 	d.mem.LoseFor(errors.New("the process has ended"))
 	<-d.mem.Over()
 	d.ending.end()
 	d.mem.Wait()
-	d.drivers.Wait()
-	d.Manager.tasks.Wait()
+	d.Manager.Wait()
+	d.Manager.waitClients()
 	d.tasks.Wait()
 	d.sessions.tasks.Wait()
 }

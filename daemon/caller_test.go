@@ -284,8 +284,9 @@ func TestLinkAsksWhoMay(t *testing.T) {
 	l.say(`{ "lock": {"name": "theirs"} }`)
 	require.Equal(t, "forbidden", l.until("refused").Code)
 	require.EqualValues(t, 3, p.srv.Refusals()["lock"])
-	_, found := p.d.dir.remembered("theirs")
-	require.False(t, found, "nothing is created by a refused lock")
+	all, err := p.d.Locks(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(all.Locks), "theirs", "nothing is created by a refused lock")
 }
 
 // TestNewPolicyTakesNothingAway: holds stay; new requests are checked by the new policy.

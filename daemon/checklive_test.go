@@ -69,7 +69,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		next := start(t, b, Request{Name: "x"})
-		e := h.lk.entry
+		e := h.lock().entry
 		removed := make(chan error, 1)
 		go func() {
 			removed <- h.lk.do(func() error {
@@ -107,7 +107,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 		}()
 		require.ErrorIs(t, <-removed, errSuperseded)
 		again := got(t, next) // through a new entry
-		require.NotEqual(t, e, again.lk.entry)
+		require.NotEqual(t, e, again.lock().entry)
 		require.Greater(t, again.Token(), h.Token())
 		require.NoError(t, again.Release())
 		require.Empty(t, c.check())

@@ -90,7 +90,7 @@ func (s *Server) setValue(host *Host, w http.ResponseWriter, r *http.Request) {
 		refuseHold(w, err)
 		return
 	}
-	writeJSON(w, map[string]any{"name": h.lk.entry.Name, "token": h.Token()})
+	writeJSON(w, map[string]any{"name": h.lock().entry.Name, "token": h.Token()})
 }
 
 func (s *Server) value(host *Host, w http.ResponseWriter, r *http.Request) {
@@ -128,4 +128,12 @@ func (s *Server) contain(host *Host, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, struct{}{})
+}
+
+// modeAnswer is the answer to POST /v1/mode.
+type modeAnswer struct {
+	Mode  layout.Mode   `json:"mode"`
+	Token layout.Ticket `json:"token"`
+	// number of the change: the higher of two is the later; 0 if not known
+	Change uint64 `json:"change,omitzero"`
 }

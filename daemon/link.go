@@ -236,7 +236,7 @@ func (l *link) bound() *follower {
 func (l *link) unlock(token layout.Ticket) error {
 	l.mu.Lock()
 	f := l.f
-	if f == nil || !l.granted || f.session.hold.token != token {
+	if f == nil || !l.granted || f.session.hold.Token() != token {
 		l.mu.Unlock()
 		return fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
 	}
@@ -275,7 +275,7 @@ func (l *link) decided(s *session, f *follower) {
 		}
 		return
 	}
-	ss, token := s.all, s.hold.token
+	ss, token := s.all, s.hold.Token()
 	mode, changes := s.hold.modeAndChanges()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,7 +319,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 	defer s.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.f != f || s.follower != f || !l.granted || s.hold.token != token {
+	if l.f != f || s.follower != f || !l.granted || s.hold.Token() != token {
 		return over
 	}
 	l.stopConfirm()
@@ -349,7 +349,7 @@ func (l *link) passOn(f *follower) {
 	l.putRefusal(api.ErrUnconfirmed)
 	l.mu.Unlock()
 	s := f.session
-	s.all.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+	s.all.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
 	s.abandon(f, "its client did not run when it was granted")
 }
 

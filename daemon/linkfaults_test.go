@@ -18,20 +18,14 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
 	s := serveSocket(t, d)
-	lk := used(t, d)
-	eventually(t, "the driver rests", func() bool {
-		if lk.driver.TryLock() {
-			lk.driver.Unlock()
-			return true
-		}
-		return false
-	})
+	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	eventually(t, "the driver rests", func() bool { return len(d.inUse()) == 0 })
 	from, to := c.Geo.Slot(1, 1), c.Geo.Slot(1, 1)+int64(c.Geo.Hosts*c.Geo.Stride)
 	release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to})
 	a := s.link(`{"lock":{"name":"x","mode":"shared"}}`)
 	eventually(t, "a claims", func() bool { return f.Stats().Oldest > 0 })
 	s.link(`{"lock":{"name":"x","mode":"shared"}}`)
-	eventually(t, "b waits", func() bool { lk.mu.Lock(); defer lk.mu.Unlock(); return len(lk.queue) == 2 })
+	eventually(t, "b waits", func() bool { return d.lockVitals()[0].Waiting == 2 })
 	// The read of the claim passes, that of elsewhere hangs.
 	f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: from, To: to, After: 1, Hang: true})
 	release()

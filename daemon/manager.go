@@ -92,12 +92,7 @@ func (m *Manager) clockNumber() uint64 { return bakery.ClockNumber(m.wall(), m.d
 // Close admits no more clients and waits until every lock is released. If holds remain when ctx is
 // done, it returns the cause. It may then be called again.
 func (m *Manager) Close(ctx context.Context) error {
-	m.mu.Lock()
-	if !m.closing {
-		m.closing = true
-		close(m.stop)
-	}
-	m.mu.Unlock()
+	m.halt()
 	locks := m.all()
 	for _, lk := range locks {
 		lk.refuse(errStopped, everybody)
@@ -114,6 +109,19 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	return nil
 }
+
+// halt admits no more clients, and ends the drivers that have none.
+func (m *Manager) halt() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closing {
+		m.closing = true
+		close(m.stop)
+	}
+}
+
+// waitClients blocks until no request is pending that had to read the directory.
+func (m *Manager) waitClients() { m.tasks.Wait() }
 
 // Wait blocks until no IO of a lock is in flight, after Close or the loss of the lease.
 func (m *Manager) Wait() { m.drivers.Wait() }

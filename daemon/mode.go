@@ -160,11 +160,3 @@ func (lk *lock) setMode(h *Hold, mode layout.Mode) bool {
 	}
 	return true
 }
-
-// modeAnswer is the answer to POST /v1/mode.
-type modeAnswer struct {
-	Mode  layout.Mode   `json:"mode"`
-	Token layout.Ticket `json:"token"`
-	// number of the change: the higher of two is the later; 0 if not known
-	Change uint64 `json:"change,omitzero"`
-}

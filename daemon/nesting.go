@@ -34,7 +34,7 @@ func (s *session) findNesting() {
 		return
 	}
 	s.mu.Lock()
-	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.hold.since.UTC().Truncate(time.Microsecond), Command: outer.req.Command}
+	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.hold.Since().UTC().Truncate(time.Microsecond), Command: outer.req.Command}
 	lk, self := s.lk, outer.lk == s.lk
 	if self {
 		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, so this one waits until that one ends: end this one, and acquire %[2]q once",
@@ -46,7 +46,7 @@ func (s *session) findNesting() {
 	s.mu.Unlock()
 	s.all.log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
 	if !self {
-		_ = lk.do(lk.showNesting) // for display only: if it fails, the slot does not show it
+		lk.showNesting()
 	}
 }
 

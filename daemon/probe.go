@@ -8,9 +8,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 )
 
-// ProbeLock is the lock whose slot a probe writes.
-const ProbeLock = "probe"
-
 // ProbeLockspace joins the lockspace of cfg and measures it by writing the own slot of the lock
 // ProbeLock. It creates the lock, which stays. It returns the errors of [Daemon.Join] and Acquire,
 // those of IO, or the cause of ctx's end.

@@ -154,6 +154,12 @@ func (lk *lock) withdraw(w *waiter) bool {
 	return true
 }
 
+// clientIsBack notifies the driver that a client in the queue has reconnected.
+func (lk *lock) clientIsBack() {
+	lk.retell.Store(true)
+	lk.signal()
+}
+
 // signal wakes the driver.
 func (lk *lock) signal() {
 	select {
@@ -313,10 +319,12 @@ func (lk *lock) nesting(p layout.Phase) layout.Holder {
 	return layout.Holder{}
 }
 
-// showNesting rewrites the own slot if it is waiting. Called by the driver.
-func (lk *lock) showNesting() error {
-	if lk.m.OwnSlot().Phase != layout.Waiting {
-		return nil
-	}
-	return lk.write(lk.m.OwnSlot())
+// showNesting rewrites the own slot if it is waiting. If that fails, the slot does not show it.
+func (lk *lock) showNesting() {
+	_ = lk.do(func() error {
+		if lk.m.OwnSlot().Phase != layout.Waiting {
+			return nil
+		}
+		return lk.write(lk.m.OwnSlot())
+	})
 }

@@ -138,7 +138,7 @@ func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO})
 		s := m.session(holder)
 		holder.leave()
-		eventually(t, "released", func() bool { return s.hold.lk.holders() == 0 })
+		eventually(t, "released", func() bool { return s.hold.lock().holders() == 0 })
 		m.kill()
 		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release())

@@ -32,7 +32,7 @@ func (r *recorder) Observe(h Happening) uint64 {
 		ByHost: h.By.Host, ByHostName: h.By.HostName, WaitedMS: h.Waited.Milliseconds(), HeldMS: h.Held.Milliseconds(), Reason: h.Reason,
 	}
 	if q := h.Request; q != nil {
-		e.Lock, e.Request, e.PID, e.Command, e.Mode = q.Name, q.asked, q.PID, q.Command, q.Mode.String()
+		e.Lock, e.Request, e.PID, e.Command, e.Mode = q.Name, q.Number(), q.PID, q.Command, q.Mode.String()
 	}
 	if permits := h.Entry.Permits; permits > 1 && (h.Kind == events.Enter || h.Kind == events.Resumed) {
 		e.Permits = permits

@@ -157,7 +157,7 @@ func TestRemoveWhatMayComeBack(t *testing.T) {
 		require.ErrorIs(t, err, api.ErrPermits)
 		require.Zero(t, c.named("x"))
 		h := acquire(t, other, Request{Name: "x"})
-		require.Equal(t, 2, h.lk.entry.Permits)
+		require.Equal(t, 2, h.lock().entry.Permits)
 		require.NoError(t, h.Release())
 		require.ErrorIs(t, other.Remove(t.Context(), "x", false), api.ErrUnavailable)
 		_, err = m.disk.Land()
@@ -188,7 +188,7 @@ func TestRestartOfARemover(t *testing.T) {
 			m, other := c.mortal(1), c.host(2)
 			create(t, other, "x", 2)
 			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
-			before := holders[0].lk.entry
+			before := holders[0].lock().entry
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return c.Slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
 			waiter := m.ask(1, "").waiting()

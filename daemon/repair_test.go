@@ -91,7 +91,7 @@ func TestRepairFrees(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		h := acquire(t, a, Request{Name: "x"})
-		old, last := h.lk.entry, h.Token()
+		old, last := h.lock().entry, h.Token()
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
 		c.Spoil(c.Geo.Entry(1))
@@ -149,7 +149,7 @@ func TestOldEntryAfterRepair(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		h := acquire(t, a, Request{Name: "x"})
-		old := h.lk.entry
+		old := h.lock().entry
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
 		c.Spoil(c.Geo.Entry(1))
@@ -161,12 +161,12 @@ func TestOldEntryAfterRepair(t *testing.T) {
 		require.Equal(t, old.Lock, y.Lock)
 		b.dir.remember(&scan{entries: []layout.Entry{old}}) // as if it had read the entry before
 		holder := acquire(t, other, Request{Name: "x"})
-		require.NotEqual(t, old.Lock, holder.lk.entry.Lock)
+		require.NotEqual(t, old.Lock, holder.lock().entry.Lock)
 		next := start(t, b, Request{Name: "x"})
 		none(t, next)
 		require.NoError(t, holder.Release())
 		h = got(t, next)
-		require.Equal(t, holder.lk.entry, h.lk.entry)
+		require.Equal(t, holder.lock().entry, h.lock().entry)
 		require.NoError(t, h.Release())
 	})
 }

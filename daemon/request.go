@@ -227,6 +227,9 @@ func (lk *lock) listening() bool {
 	return slices.ContainsFunc(lk.holds, func(h *Hold) bool { return h.req.listening() })
 }
 
+// listen notifies the driver that a holder may want to receive requests now.
+func (h *Hold) listen() { h.lk.signal() }
+
 func (r *Request) listening() bool {
 	return r.OnRequest != nil && (r.client == nil || r.client.listening())
 }

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/handover"
@@ -37,13 +36,7 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 			}
 		}
 	})
-	h, err := s.lk.await(ctx, w)
-	if errors.Is(err, errSuperseded) {
-		h, err = ss.mgr.Acquire(ctx, s.req)
-	} else {
-		ss.mgr.reportRefused(&s.req, s.lk, w.since, err)
-	}
-	s.finish(h, err)
+	s.finish(s.lk.awaitResumed(ctx, w))
 }
 
 // awaitReturn waits until the client of a restored hold has reconnected. A client that is gone has
@@ -63,7 +56,7 @@ func (s *session) awaitReturn(until time.Duration) {
 		case !s.clientGone() && s.remains():
 			s.killAndRelease(stay, "its client did not come back after a restart")
 		default:
-			s.all.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+			s.all.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
 			s.release(stay, "its client did not come back after a restart")
 		}
 		return

@@ -204,7 +204,7 @@ func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 		holder, _ := m.ask(1, "").granted()
 		waiter := m.ask(2, "").waiting()
 		m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
-		m.d.sessions.byID[holder.id].keep(handover.Granted, m.d.sessions.byID[holder.id].hold.token, m.d.sessions.byID[holder.id].hold.lk)
+		m.d.sessions.byID[holder.id].keep(handover.Granted, m.d.sessions.byID[holder.id].hold.Token(), m.d.sessions.byID[holder.id].hold.lock())
 		m.restart()
 		waiter.again(m, "").granted()
 		holder.again(m, "1")
@@ -226,7 +226,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	s := m.d.sessions.byID[holder.id]
 	s.peer.Started++
 	s.group = nil
-	s.keep(handover.Granted, s.hold.token, s.hold.lk)
+	s.keep(handover.Granted, s.hold.Token(), s.hold.lock())
 	m.restart()
 	waiter.again(m, "")
 	eventually(t, "the hold is an orphan", func() bool {
@@ -319,7 +319,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lk)
+		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lock())
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
@@ -347,7 +347,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 		holder, token := m.ask(1, "").granted()
 		s := m.session(holder)
 		s.peer = process.ID{}
-		s.keep(handover.Granted, token, s.hold.lk)
+		s.keep(handover.Granted, token, s.hold.lock())
 		m.restart()
 		time.Sleep(4 * settleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
@@ -373,7 +373,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 		s.group = g
 	}
 	inGroup(group)
-	s.keep(handover.Granted, g.Token, s.hold.lk)
+	s.keep(handover.Granted, g.Token, s.hold.lock())
 	inGroup(nil) // the killed bakeryd stops nothing any more
 	m.restart()
 	require.True(t, m.d.mem.Resumed())
@@ -389,7 +389,7 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lk)
+		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lock())
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
 		require.NoError(t, m.d.sessions.journal.Put(r))
 		m.restart()

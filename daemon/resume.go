@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -207,6 +209,16 @@ func (lk *lock) resumeWaiter(req Request, r handover.Session) *waiter {
 	defer lk.mu.Unlock()
 	lk.queue = append(lk.queue, w)
 	return w
+}
+
+// awaitResumed blocks until a client that was resumed is served or refused, or ctx ends.
+func (lk *lock) awaitResumed(ctx context.Context, w *waiter) (*Hold, error) {
+	h, err := lk.await(ctx, w)
+	if errors.Is(err, errSuperseded) {
+		return lk.mgr.Acquire(ctx, w.req)
+	}
+	lk.mgr.reportRefused(&w.req, lk, w.since, err)
+	return h, err
 }
 
 func (lk *lock) resumeHold(req Request, r handover.Session) *Hold {

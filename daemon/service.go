@@ -205,8 +205,11 @@ func (s *Service) pause(ctx context.Context) error {
 	case <-s.draining:
 	case <-ctx.Done():
 	}
-	return errStopped
+	return errDone
 }
+
+// errDone ends the pause before the next attempt.
+var errDone = errors.New("the service ends")
 
 // rejoinPause is the pause after a failed attempt to join again.
 const rejoinPause = 5 * time.Second

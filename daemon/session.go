@@ -147,8 +147,7 @@ func (s *session) follow(c asker, confirms bool) *follower {
 		f.link.bind(s, f)
 	}
 	if s.awaitingClient && s.lk != nil {
-		s.lk.retell.Store(true)
-		s.lk.signal() // the driver may have waited for this client
+		s.lk.clientIsBack()
 	}
 	s.follower, s.awaitingClient, s.orphan = f, false, false
 	s.stays++
@@ -302,7 +301,7 @@ func (s *session) outlive(stay int) {
 	}
 	if s.hold.Err() == nil {
 		s.noteOrphan()
-		s.all.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+		s.all.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
 	}
 	if s.fifo != nil {
 		s.fifo.Watch()
@@ -417,7 +416,7 @@ func (s *session) confirmed() {
 	}
 	s.unconfirmed = false
 	if s.kept {
-		s.put(handover.Granted, s.hold.token, s.hold.lk)
+		s.put(handover.Granted, s.hold.Token(), s.hold.lock())
 	}
 }
 
@@ -473,7 +472,7 @@ func (s *session) tell(p place) {
 // holds reports whether the session was granted the lock with token. A restored session holds
 // before its driver has read the disk.
 func (s *session) holds(token layout.Ticket) bool {
-	return s.decided() && s.hold != nil && s.hold.token == token
+	return s.decided() && s.hold != nil && s.hold.Token() == token
 }
 
 // listening reports whether the client is connected and wants to receive requests.
@@ -490,7 +489,7 @@ func (s *session) listen(want bool) {
 	s.listens = want
 	s.mu.Unlock()
 	if s.decided() && s.hold != nil {
-		s.hold.lk.signal() // for the driver to read requests
+		s.hold.listen()
 	}
 }
 

@@ -57,11 +57,10 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		h := m.session(holder).hold
 		eventually(t, "the hold is shown", func() bool { return c.Slot(1, 1).Phase.String() == "held" })
 		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		holder.leave()
-		eventually(t, "the hold is released", func() bool { return h.lk.holders() <= 0 })
+		eventually(t, "the hold is released", func() bool { return len(m.d.lockVitals()) == 0 })
 		holder.again(m, token.String())
 		require.Equal(t, http.StatusGone, holder.r.StatusCode)
 		holder.leave()

@@ -11,7 +11,7 @@ import (
 func (s *session) happening(kind events.Kind) Happening {
 	h := Happening{Kind: kind}
 	if s.decided() && s.hold != nil {
-		h.Token = s.hold.token
+		h.Token = s.hold.Token()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

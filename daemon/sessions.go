@@ -34,6 +34,7 @@ type sessions struct {
 	mem        *membership.Member
 	runtimeDir string
 	uuid       layout.UUID
+	lease      lease.Times
 	clock      clock.Clock
 	log        *slog.Logger
 	observer   Observer
@@ -53,13 +54,13 @@ type sessions struct {
 
 func newSessions(h *Host, journal *handover.File) *sessions {
 	return &sessions{
-		mgr: h.Manager, mem: h.mem, runtimeDir: h.ids.RuntimeDir, uuid: h.disk.SB.UUID, clock: h.clock, log: h.log, observer: h.cfg.observer(),
+		mgr: h.Manager, mem: h.mem, runtimeDir: h.ids.RuntimeDir, uuid: h.disk.SB.UUID, lease: h.times(), clock: h.clock, log: h.log, observer: h.cfg.observer(),
 		ending: h.ending, journal: journal, serving: make(chan struct{}), byID: map[string]*session{}, byUser: map[int]int{},
 		changed: make(chan struct{}), telling: newTelling(),
 	}
 }
 
-func (ss *sessions) times() lease.Times { return ss.mgr.disk.times() }
+func (ss *sessions) times() lease.Times { return ss.lease }
 
 // serve reports that clients can connect.
 func (ss *sessions) serve() { close(ss.serving) }

@@ -103,11 +103,11 @@ func (lk *lock) vitals(now time.Time) LockVitals {
 	return v
 }
 
-// inUse returns the numbers of the locks that clients of this host hold or wait for.
+// inUse returns the numbers of the locks that clients of this host hold, release or wait for.
 func (m *Manager) inUse() (numbers []int) {
 	for _, lk := range m.all() {
 		lk.mu.Lock()
-		if len(lk.holds)+len(lk.queue) > 0 {
+		if len(lk.holds)+len(lk.queue)+len(lk.leaving) > 0 {
 			numbers = append(numbers, lk.entry.Lock)
 		}
 		lk.mu.Unlock()

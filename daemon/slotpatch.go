@@ -87,3 +87,6 @@ func (s *slotPatch) SeenBy(other blockdev.Device) (bool, error) {
 
 // Close implements patch.
 func (s *slotPatch) Close() error { return nil }
+
+// ProbeLock is the lock whose slot a probe writes.
+const ProbeLock = "probe"

@@ -81,7 +81,7 @@ func (ss *sessions) tell() {
 				}
 			})
 			for _, s := range told { // writing to a log may block
-				ss.log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID, "err", s.hold.Err())
+				ss.log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID, "err", s.hold.Err())
 			}
 		case <-ss.ending.ended:
 			return
