@@ -37,6 +37,7 @@ Each finding says what to do about it. --repair does so for these records:
   - an entry of the directory: a bakeryd that has used the lock is asked to restore
     it. If a host died while writing the entry, that write is completed. Otherwise,
     if no other host is running, the entry is freed and the name of the lock is lost.
+
 For entries bakeryctl joins the lockspace as a host. Only the host that owns a slot
 writes it.
 

@@ -19,12 +19,12 @@ func newHosts(a *app) *cobra.Command {
 		Long: `Show the hosts of the lockspace, their state, and when they last renewed their
 lease.
 
-live     renews its lease
-silent   has not renewed as expected; if it does not renew, it is declared dead
-         and its locks pass to the waiters
-dead     was declared dead: its locks are free
-left     has left the lockspace
-joining  not live yet; it holds nothing
+  live     renews its lease
+  silent   has not renewed as expected; if it does not renew, it is declared dead
+           and its locks pass to the waiters
+  dead     was declared dead: its locks are free
+  left     has left the lockspace
+  joining  not live yet; it holds nothing
 
 VERDICTS are what a host publishes about others: dead, wish (asked to leave), or
 forgotten (dead, and its id free), and the id. It does so until they return.

@@ -58,9 +58,19 @@ func newRoot(a *app, args []string) *cobra.Command {
 Common exit codes; the help of a command may add others: 0 done; 1 no, such as a lock that is not free; 64 the command
 line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unreachable, or refuses; 75 the lock was lost;
 77 permission denied.`,
-		Example: `  bakeryctl format /dev/mapper/locks --hosts 16
-  bakeryctl lock nightly-backup -- /usr/local/bin/backup
-  bakeryctl status`,
+		Example: `  # Hosts share a disk. Once, on one of them:
+  bakeryctl probe /dev/mapper/locks
+  bakeryctl format /dev/mapper/locks --hosts 16
+
+  # On all of them, every night; one host makes the backup:
+  bakeryctl lock -n -E 0 nightly-backup -- /usr/local/bin/backup
+
+  # Holders and waiters now, and holders at night:
+  bakeryctl status
+  bakeryctl events --since 03:00 --until 03:30 nightly-backup
+
+  # Check the disk and the hosts:
+  bakeryctl check /dev/mapper/locks && bakeryctl hosts`,
 		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,

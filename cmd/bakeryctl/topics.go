@@ -28,7 +28,7 @@ var meanings = []struct {
 // newExitCodes returns the help topic exit-codes.
 func newExitCodes(*app) *cobra.Command {
 	var text strings.Builder
-	text.WriteString("The exit codes of bakeryctl, as in sysexits(3) and flock(1). The help of each command has its own list.\n\nExit codes:\n")
+	text.WriteString("The exit codes of bakeryctl, as in sysexits(3) and flock(1). The help of each command has its own list.\n\n")
 	for _, m := range meanings {
 		fmt.Fprintf(&text, "  %-5d  %s\n", m.code, m.meaning)
 	}
@@ -39,7 +39,6 @@ func newExitCodes(*app) *cobra.Command {
 
 const environmentLong = `The environment variables that bakeryctl reads, and those that it sets for commands.
 
-Environment:
   BAKERY_SOCKET             path of bakeryd's socket, unless --socket is given. Also set for the command of
                             bakeryctl lock, to the socket of the bakeryd that holds its lock
   NOTIFY_SOCKET             bakeryctl hold: where systemd listens (sd_notify(3))

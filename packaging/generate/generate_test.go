@@ -1,9 +1,10 @@
-package main
+package generate
 
 import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 )
 
 var (
-	bin  string            // directory of this tree's programs
+	bin  string            // directory of this tree's programs, and of the generated files
 	made map[string]string // generated files, by path
 )
 
@@ -30,10 +31,24 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(bin)
-		if out, err := exec.Command("go", "build", "-o", bin, "../../cmd/bakeryd", "../../cmd/bakeryctl").CombinedOutput(); err != nil {
-			panic(string(out))
+		run := func(program string, args ...string) {
+			cmd := exec.Command(program, args...)
+			cmd.Env = append(os.Environ(), "BAKERY_SOCKET=/set/by/a/user", "BAKERYD_HANDOFF=9")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				panic(string(out))
+			}
 		}
-		if made, err = generate(release{"1.2.3~4.abc", "2026-03-01"}, bin, "../../layout/FORMAT.md"); err != nil {
+		run("go", "build", "-tags", "packaging", "-o", bin, "../../cmd/bakeryd", "../../cmd/bakeryctl")
+		run(filepath.Join(bin, "bakeryctl"), "generate", "1.2.3~4.abc", "2026-03-01", filepath.Join(bin, "bakeryd"), "../../layout/FORMAT.md", filepath.Join(bin, "out"))
+		made = map[string]string{}
+		if err := fs.WalkDir(os.DirFS(filepath.Join(bin, "out")), ".", func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(filepath.Join(bin, "out", name))
+			made[name] = string(text)
+			return err
+		}); err != nil {
 			panic(err)
 		}
 		return m.Run()
@@ -50,24 +65,25 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// written writes all files and returns their directory.
-func written(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, run(release{"1.2.3~4.abc", "2026-03-01"}, bin, "../../layout/FORMAT.md", dir))
-	return dir
+// pageNames returns the names of all pages.
+func pageNames() (names []string) {
+	for name := range made {
+		if strings.HasPrefix(name, "man/") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
-
-var pageNames = []string{"man/bakeryd.8", "man/bakeryctl.8", "man/bakery-lockspace.5"}
 
 // TestRendered: groff and mandoc have no warning about the pages.
 func TestRendered(t *testing.T) {
 	groff, mandoc := tool(t, "groff"), tool(t, "mandoc")
-	dir := written(t)
-	for _, name := range pageNames {
+	require.Subset(t, pageNames(), []string{"man/bakery-lockspace.5", "man/bakeryctl-lock.1", "man/bakeryctl-value-set.1", "man/bakeryctl.1", "man/bakeryd.8"})
+	for _, name := range pageNames() {
 		for _, width := range []string{"78n", "80n", "132n"} {
-			cmd := exec.Command(groff, "-t", "-man", "-Tutf8", "-ww", "-rLL="+width, name)
-			cmd.Dir = dir
+			cmd := exec.Command(groff, "-t", "-man", "-Tutf8", "-ww", "-rLL="+width)
+			cmd.Stdin = strings.NewReader(made[name])
 			var said strings.Builder
 			cmd.Stderr = &said
 			out, err := cmd.Output()
@@ -75,17 +91,16 @@ func TestRendered(t *testing.T) {
 			require.NotEmpty(t, out)
 			require.Empty(t, said.String(), "%s at %s", name, width)
 		}
-		cmd := exec.Command(mandoc, "-Tlint", name)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
+		out, err := exec.Command(mandoc, "-Tlint", "-Wwarning", filepath.Join(bin, "out", name)).CombinedOutput()
 		require.NoError(t, err, "%s: %s", name, out)
 		require.Empty(t, string(out), name)
 	}
 }
 
-// rendered returns a page as plain text, with runs of blanks as one.
+// rendered returns a page as plain text.
 func rendered(t *testing.T, name string) string {
 	t.Helper()
+	require.Contains(t, made, name)
 	cmd := exec.Command(tool(t, "groff"), "-t", "-man", "-Tascii", "-P-cbou", "-rLL=1000n")
 	cmd.Stdin = strings.NewReader(made[name])
 	out, err := cmd.Output()
@@ -95,16 +110,30 @@ func rendered(t *testing.T, name string) string {
 
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// TestNothingIsLost: a page has every line of every help text.
+// help returns the help of a program or of one of its commands, in an empty environment.
+func help(t *testing.T, program string, words ...string) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, program), append(slices.Clone(words), "--help")...)
+	cmd.Env = []string{}
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	return string(out)
+}
+
+var (
+	heading = regexp.MustCompile(`^([A-Z][A-Za-z]*(?: [A-Za-z]+)*):$`)
+	inline  = regexp.MustCompile(`^(Signals|Exit codes): (.*)$`)
+)
+
+// TestNothingIsLost: the page of a command has every word of its help, and every line of the examples.
 func TestNothingIsLost(t *testing.T) {
 	var ask func(page, program string, words ...string)
 	asked := 0
-	ask = func(page, program string, words ...string) {
-		out, err := exec.Command(filepath.Join(bin, program), append(slices.Clone(words), "--help")...).Output()
-		require.NoError(t, err)
+	ask = func(name, program string, words ...string) {
+		page := squeezed(rendered(t, name))
 		asked++
 		in := ""
-		for line := range strings.Lines(string(out)) {
+		for line := range strings.Lines(help(t, program, words...)) {
 			if m := heading.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
 				in = m[1]
 				continue
@@ -117,23 +146,54 @@ func TestNothingIsLost(t *testing.T) {
 			case len(f) == 0, in == "Global Flags", in == "Additional help topics", in == "Usage", f[0] == "Use":
 			case in == "Available Commands":
 				if f[0] != "help" {
-					ask(page, program, append(slices.Clone(words), f[0])...)
+					ask("man/"+strings.Join(append([]string{program}, append(words, f[0])...), "-")+".1", program, append(slices.Clone(words), f[0])...)
 				}
-			case slices.Equal(words, []string{"value"}): // only groups other commands
+			case slices.Contains(f, "--version"): // cobra's
 			default:
 				for _, w := range f {
-					w = strings.Trim(w, "`,;.:")
-					require.True(t, strings.Contains(page, w), "%s %v: %q of: %s", program, words, w, line)
+					w = strings.ToLower(strings.Trim(w, "\"`,;.:()[]"))
+					require.True(t, strings.Contains(strings.ToLower(page), w), "%s: %q of: %s", name, w, line)
 				}
 				if in == "Examples" {
-					require.True(t, strings.Contains(page, squeezed(line)), "%s %v: %s", program, words, line)
+					require.True(t, strings.Contains(page, squeezed(line)), "%s: %s", name, line)
 				}
 			}
 		}
 	}
-	ask(squeezed(rendered(t, "man/bakeryd.8")), "bakeryd")
-	ask(squeezed(rendered(t, "man/bakeryctl.8")), "bakeryctl")
-	require.Greater(t, asked, 20)
+	ask("man/bakeryd.8", "bakeryd")
+	ask("man/bakeryctl.1", "bakeryctl")
+	require.Equal(t, len(pageNames())-1, asked, "all but the page of the lockspace")
+
+	overview := squeezed(rendered(t, "man/bakeryctl.1"))
+	for _, topic := range []string{"exit-codes", "environment"} {
+		for _, w := range strings.Fields(help(t, "bakeryctl", topic)) {
+			require.True(t, strings.Contains(overview, w), "%s: %q", topic, w)
+		}
+	}
+	for _, name := range pageNames() {
+		require.NotContains(t, made[name], "/set/by/a/user", name)
+		if page, ok := strings.CutSuffix(strings.TrimPrefix(name, "man/"), ".1"); ok && strings.Count(page, "-") == 1 {
+			require.Contains(t, overview, page+"(1)")
+		}
+	}
+}
+
+// TestOptions: each option begins an item, with its value; a default is at the end.
+func TestOptions(t *testing.T) {
+	stress := squeezed(rendered(t, "man/bakeryctl-stress.1"))
+	require.Contains(t, stress, "--workers N use N workers (default 4)")
+	require.Contains(t, stress, "--max-ticket N keep all numbers below N, at most 65536; in memory only --hold")
+	require.Contains(t, stress, "--debug print each step")
+	require.Contains(t, squeezed(rendered(t, "man/bakeryctl-lock.1")), "-n, --nonblock give up")
+	require.Contains(t, squeezed(rendered(t, "man/bakeryd.8")), "--handoff times times a lock may pass between local clients while another host waits (default 8)")
+	for _, name := range pageNames() {
+		page := rendered(t, name)
+		require.NotContains(t, page, "[=", name)
+		require.NotContains(t, page, "``", name)
+		for flag := range strings.SplitSeq(page, "\n") {
+			require.NotRegexp(t, `^ +--[a-z-]+=`, flag, name)
+		}
+	}
 }
 
 // sectionsOf returns the text of each section, by title.
@@ -151,17 +211,31 @@ func sectionsOf(text string) map[string]string {
 }
 
 func TestSections(t *testing.T) {
-	for _, name := range pageNames {
+	for _, name := range pageNames() {
 		parts := sectionsOf(rendered(t, name))
-		want := []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES", "SEE ALSO"}
-		if strings.HasSuffix(name, "5") {
+		want := []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "SEE ALSO"}
+		switch name {
+		case "man/bakeryctl.1":
+			want = append(want, "COMMANDS", "ENVIRONMENT", "FILES", "EXIT STATUS")
+		case "man/bakeryd.8":
+			want = append(want, "SIGNALS", "ENVIRONMENT", "FILES", "EXIT STATUS")
+		case "man/bakery-lockspace.5":
 			want = []string{"NAME", "DESCRIPTION", "GEOMETRY", "SUPERBLOCK", "HOST RECORD", "DIRECTORY ENTRY", "SLOT", "EXAMPLES", "SEE ALSO"}
 		}
 		for _, title := range want {
 			require.NotEmpty(t, strings.TrimSpace(parts[title]), "%s: %s", name, title)
 		}
-		require.Contains(t, made[name], "2026-03-01")
-		require.Contains(t, made[name], `1.2.3\(ti4.abc`)
+		require.Regexp(t, `(?m)^\.TH .*2026-03-01.*1\.2\.3\\\(ti4\.abc`, made[name])
+		require.Regexp(t, "^ *"+strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))+" - \\S", parts["NAME"])
+	}
+}
+
+// TestReferences: the pages of bakeryd to which a page refers exist, with these sections.
+func TestReferences(t *testing.T) {
+	for _, name := range pageNames() {
+		for _, m := range regexp.MustCompile(`\b(bakery[a-z-]*)\((\d)\)`).FindAllStringSubmatch(rendered(t, name), -1) {
+			require.Contains(t, made, "man/"+m[1]+"."+m[2], name)
+		}
 	}
 }
 
@@ -184,36 +258,33 @@ func constants(t *testing.T, file string) (codes []int) {
 	return codes
 }
 
-// TestExitStatus: the pages list exactly the exit codes of the programs.
-func TestExitStatus(t *testing.T) {
-	for name, source := range map[string]string{"man/bakeryd.8": "../../cmd/bakeryd/run.go", "man/bakeryctl.8": "../../cmd/bakeryctl/internal/cli/exit.go"} {
-		var listed []int
-		for _, m := range regexp.MustCompile(`(?m)^ +(\d+)(?:\+N)?  +\S`).FindAllStringSubmatch(sectionsOf(rendered(t, name))["EXIT STATUS"], -1) {
-			code, err := strconv.Atoi(m[1])
-			require.NoError(t, err)
-			listed = append(listed, code)
-		}
-		slices.Sort(listed)
-		want := constants(t, source)
-		require.GreaterOrEqual(t, len(want), 5)
-		require.Equal(t, want, listed, name)
+// exitCodes returns the codes that a page lists, in order.
+func exitCodes(t *testing.T, name string) (listed []int) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`(?m)^ +(\d+)(?:\+N)?  +\S`).FindAllStringSubmatch(sectionsOf(rendered(t, name))["EXIT STATUS"], -1) {
+		code, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		listed = append(listed, code)
 	}
+	slices.Sort(listed)
+	return listed
 }
 
-// TestExitCodesOfCommands: the codes that a command lists are codes of bakeryctl.
-func TestExitCodesOfCommands(t *testing.T) {
-	p, err := askPrograms(bin)
-	require.NoError(t, err)
-	have := constants(t, "../../cmd/bakeryctl/internal/cli/exit.go")
+// TestExitStatus: the pages of the programs list exactly their exit codes, and those of commands some of them.
+func TestExitStatus(t *testing.T) {
+	const ofBakeryctl = "../../cmd/bakeryctl/internal/cli/exit.go"
+	for name, source := range map[string]string{"man/bakeryd.8": "../../cmd/bakeryd/run.go", "man/bakeryctl.1": ofBakeryctl} {
+		want := constants(t, source)
+		require.GreaterOrEqual(t, len(want), 5)
+		require.Equal(t, want, exitCodes(t, name), name)
+	}
 	checked := 0
-	for _, c := range leaves(p.bakeryctl) {
-		for _, line := range c.exits {
-			if m := regexp.MustCompile(`^  (\d+)(?:\+N)?  `).FindStringSubmatch(line); m != nil {
-				code, err := strconv.Atoi(m[1])
-				require.NoError(t, err)
-				require.Contains(t, have, code, "%s: %s", c.name(), line)
-				checked++
-			}
+	for _, name := range pageNames() {
+		if strings.HasSuffix(name, ".1") {
+			listed := exitCodes(t, name)
+			require.Subset(t, constants(t, ofBakeryctl), listed, name)
+			require.Equal(t, strings.Count(made[name], ".SH EXIT STATUS"), min(len(listed), 1), name)
+			checked += len(listed)
 		}
 	}
 	require.Greater(t, checked, 40)
@@ -239,9 +310,11 @@ func TestFormatPage(t *testing.T) {
 	require.NotContains(t, page, "`", "Markdown markup")
 	require.NotContains(t, page, "**")
 
-	for text, message := range map[string]string{"x": "has no title", "# X\n\n#### y": "unsupported level of heading", "# X\n```\ny": "without an end"} {
-		_, err := lockspacePage(text, release{"1", "2026-03-01"})
-		require.ErrorContains(t, err, message)
+	// The numbers of steps are those of the source, which other text refers to.
+	source, err := os.ReadFile("../../layout/FORMAT.md")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^\d+\. \S+ \S+`).FindAllString(strings.ReplaceAll(string(source), "*", ""), -1) {
+		require.Contains(t, page, m)
 	}
 }
 
@@ -256,15 +329,17 @@ func TestSettings(t *testing.T) {
 			env = append(env, name+"="+value)
 		}
 	}
-	out, err := exec.Command(filepath.Join(bin, "bakeryd"), "--help").Output()
-	require.NoError(t, err)
-	for _, m := range regexp.MustCompile(`(?m)^ +(?:-., )?--([a-z-]+) `).FindAllStringSubmatch(string(out), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-., )?--([a-z-]+) `).FindAllStringSubmatch(help(t, "bakeryd"), -1) {
 		name := "BAKERYD_" + strings.ToUpper(strings.ReplaceAll(m[1], "-", "_"))
 		want := 1
 		if m[1] == "help" || m[1] == "version" {
 			want = 0
 		}
 		require.Equal(t, want, strings.Count(text, "\n#"+name+"="), name)
+		for _, shell := range []string{"bash/bakeryd", "zsh/_bakeryd"} {
+			require.Contains(t, made["completion/"+shell], "--"+m[1])
+		}
+		require.Contains(t, made["completion/fish/bakeryd.fish"], "-l "+m[1]+" ")
 	}
 	require.Contains(t, env, "BAKERYD_HANDOFF=8")
 	require.Contains(t, env, "BAKERYD_SOCKET=/run/bakery/bakeryd.sock")
@@ -277,74 +352,27 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, "bakeryd: wrong command line: --device is missing\nhint: see bakeryd --help\n", string(said))
 }
 
-// TestParseHelp parses every form of help text, and reports text that it cannot parse.
-func TestParseHelp(t *testing.T) {
-	c, below, err := parseHelp(`Do it.
-
-It says:
-more of it.
-
-Usage:
-  x y [flags]
-
-It goes on.
-
-Available Commands:
-  get         Get it
-  long-one    Do more
-
-Flags:
-  -w, --wait TIME   wait for TIME
-                    and more
-      --now         do not (default false)
-
-Additional help topics:
-  x topic     Its meaning
-
-Signals: TERM ends it,
-at once.
-
-Exit codes: 0 when done; 64 for a wrong
-command line; it is that.
-
-Use "x [command] --help" for more information about a command.
-`)
-	require.NoError(t, err)
-	require.Equal(t, []string{"Do it.", "", "It goes on."}, c.about)
-	require.Equal(t, []string{"x y [flags]"}, c.usage)
-	require.Equal(t, [][2]string{{"get", "Get it"}, {"long-one", "Do more"}}, below)
-	require.Equal(t, []option{{"-w", "--wait", "TIME", "wait for TIME and more"}, {"", "--now", "", "do not (default false)"}}, c.flags)
-	require.Equal(t, []section{{"It says", []string{"more of it."}}, {"Signals", []string{"TERM ends it,", "at once."}}}, c.sections)
-	require.Equal(t, []string{"  0  when done", "  64  for a wrong command line; it is that"}, c.exits)
-	require.Equal(t, map[string]string{"topic": "Its meaning"}, c.topics)
-
-	for text, message := range map[string]string{"Flags:\n  wait\n": "not a line of a list of flags", "Available Commands:\n  get\n": "not a line of a list of commands"} {
-		_, _, err := parseHelp(text)
-		require.ErrorContains(t, err, message)
+// TestCompletion: the completions of bakeryctl are those that it prints itself.
+func TestCompletion(t *testing.T) {
+	for shell, name := range map[string]string{"bash": "bakeryctl", "zsh": "_bakeryctl", "fish": "bakeryctl.fish"} {
+		out, err := exec.Command(filepath.Join(bin, "bakeryctl"), "completion", shell).Output()
+		require.NoError(t, err)
+		require.Equal(t, string(out), made["completion/"+shell+"/"+name])
 	}
 }
 
-func roff(write func(*page)) string {
-	p := new(page)
-	write(p)
-	return p.String()
-}
-
-func TestRoff(t *testing.T) {
-	for _, c := range []struct {
-		lines []string
-		want  string
-	}{
-		{[]string{"One. Two of", "--it, see flock(1)."}, "One.\nTwo of \\fB\\-\\-it\\fR, see \\fBflock\\fR(1).\n"},
-		{[]string{".dot 'and' a\\b é"}, "\\&.dot \\(aqand\\(aq a\\eb \\[u00E9]\n"},
-		{[]string{"  1   no", "      way", "  12  yes"}, ".TP\n\\fB1\\fR\nno way\n.TP\n\\fB12\\fR\nyes\n"},
-		{[]string{"live    it is", "silent  it", "        is not"}, ".TP\n\\fBlive\\fR\nit is\n.TP\n\\fBsilent\\fR\nit is not\n"},
-		{[]string{"a  b  c", "d  e  f"}, ".RS 2\n.nf\na  b  c\nd  e  f\n.fi\n.RE\n"},
-		{[]string{"These:", "  - one", "    more", "  - two"}, "These:\n.IP \\(bu 2\none more\n.IP \\(bu 2\ntwo\n"},
-		{[]string{"So:", "", "  run it", "    twice"}, "So:\n.PP\n.RS 2\n.nf\nrun it\n  twice\n.fi\n.RE\n"},
+func TestMarkdown(t *testing.T) {
+	for help, want := range map[string]string{
+		"Exit codes:\n  1      no\n         way\n  128+N  yes": "# EXIT STATUS\n\n**1**\n: no way\n\n\n**128+N**\n: yes\n",
+		"It is\n\n  memory   one:\n           two\nend":        "It is\n\n\n**memory**\n: one: two\n\nend",
+		"These:\n  - one\n    more\n  - two":                   "These:\n\n  - one\n    more\n  - two",
+		"So:\n\n    a  b\n    c  d":                            "So:\n\n    a  b\n    c  d",
 	} {
-		require.Equal(t, c.want, roff(func(p *page) { p.prose(c.lines) }), "%q", c.lines)
+		require.Equal(t, want, markdown(help), "%q", help)
 	}
-	require.Equal(t, "Of \\fBcode here\\fR and \\fIthis\\fR, \\fBthat\\fR, a link.\n",
-		strings.ReplaceAll(roff(func(p *page) { p.marked("Of `code here` and *this*, **that**, [a link](x.md).") }), `\ `, " "))
+}
+
+// The characters that roff or a terminal may change stay as they are.
+func TestFinish(t *testing.T) {
+	require.Equal(t, `\-\-x \(aqy\(aq \(gaz\(ga \(ha \(ti a \- b`, Source{}.finish("--x 'y' `z` ^ ~ a \\- b"))
 }

@@ -1,0 +1,44 @@
+//go:build packaging
+
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/packaging/generate"
+)
+
+// With the build tag packaging, bakeryctl has a hidden command that writes the manual and the completions:
+//
+//	go run -tags packaging ./cmd/bakeryctl generate VERSION YYYY-MM-DD BAKERYD FORMAT.md OUT
+//
+// BAKERYD is the path of that program, and FORMAT.md that of layout/FORMAT.md.
+func init() {
+	commands = append(commands, struct {
+		name string
+		make func(*app) *cobra.Command
+	}{"generate", newGenerate})
+}
+
+func newGenerate(*app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "generate VERSION YYYY-MM-DD BAKERYD FORMAT.md OUT",
+		Hidden: true,
+		Args:   cobra.ExactArgs(5),
+		RunE: func(_ *cobra.Command, args []string) error {
+			date, err := time.Parse(time.DateOnly, args[1])
+			if err != nil {
+				return err
+			}
+			if err := os.Unsetenv("BAKERY_SOCKET"); err != nil { // it would be the default of --socket
+				return err
+			}
+			return generate.Source{
+				Version: args[0], Date: date, Bakeryctl: newRoot(&app{}, nil), Bakeryd: args[2], Format: args[3],
+			}.Write(args[4])
+		},
+	}
+}
