@@ -29,7 +29,7 @@ func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 	for i := range r.Locks {
 		h.describe(&r.Locks[i], r.ThisHost)
 	}
-	r.ExplainStuck()
+	r.Judge()
 	return r
 }
 

@@ -3,7 +3,7 @@
 // see them: package daemon serves the data.
 //
 // Begin with [Handler]. In files, page.js has the loop that requests and draws. model.js
-// interprets an answer, judge.js finds faults, and dom.js is the only code that inserts text.
+// interprets an answer, judge.js words the faults that it lists, and dom.js is the only code that inserts text.
 // hosts.js, locks.js, latency.js and events.js draw the sections.
 package page
 

@@ -33,7 +33,7 @@ func TestReport_CycleBetweenHosts_IsADeadlock(t *testing.T) {
 			`deadlock: process 30 of host 3 holds "c" and waits for "a"; process 10 of host 1 holds "a" and waits for "b"; process 20 of host 2 holds "b" and waits for "c": end a waiter`}},
 	} {
 		r := &Report{Locks: test.locks}
-		r.ExplainStuck()
+		r.explainStuck()
 		for i, want := range test.want {
 			require.Equal(t, want, r.Locks[i].Stuck, test.name)
 		}
@@ -45,13 +45,13 @@ func TestReport_SamePidOfTwoNamespaces_NoDeadlock(t *testing.T) {
 	since := time.Unix(5, 0)
 	r := &Report{Locks: []Lock{{Name: "a", Permits: 1, Holders: []Holder{{Host: 1, PID: 7, Since: since.Add(time.Second)}},
 		Queue: []Queued{{Host: 1, Under: 7, UnderSince: since, Phase: layout.Waiting}}}}}
-	r.ExplainStuck()
+	r.explainStuck()
 	require.NotContains(t, r.Locks[0].Stuck, "deadlock")
 }
 
 func TestReport_SeveralPermits_NoDeadlock(t *testing.T) {
 	r := &Report{Locks: []Lock{{Name: "a", Permits: 2, Holders: []Holder{{Host: 1, PID: 10}},
 		Queue: []Queued{{Host: 1, Under: 10, Phase: layout.Waiting}}}}}
-	r.ExplainStuck()
+	r.explainStuck()
 	require.NotContains(t, r.Locks[0].Stuck, "deadlock")
 }

@@ -1,6 +1,7 @@
 // Package report interprets a snapshot of a lockspace: the hosts and their health, the locks with
-// holders and queues, and the reason why a lock is stuck. bakeryctl and the status page display it.
-// It is the JSON of GET /v1/status. Start reading at Build.
+// holders and queues, the reason why a lock is stuck, and everything that is wrong, with the remedy.
+// bakeryctl and the status page display it, and judge nothing themselves. It is the JSON of
+// GET /v1/status. Start reading at Build; problems.go judges.
 package report
 
 import (
@@ -21,6 +22,7 @@ type Report struct {
 	Hosts     []Host    `json:"hosts"`     // hosts that ever joined, by id
 	Locks     []Lock    `json:"locks"`     // by name
 	Damaged   []Damage  `json:"damaged"`   // by offset
+	Problems  []Problem `json:"problems"`  // the worst first
 }
 
 // Lockspace has the parameters of the lockspace.
@@ -177,12 +179,12 @@ type Damage struct {
 // FromSnapshot returns the report of a snapshot that no daemon watched.
 func FromSnapshot(s *lockspace.Snapshot) *Report {
 	r := Build(s, nil)
-	r.ExplainStuck()
+	r.Judge()
 	return r
 }
 
 // Build returns the report of a snapshot, with the knowledge of a daemon if k is not nil. The
-// caller adds what the daemon knows of its clients, then calls ExplainStuck.
+// caller adds what the daemon knows of its clients, then calls Judge.
 func Build(s *lockspace.Snapshot, k *Knowledge) *Report {
 	r := &Report{
 		Lockspace: lockspaceReport(s),

@@ -10,8 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// ExplainStuck sets Stuck of every lock.
-func (r *Report) ExplainStuck() {
+// explainStuck sets Stuck of every lock.
+func (r *Report) explainStuck() {
 	edges := r.edges()
 	for i := range r.Locks {
 		l := &r.Locks[i]

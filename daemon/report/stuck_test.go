@@ -111,7 +111,7 @@ func TestStuck(t *testing.T) {
 		"record of a bystander": {stuckReport(Host{}, queue(heldBy(2, "db2"), db1)).in(layout.PolicyLease, record), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.report.ExplainStuck()
+			c.report.explainStuck()
 			require.Equal(t, c.want, c.report.Locks[0].Stuck)
 		})
 	}

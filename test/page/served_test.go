@@ -118,7 +118,7 @@ func answer(hosts, locks, held, queued int, change ...func(object)) object {
 		"lockspace": object{"name": "prod", "uuid": "0", "device": "/dev/mapper/locks", "stride": 4096, "hosts": 2000, "locks": 10000, "lease_ms": 30 * second,
 			"policy": "lease", "warnings": []string{}},
 		"this_host": object{"id": 1, "name": "db1", "incarnation": "1", "state": "live", "lease_left_ms": 27 * second},
-		"hosts":     hs, "locks": ls, "damaged": []object{}}}
+		"hosts":     hs, "locks": ls, "damaged": []object{}, "problems": []object{}}}
 	for _, c := range change {
 		c(a)
 	}
@@ -155,15 +155,18 @@ func set(path string, members object) func(object) {
 	return func(o object) { maps.Copy(in(o, path), members) }
 }
 
+// problem adds a problem to the report.
+func problem(severity, kind, text, why, remedy string) func(object) {
+	return func(o object) {
+		r := in(o, "report")
+		r["problems"] = append(r["problems"].([]object), object{"severity": severity, "kind": kind, "subject": text, "text": text, "why": why, "remedy": remedy})
+	}
+}
+
 // latencies adds measured latencies.
 func latencies(n int) func(object) {
 	of := func(p50, p99, most, errors int) object {
 		return object{"count": 1000 + 40*n, "p50_us": p50, "p99_us": p99 + (n*7919)%(p99/2), "max_us": most, "errors": errors}
 	}
 	return set("report.this_host", object{"io": object{"oldest_ms": 0, "read": of(245, 791, 2570, 0), "write": of(344, 1490, 12400, 2)}, "renewals": of(610, 2300, 15100, 0)})
-}
-
-// quoted returns a pattern for a text; brackets are quoted unless they contain a choice.
-func quoted(words string) string {
-	return strings.NewReplacer("(", `\(`, ")", `\)`).Replace(words)
 }

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// String returns a problem as a reader sees it.
+func (p Problem) String() string {
+	s := fmt.Sprintf("%s %s: %s", p.Severity, p.Kind, p.Text)
+	if p.Why != "" {
+		s += ": " + p.Why
+	}
+	if p.Remedy != "" {
+		s += " -> " + p.Remedy
+	}
+	return s
+}
+
+func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
+	silent := func(r *Report, silentMS, deadInMS int64) {
+		h := silentHost(silentMS, deadInMS)
+		h.ID, h.Name = 2, "db2"
+		r.Hosts[1] = h
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Report)
+		want   []string
+	}{
+		{"well", func(*Report) {}, nil},
+		{"silent", func(r *Report) {
+			silent(r, 21_000, 14_100)
+			r.Locks[0].Holders = []Holder{{Host: 2, HostName: "db2"}}
+		}, []string{
+			"error silent: host 2 (db2) is silent: no renewal for 21 s, dead in 15 s -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2",
+			"error stuck: lock x is stuck: held by host 2 (db2), not seen for 21 s, released in 15 s",
+		}},
+		{"policy manual", func(r *Report) {
+			silent(r, 300_000, -1)
+			r.Lockspace.Policy = layout.PolicyManual
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, and it is not declared dead automatically" +
+			" -> its locks are blocked until it is evicted; if you are certain that it is off: bakeryctl evict 2"}},
+		{"being declared dead", func(r *Report) { silent(r, 37_000, 0) },
+			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2"}},
+		{"being fenced", func(r *Report) {
+			silent(r, 37_000, 0)
+			r.Lockspace.Policy = layout.PolicyFence
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being fenced -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2"}},
+		{"to be fenced", func(r *Report) {
+			silent(r, 37_000, 2000)
+			r.Lockspace.Policy = layout.PolicyFence
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2"}},
+		{"silent, seen without a bakeryd", func(r *Report) {
+			silent(r, 37_000, -1)
+			r.ThisHost = nil
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s -> a running bakeryd shows when it is declared dead"}},
+		{"dead", func(r *Report) { r.Hosts[1].Health = HealthDead },
+			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> start it again, it joins by itself; if it will not return: bakeryctl evict 2 --forget"}},
+		{"forgotten", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].Forgotten = HealthDead, true }, nil},
+		{"left", func(r *Report) { r.Hosts[1].Health = HealthLeft }, nil},
+		{"asked to leave", func(r *Report) { r.Hosts[1].AskedToLeave = true },
+			[]string{"warning asked_to_leave: host 2 (db2) was asked to leave, and still renews -> it stops its holders and leaves; until then its locks stay held"}},
+		{"lease late", func(r *Report) { r.ThisHost.LeaseLeftMS = 17_000 },
+			[]string{"warning lease: the lease of this host ends in 17 s: it was last renewed 13 s ago -> commands under its locks are asked to stop in 12 s; " + checkDevice}},
+		{"lease ends", func(r *Report) { r.ThisHost.LeaseLeftMS = 4_000 },
+			[]string{"error lease: the lease of this host ends in 4 s: it was last renewed 26 s ago -> commands under its locks are being stopped; " + checkDevice}},
+		{"lease over", func(r *Report) { r.ThisHost.LeaseLeftMS = -1 },
+			[]string{"error lease: this host has lost its lease and its locks -> it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"}},
+		{"lease lost", func(r *Report) { r.ThisHost.State = "lost" },
+			[]string{"error lease: this host has lost its lease and its locks -> it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"}},
+		{"leaving", func(r *Report) { r.ThisHost.State = "leaving" }, []string{"warning leaving: this host is leaving the lockspace"}},
+		{"a request takes long", func(r *Report) { r.ThisHost.IO.OldestMS = 2_000 },
+			[]string{"warning request: a request to the device has not returned for 2 s: the device hangs or is overloaded -> " + checkDevice}},
+		{"a request hangs", func(r *Report) { r.ThisHost.IO.OldestMS = 7_000 },
+			[]string{"error request: a request to the device has not returned for 7 s: the device hangs or is overloaded -> " + checkDevice}},
+		{"damage", func(r *Report) {
+			r.Damaged = []Damage{{What: "slot of host 2 in lock 1", Kind: lockspace.KindSlot, Lock: 1, Host: 2, Error: "checksum differs"},
+				{What: "record of host 2", Kind: lockspace.KindHost, Host: 2, Error: "checksum differs"}}
+		}, []string{"error damaged: damaged: slot of host 2 in lock 1: checksum differs -> run bakeryctl check /dev/locks",
+			"error damaged: damaged: record of host 2: checksum differs -> its next renewal repairs it; if the host is down: bakeryctl check --repair /dev/locks"}},
+		{"warning", func(r *Report) { r.Lockspace.Warnings = []string{"the superblock is damaged, its copy is in use"} },
+			[]string{"warning lockspace: the superblock is damaged, its copy is in use"}},
+		{"orphan", func(r *Report) {
+			r.Locks[0].Holders = []Holder{{Host: 1, HostName: "db1", Orphan: true, Processes: []int{77, 78}, Command: "work"}}
+		}, []string{"note orphan: lock x is kept by the command of a client that has ended: process 77 (work) and 1 more live -> it is released when its processes have ended"}},
+		{"the worst first", func(r *Report) {
+			r.Hosts[1].Health = HealthDead
+			r.Damaged = []Damage{{What: "directory entry of lock 3", Kind: lockspace.KindEntry, Error: "bad"}}
+		}, []string{"error damaged: damaged: directory entry of lock 3: bad -> run bakeryctl check /dev/locks",
+			"warning dead: host 2 (db2) is dead: its locks are free -> start it again, it joins by itself; if it will not return: bakeryctl evict 2 --forget"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := stuckReport(Host{}, Lock{Name: "x", Lock: 1, Queue: []Queued{}})
+			r.Lockspace.Device = "/dev/locks"
+			r.ThisHost = &ThisHost{ID: 1, Name: "db1", State: "live", LeaseLeftMS: 27_000, IO: &IO{}}
+			c.change(r)
+			r.Judge()
+			var got []string
+			for _, p := range r.Problems {
+				got = append(got, p.String())
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestReport_ReadError_ComesFirst(t *testing.T) {
+	r := stuckReport(Host{Health: HealthDead}, Lock{})
+	r.Judge()
+	r.AddReadError("IO to /dev/x hangs", "", 9*time.Second)
+	require.Len(t, r.Problems, 2)
+	require.Equal(t, "error device: the disk cannot be read: IO to /dev/x hangs -> its state is 9 s old; "+checkDevice, r.Problems[0].String())
+}
+
+func TestReport_ManyProblemsOfAKind_AreShortened(t *testing.T) {
+	r := stuckReport(Host{}, Lock{Name: "x"})
+	r.ThisHost = &ThisHost{LeaseLeftMS: 27_000}
+	r.Hosts[0].Health = HealthDead
+	for id := 4; id < 40; id++ {
+		h := silentHost(1000, 1000)
+		h.ID = id
+		r.Hosts = append(r.Hosts, h)
+	}
+	r.Judge()
+	require.Len(t, r.Problems, listedAlone+2)
+	require.Equal(t, "host 8", r.Problems[listedAlone-1].Subject)
+	require.Equal(t, Problem{SeverityError, "silent", "", "31 more silent", "host 9, host 10, host 11, host 12, host 13, host 14, host 15, host 16, ...",
+		"if many hosts are silent, check the storage first"}, r.Problems[listedAlone])
+	require.Equal(t, "dead", r.Problems[listedAlone+1].Kind)
+}
