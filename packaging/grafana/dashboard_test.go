@@ -1,4 +1,5 @@
-package main
+// Package grafana tests the dashboard, which is edited in Grafana and exported from there.
+package grafana
 
 import (
 	"encoding/json"
@@ -8,14 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDashboard: bakeryd.json is up to date, and panels do not overlap.
+// TestDashboard: panels do not overlap, and each has queries of the data source that is chosen.
 func TestDashboard(t *testing.T) {
-	text, err := dashboard()
+	text, err := os.ReadFile("bakeryd.json")
 	require.NoError(t, err)
-	kept, err := os.ReadFile("bakeryd.json")
-	require.NoError(t, err)
-	require.Equal(t, string(kept), string(text), "go run ./packaging/grafana >packaging/grafana/bakeryd.json")
-
 	var d struct {
 		Panels []struct {
 			ID      int
