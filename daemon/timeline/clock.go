@@ -54,14 +54,8 @@ type clocks struct {
 	slip    int64     // maximum difference of two clocks within a window
 	notes   []string
 
-	excused []excuse // pairs that would be a violation if the clocks were right
+	excused []int64 // us by which pairs are in the wrong order: a violation if the clocks were right
 	failed  map[[2]*record]bool
-}
-
-// excuse is a pair of events that is in the wrong order by the uncorrected clocks.
-type excuse struct {
-	before, after int // ids of hosts
-	by            int64
 }
 
 const unknown = math.MinInt64 / 4
@@ -80,14 +74,6 @@ func readClocks(j *journals, one bool) *clocks {
 	return c
 }
 
-// run is the events of one host by one clock.
-type run struct {
-	boot    string
-	low     int64
-	high    int64
-	records []*record
-}
-
 // readHost splits the events of a host where its clock was stepped, or the host booted.
 func (c *clocks) readHost(id int, j *journals) {
 	all := j.of[id]
@@ -95,22 +81,23 @@ func (c *clocks) readHost(id int, j *journals) {
 	runs := splitRuns(all, hasUptime)
 	if len(runs) > maxSteps {
 		c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped %d times, or is unrelated to its uptime: its times are not corrected",
-			printable(j.names[id]), len(runs)-1))
+			j.names[id], len(runs)-1))
 		runs = splitRuns(all, false)
 	}
-	for i, r := range runs {
-		if i > 0 && r.boot == runs[i-1].boot && r.boot != "" {
-			if by := (r.low - runs[i-1].high); abs(by) >= 100_000 {
-				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %s before %s", printable(j.names[id]),
-					signed(by), r.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
+	for i, k := range runs {
+		if i > 0 && k.boot == runs[i-1].boot && k.boot != "" {
+			if by := k.low - runs[i-1].high; abs(by) >= 100_000 {
+				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %s before %s", j.names[id],
+					signed(by), k.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
 			}
 		}
-		c.addRun(r)
+		c.addRun(k)
 	}
 }
 
-func splitRuns(all []*record, uptime bool) (runs []*run) {
-	var cur *run
+// splitRuns returns the clocks of the events of one host, in order.
+func splitRuns(all []*record, uptime bool) (runs []*clock) {
+	var cur *clock
 	for _, r := range all {
 		boot := ""
 		if r.Lock == "" && r.ByHost == 0 {
@@ -125,28 +112,24 @@ func splitRuns(all []*record, uptime bool) (runs []*run) {
 			if cur != nil && uptime && r.UptimeMS >= cur.records[len(cur.records)-1].UptimeMS {
 				was = cur.boot // until an event names another one
 			}
-			cur = &run{boot: was, low: base, high: base}
+			cur = &clock{boot: was, low: base, high: base}
 			runs = append(runs, cur)
 		}
-		if boot != "" {
-			cur.boot = boot
-		}
-		cur.low, cur.high = min(cur.low, base), max(cur.high, base)
-		if w := int64(stepAt); cur.high-cur.low > w { // it is slewed
-			if base == cur.high {
-				cur.low = base - w
-			} else {
-				cur.high = base + w
-			}
+		cur.boot = cmp.Or(boot, cur.boot)
+		switch { // if it is slewed, its bounds move along
+		case base < cur.low:
+			cur.low, cur.high = base, min(cur.high, base+stepAt)
+		case base > cur.high:
+			cur.low, cur.high = max(cur.low, base-stepAt), base
 		}
 		cur.records = append(cur.records, r)
 	}
 	return runs
 }
 
-// addRun adds a run to the clock of the same boot of another host on the same machine, if there
-// is one.
-func (c *clocks) addRun(r *run) {
+// addRun adds a clock, or its events to the clock of the same boot of another host on the same
+// machine.
+func (c *clocks) addRun(r *clock) {
 	for _, k := range c.all {
 		if r.boot != "" && k.boot == r.boot && r.low <= k.high+stepAt && r.high >= k.low-stepAt {
 			k.low, k.high = min(k.low, r.low), max(k.high, r.high)
@@ -154,7 +137,7 @@ func (c *clocks) addRun(r *run) {
 			return
 		}
 	}
-	c.all = append(c.all, &clock{boot: r.boot, low: r.low, high: r.high, records: r.records})
+	c.all = append(c.all, r)
 }
 
 // makeNodes divides the clocks into windows.
@@ -290,21 +273,12 @@ func (c *clocks) solve() {
 
 // centre shifts the offsets so that most events keep their times.
 func (c *clocks) centre(offsets []int64) {
-	order := make([]int, len(offsets))
-	total := 0
-	for i := range order {
-		order[i] = i
-		total += c.weight[i]
+	var each []int64 // of the events
+	for i, n := range c.weight {
+		each = append(each, slices.Repeat([]int64{offsets[i]}, n)...)
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(offsets[a], offsets[b]) })
-	sum, middle := 0, int64(0)
-	for _, i := range order {
-		if sum += c.weight[i]; 2*sum >= total {
-			middle = offsets[i]
-			break
-		}
-	}
-	for i := range offsets {
+	slices.Sort(each)
+	for i, middle := 0, each[(len(each)-1)/2]; i < len(offsets); i++ {
 		offsets[i] -= middle
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // record is one event of one journal.
 type record struct {
-	*events.Event
+	events.Event
 	keeper int    // id of the host that recorded it
 	raw    Moment // by its clock
 	at     Moment // by the corrected clocks
@@ -38,7 +39,7 @@ func gather(sources []Source) *journals {
 	j := &journals{names: map[int]string{}, seen: map[int]bool{}, keepers: map[int]bool{}, of: map[int][]*record{}}
 	for _, s := range sources {
 		if s.Damaged > 0 {
-			j.notes = append(j.notes, fmt.Sprintf("%s: %d lines could not be read and are left out", printable(s.Name), s.Damaged))
+			j.notes = append(j.notes, fmt.Sprintf("%s: %d lines could not be read and are left out", text.PrintableLine(s.Name), s.Damaged))
 		}
 		j.add(&s)
 	}
@@ -59,13 +60,10 @@ func (j *journals) add(s *Source) {
 		only = keeperOf(s.Events)
 	}
 	odd := 0
-	for i := range s.Events {
-		e := &s.Events[i]
-		r := &record{Event: e, keeper: only, raw: Moment(e.At.UnixMicro())}
+	for _, e := range s.Events {
+		e.Kind, e.Command, e.Reason = events.Kind(text.PrintableLine(string(e.Kind))), text.PrintableLine(e.Command), text.PrintableLine(e.Reason)
+		r := &record{Event: e, keeper: cmp.Or(only, recorder(&e)), raw: Moment(e.At.UnixMicro())}
 		r.at = r.raw
-		if only == 0 {
-			r.keeper = recorder(e)
-		}
 		if e.At.Before(earliest) || e.At.After(latest) || r.keeper == 0 {
 			odd++
 			continue
@@ -78,7 +76,7 @@ func (j *journals) add(s *Source) {
 	}
 	j.name(only, s.HostName)
 	if odd > 0 {
-		j.notes = append(j.notes, fmt.Sprintf("%s: %d events without a host, or of an impossible time, are left out", printable(s.Name), odd))
+		j.notes = append(j.notes, fmt.Sprintf("%s: %d events without a host, or of an impossible time, are left out", text.PrintableLine(s.Name), odd))
 	}
 }
 
@@ -87,8 +85,8 @@ func (j *journals) name(id int, name string) {
 		return
 	}
 	j.seen[id] = true
-	if name != "" && j.names[id] == "" {
-		j.names[id] = name
+	if j.names[id] == "" {
+		j.names[id] = text.PrintableLine(name)
 	}
 }
 

@@ -8,44 +8,49 @@ import (
 	"strings"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Attempt is the history of one request for a lock. Unknown moments are Never. Ended is always
 // set; End shows whether it is a guess.
 type Attempt struct {
-	Host, Lock  int // indexes
-	Incarnation uint64
-	PID         int
-	Command     string
-	Shared      bool // as requested, and as granted
-	Token       layout.Ticket
-	Ticket      layout.Ticket
+	Host        int           `json:"host"` // index
+	Lock        int           `json:"lock"` // index
+	Incarnation uint64        `json:"incarnation,string,omitempty"`
+	PID         int           `json:"pid,omitempty"`
+	Command     string        `json:"command,omitempty"`
+	Shared      bool          `json:"shared,omitempty"` // as requested, and as granted
+	Token       layout.Ticket `json:"token,omitzero"`
+	Ticket      layout.Ticket `json:"ticket,omitzero"`
 
-	Asked, Choosing, Numbered, Entered, Ended Moment
+	Asked    Moment `json:"asked,omitzero"`
+	Choosing Moment `json:"choosing,omitzero"`
+	Numbered Moment `json:"numbered,omitzero"`
+	Entered  Moment `json:"entered,omitzero"`
+	Ended    Moment `json:"ended"`
 
-	End     End
-	Reason  string
-	Behind  string // the last one it waited for
-	Modes   []ModeChange
-	Marks   []Mark // lost, kill, orphan, resumed, wanted
-	Lost    Moment // when the hold was lost
-	Verdict Moment // when its host was declared dead
+	End     End          `json:"end"`
+	Reason  string       `json:"reason,omitempty"`
+	Behind  string       `json:"behind,omitempty"` // the last one it waited for
+	Modes   []ModeChange `json:"modes,omitempty"`
+	Marks   []Mark       `json:"marks,omitempty"`  // lost, kill, orphan, resumed, wanted
+	Lost    Moment       `json:"lost,omitzero"`    // when the hold was lost
+	Verdict Moment       `json:"verdict,omitzero"` // when its host was declared dead
+	Sure    Moment       `json:"sure,omitzero"`    // the hold lasted at least until then
 
-	sure            Moment // the hold lasted at least until then
 	doubted         bool   // the journal may lack an end
 	known           Moment // first event about the hold if its grant is missing; else Never
 	waking          bool   // it ended just before the host noticed the end of its lease: the host may have been stalled
 	vague           []span // times at which its mode is unknown
-	permits         int
 	key             attemptKey
 	entered, exited *record
 }
 
 // ModeChange is a holder's change from exclusive to shared, or back.
 type ModeChange struct {
-	At     Moment
-	Shared bool
+	At     Moment `json:"at"`
+	Shared bool   `json:"shared"`
 }
 
 // span is a range of time.
@@ -71,26 +76,21 @@ const (
 // held reports whether the lock was held.
 func (a *Attempt) held() bool { return a.Entered != Never }
 
-func (a *Attempt) begin() Moment {
-	for _, at := range []Moment{a.Asked, a.Choosing, a.Numbered, a.Entered} {
-		if at != Never {
-			return at
-		}
-	}
-	return a.Ended
-}
+func (a *Attempt) begin() Moment { return cmp.Or(a.Asked, a.Choosing, a.Numbered, a.Entered, a.Ended) }
 
 // historian processes the events of one host after the other.
 type historian struct {
 	*Timeline
-	hostAt map[int]int // index by id
-	lockAt map[string]int
-	open   map[attemptKey]int // of the present host
-	ofPID  map[attemptKey]int // by process: its latest
-	last   Moment             // of the present host: latest event
-	ended  []int              // of the present host: the latest holds in the order of their ends
-	over   map[attemptKey]int // of the present host: ended holds, by token
-	end    Moment             // latest event of all
+	hostAt map[int]int    // index by id
+	lockAt map[string]int // index by name
+	end    Moment         // latest event of all
+
+	// Of the present host:
+	open  map[attemptKey]*Attempt
+	ofPID map[attemptKey]*Attempt // by process: its latest
+	over  map[attemptKey]*Attempt // ended holds, by token
+	ended []*Attempt              // the latest holds in the order of their ends
+	last  Moment                  // latest event
 }
 
 // attemptKey identifies an attempt of a host: by the request while it waits, by the token when it
@@ -104,18 +104,18 @@ type attemptKey struct {
 
 // history derives attempts and changes from the events, by their present times.
 func history(j *journals) *Timeline {
-	h := &historian{Timeline: &Timeline{}, hostAt: map[int]int{}, lockAt: map[string]int{}, end: Never}
+	h := &historian{Timeline: &Timeline{}, hostAt: map[int]int{}, lockAt: map[string]int{}}
 	ids := slices.Sorted(maps.Keys(j.seen))
 	for i, id := range ids {
 		h.hostAt[id] = i
-		h.Hosts = append(h.Hosts, Host{ID: id, Name: cmp.Or(j.names[id], fmt.Sprintf("host %d", id)), Journal: j.keepers[id]})
+		h.Hosts = append(h.Hosts, &Host{ID: id, Name: cmp.Or(j.names[id], fmt.Sprintf("host %d", id)), Journal: j.keepers[id]})
 	}
 	for _, r := range j.records {
 		h.end = max(h.end, r.at)
 	}
 	for _, id := range ids {
-		h.open, h.ofPID, h.last = map[attemptKey]int{}, map[attemptKey]int{}, Never
-		h.ended, h.over = nil, map[attemptKey]int{}
+		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}
+		h.ended, h.last = nil, Never
 		for _, r := range j.of[id] {
 			if r.Lock != "" {
 				h.lockEvent(r)
@@ -124,9 +124,7 @@ func history(j *journals) *Timeline {
 			}
 			h.last = r.at
 		}
-		for _, i := range h.open {
-			h.unsure(i)
-		}
+		h.doubtOpen()
 	}
 	h.mergeChanges()
 	h.guessEnds()
@@ -139,29 +137,25 @@ func (h *historian) lock(name string) int {
 	if !ok {
 		i = len(h.Locks)
 		h.lockAt[name] = i
-		h.Locks = append(h.Locks, Lock{Name: name, Permits: 1})
+		h.Locks = append(h.Locks, &Lock{Name: text.PrintableLine(name), Permits: 1, raw: name})
 	}
 	return i
 }
 
-// find returns the attempt of an event, if it is open.
+// find returns the attempt of an event, nil if none is open.
 func (h *historian) find(r *record) *Attempt {
 	lock := h.lock(r.Lock)
-	if i, ok := h.open[attemptKey{lock: lock, token: r.Token}]; ok && r.Token != 0 && r.Kind != events.Enter {
-		return &h.Attempts[i]
+	if a := h.open[attemptKey{lock: lock, token: r.Token}]; a != nil && r.Token != 0 && r.Kind != events.Enter {
+		return a
 	}
-	if i, ok := h.open[attemptKey{lock: lock, request: r.Request}]; ok && r.Request != 0 {
-		return &h.Attempts[i]
+	if a := h.open[attemptKey{lock: lock, request: r.Request}]; a != nil && r.Request != 0 {
+		return a
 	}
 	if r.Request != 0 || r.PID == 0 {
 		return nil
 	}
-	i, ok := h.ofPID[attemptKey{lock: lock, pid: r.PID}] // the request was before a restart, or the journal lacks the grant
-	if !ok {
-		return nil
-	}
-	a := &h.Attempts[i]
-	if k, open := h.open[a.key]; !open || k != i || r.Token != 0 && a.held() {
+	a := h.ofPID[attemptKey{lock: lock, pid: r.PID}] // the request was before a restart, or the journal lacks the grant
+	if a == nil || h.open[a.key] != a || r.Token != 0 && a.held() {
 		return nil
 	}
 	return a
@@ -181,43 +175,40 @@ func (h *historian) attempt(r *record) *Attempt {
 	default:
 		key.pid = r.PID
 	}
-	h.Attempts = append(h.Attempts, Attempt{Host: h.hostAt[r.keeper], Lock: lock, Asked: Never, Choosing: Never, Numbered: Never,
-		Entered: Never, Ended: Never, Lost: Never, Verdict: Never, sure: Never, known: Never, key: key})
-	h.open[key] = len(h.Attempts) - 1
-	h.ofPID[attemptKey{lock: lock, pid: r.PID}] = len(h.Attempts) - 1
-	return &h.Attempts[len(h.Attempts)-1]
+	a := &Attempt{Host: h.hostAt[r.keeper], Lock: lock, key: key}
+	h.Attempts = append(h.Attempts, a)
+	h.open[key], h.ofPID[attemptKey{lock: lock, pid: r.PID}] = a, a
+	return a
 }
 
-// ends has the kinds of events that end an attempt.
-var ends = map[events.Kind]End{events.Exit: Released, events.Timeout: TimedOut, events.Cancel: Cancelled,
-	events.Busy: WasBusy, events.Refused: Refused}
+// lockKinds has the kinds of events of a lock, and for those that end an attempt, how.
+var lockKinds = map[events.Kind]End{events.Exit: Released, events.Timeout: TimedOut, events.Cancel: Cancelled, events.Busy: WasBusy,
+	events.Refused: Refused, events.Request: "", events.Waiting: "", events.Choosing: "", events.Ticket: "", events.Enter: "", events.ModeSet: "",
+	events.Resumed: "", events.Orphan: "", events.Kill: "", events.Lost: "", events.Wanted: "", events.Removed: "", events.Gap: ""}
 
 func (h *historian) lockEvent(r *record) {
+	end, known := lockKinds[r.Kind]
+	if !known {
+		return // of a later bakeryd
+	}
+	lock, mark := h.lock(r.Lock), Mark{At: r.at, Kind: r.Kind, Host: h.hostAt[r.keeper], Text: r.Reason}
 	switch r.Kind {
 	case events.Wanted, events.Removed, events.Gap:
-		by := r.keeper
-		if r.ByHost != 0 {
-			by = r.ByHost
+		mark.Host = h.hostAt[cmp.Or(r.ByHost, r.keeper)]
+		h.Locks[lock].Marks = append(h.Locks[lock].Marks, mark)
+		return
+	case events.Kill, events.Orphan, events.Lost:
+		if h.find(r) != nil {
+			break
 		}
-		l := &h.Locks[h.lock(r.Lock)]
-		l.Marks = append(l.Marks, Mark{At: r.at, Kind: r.Kind, Host: h.hostAt[by], Text: r.Reason})
-		return
-	case events.Request, events.Waiting, events.Choosing, events.Ticket, events.Enter, events.ModeSet, events.Resumed,
-		events.Orphan, events.Kill, events.Lost:
-	default:
-		if _, ok := ends[r.Kind]; !ok {
-			return // a kind of a later bakeryd
+		if r.Token == 0 { // the hold is over, or unknown
+			h.Locks[lock].Marks = append(h.Locks[lock].Marks, mark)
+			return
 		}
-	}
-	if r.Token == 0 && (r.Kind == events.Kill || r.Kind == events.Orphan || r.Kind == events.Lost) && h.find(r) == nil {
-		l := &h.Locks[h.lock(r.Lock)] // the hold is over, or unknown
-		l.Marks = append(l.Marks, Mark{At: r.at, Kind: r.Kind, Host: h.hostAt[r.keeper], Text: r.Reason})
-		return
-	}
-	if i, ok := h.over[attemptKey{lock: h.lock(r.Lock), token: r.Token}]; ok && r.Token != 0 && h.find(r) == nil &&
-		(r.Kind == events.Kill || r.Kind == events.Orphan || r.Kind == events.Lost) {
-		h.Attempts[i].mark(r, h.hostAt[r.keeper]) // processes that it has left running
-		return
+		if a := h.over[attemptKey{lock: lock, token: r.Token}]; a != nil { // processes that it has left running
+			a.Marks = append(a.Marks, mark)
+			return
+		}
 	}
 	a := h.attempt(r)
 	a.setClient(r)
@@ -237,21 +228,19 @@ func (h *historian) lockEvent(r *record) {
 		if r.Token != 0 {
 			h.knownHeld(a, r)
 		}
-		a.mark(r, h.hostAt[r.keeper])
+		a.Marks = append(a.Marks, mark)
 	case events.Orphan, events.Kill, events.Lost:
 		h.knownHeld(a, r)
-		a.mark(r, h.hostAt[r.keeper])
+		a.Marks = append(a.Marks, mark)
 		if r.Kind == events.Lost {
 			a.Lost = r.at
 		}
+	case events.Exit:
+		h.knownHeld(a, r)
+		h.ended = append(h.ended[max(0, len(h.ended)-maxWaking):], a)
+		h.over[attemptKey{lock: a.Lock, token: a.Token}] = a
 	}
-	if end, ok := ends[r.Kind]; ok {
-		if r.Kind == events.Exit {
-			h.knownHeld(a, r)
-			i := h.open[a.key]
-			h.ended = append(h.ended[max(0, len(h.ended)-maxWaking):], i)
-			h.over[attemptKey{lock: a.Lock, token: a.Token}] = i
-		}
+	if end != "" {
 		a.End, a.Ended, a.Reason, a.exited = end, r.at, r.Reason, r
 		delete(h.open, a.key)
 	}
@@ -260,19 +249,19 @@ func (h *historian) lockEvent(r *record) {
 // setClient stores the fields that any event has about the client.
 func (a *Attempt) setClient(r *record) {
 	a.PID, a.Command = cmp.Or(r.PID, a.PID), cmp.Or(r.Command, a.Command)
-	a.Incarnation, a.permits = cmp.Or(r.Incarnation, a.Incarnation), max(a.permits, r.Permits)
+	a.Incarnation = cmp.Or(r.Incarnation, a.Incarnation)
 	if !a.held() {
 		a.Shared = r.Mode == "shared"
 	}
 	if len(r.Ahead) > 0 {
-		a.Behind = behind(r.Event)
+		a.Behind = behind(&r.Event)
 	}
 	if a.begin() == Never && r.WaitedMS > 0 {
 		a.Asked = r.at - lasted(r.WaitedMS)
 	}
 	if a.held() {
 		a.observeMode(r)
-		a.sure, a.doubted = r.at, false
+		a.Sure, a.doubted = r.at, false
 	}
 }
 
@@ -283,8 +272,8 @@ func (a *Attempt) observeMode(r *record) {
 	if r.Mode == "" || r.Kind == events.ModeSet || shared == now {
 		return
 	}
-	a.Modes = append(a.Modes, ModeChange{a.sure, now})
-	a.vague = append(a.vague, span{a.sure, r.at})
+	a.Modes = append(a.Modes, ModeChange{a.Sure, now})
+	a.vague = append(a.vague, span{a.Sure, r.at})
 }
 
 // sharedNow returns the latest known mode.
@@ -296,23 +285,22 @@ func (a *Attempt) sharedNow() bool {
 }
 
 func (h *historian) enter(a *Attempt, r *record) {
-	l := &h.Locks[a.Lock]
+	l := h.Locks[a.Lock]
 	l.Permits = max(l.Permits, r.Permits)
-	a.Entered, a.Token, a.Shared, a.entered, a.sure = r.at, r.Token, r.Mode == "shared", r, r.at
+	a.Entered, a.Token, a.Shared, a.entered, a.Sure = r.at, r.Token, r.Mode == "shared", r, r.at
 	if r.Token == 0 {
 		return
 	}
-	i := h.open[a.key]
 	delete(h.open, a.key)
 	a.key = attemptKey{lock: a.Lock, token: r.Token}
-	h.open[a.key] = i
+	h.open[a.key] = a
 }
 
 // knownHeld records that the lock is held. If the journal lacks the grant, the hold began before
 // this event.
 func (h *historian) knownHeld(a *Attempt, r *record) {
 	if a.held() {
-		a.sure = r.at
+		a.Sure = r.at
 		return
 	}
 	h.enter(a, r)
@@ -322,10 +310,6 @@ func (h *historian) knownHeld(a *Attempt, r *record) {
 	}
 }
 
-func (a *Attempt) mark(r *record, host int) {
-	a.Marks = append(a.Marks, Mark{At: r.at, Kind: r.Kind, Host: host, Text: r.Reason})
-}
-
 // behind describes the last holder or waiter ahead of an attempt.
 func behind(e *events.Event) string {
 	p := &e.Ahead[len(e.Ahead)-1]
@@ -333,18 +317,14 @@ func behind(e *events.Event) string {
 	if p.Host == e.Host {
 		who = "another here"
 	}
-	text := []string{who}
-	if p.Phase != "" {
-		text = append(text, p.Phase)
-	}
+	parts := []string{who, p.Phase}
 	if p.PID != 0 {
-		text = append(text, fmt.Sprintf("pid %d", p.PID))
+		parts = append(parts, fmt.Sprintf("pid %d", p.PID))
 	}
-	if p.Command != "" {
-		text = append(text, p.Command)
-	}
+	parts = append(parts, p.Command)
 	if n := max(e.AheadCount, len(e.Ahead)); n > 1 {
-		text = append(text, fmt.Sprintf("(%d ahead in all)", n))
+		parts = append(parts, fmt.Sprintf("(%d ahead in all)", n))
 	}
-	return strings.Join(text, " ")
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	return text.PrintableLine(strings.Join(parts, " "))
 }

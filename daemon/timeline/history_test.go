@@ -72,8 +72,8 @@ func TestEnds(t *testing.T) {
 			c.make(w)
 			tl := w.build(Options{})
 			var a *Attempt
-			for i := range tl.Attempts {
-				if x := &tl.Attempts[i]; tl.Hosts[x.Host].ID == 1 && tl.Locks[x.Lock].Name == "x" {
+			for _, x := range tl.Attempts {
+				if tl.Hosts[x.Host].ID == 1 && tl.Locks[x.Lock].Name == "x" {
 					require.Nil(t, a, "one attempt of db1's")
 					a = x
 				}
@@ -82,7 +82,7 @@ func TestEnds(t *testing.T) {
 			require.InDelta(t, c.ended, ms(a.Ended), 0.001)
 			require.Equal(t, c.sure >= 0, a.held())
 			if c.sure >= 0 {
-				require.InDelta(t, c.sure, ms(a.sure), 0.001)
+				require.InDelta(t, c.sure, ms(a.Sure), 0.001)
 			}
 		})
 	}

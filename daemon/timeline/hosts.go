@@ -16,39 +16,33 @@ func (h *historian) hostEvent(r *record) {
 	if r.Kind == events.Gap {
 		id = r.keeper
 	}
-	host := &h.Hosts[h.hostAt[id]]
+	host := h.Hosts[h.hostAt[id]]
 	host.Changes = append(host.Changes, Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason})
 	if id != r.keeper || by >= 0 && r.Kind != events.Gap {
 		return
 	}
 	switch r.Kind {
-	case events.Joined, events.Lost, events.Left: // its holds and waits are over
-		for _, i := range h.ended {
-			a := &h.Attempts[i]
-			a.waking = a.waking || r.Kind == events.Lost && r.at-a.Ended <= wakes
+	case events.Lost: // its waits are over; later events end its holds
+		for _, a := range h.ended {
+			a.waking = a.waking || r.at-a.Ended <= wakes
 		}
 		h.ended = nil
-		for _, i := range h.open {
-			a := &h.Attempts[i]
-			if r.Kind == events.Lost && a.held() {
-				if a.Lost == Never {
-					a.Lost = r.at
-				}
-				continue // later events end the hold
+		for _, a := range h.open {
+			if a.held() {
+				a.Lost = cmp.Or(a.Lost, r.at)
+			} else {
+				a.End, a.Ended = HostLost, r.at
 			}
-			h.unsure(i)
+		}
+	case events.Joined, events.Left: // its holds and waits are over
+		h.ended = nil
+		h.doubtOpen()
+		for _, a := range h.open {
 			a.End, a.Ended = Unseen, r.at
-			if r.Kind == events.Lost {
-				a.End = HostLost
-			}
 		}
-		if r.Kind != events.Lost {
-			clear(h.open)
-		}
+		clear(h.open)
 	case events.Resumed, events.Gap: // the journal may lack an end
-		for _, i := range h.open {
-			h.unsure(i)
-		}
+		h.doubtOpen()
 	}
 }
 
@@ -59,11 +53,12 @@ const (
 	maxWaking = 1000
 )
 
-// unsure sets the time that an attempt lasted at least, to the last event of its host.
-func (h *historian) unsure(i int) {
-	a := &h.Attempts[i]
-	if a.held() && !a.doubted {
-		a.sure, a.doubted = max(a.sure, h.last), true
+// doubtOpen sets the time that each open hold lasted at least, to the last event of its host.
+func (h *historian) doubtOpen() {
+	for _, a := range h.open {
+		if a.held() && !a.doubted {
+			a.Sure, a.doubted = max(a.Sure, h.last), true
+		}
 	}
 }
 
@@ -76,8 +71,8 @@ func (h *historian) mergeChanges() {
 		kind        events.Kind
 		incarnation uint64
 	}
-	for i := range h.Hosts {
-		all := h.Hosts[i].Changes
+	for _, host := range h.Hosts {
+		all := host.Changes
 		slices.SortStableFunc(all, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
 		once := map[key]int{}
 		n := 0
@@ -100,7 +95,7 @@ func (h *historian) mergeChanges() {
 			all[n] = c
 			n++
 		}
-		h.Hosts[i].Changes = all[:n]
+		host.Changes = all[:n]
 	}
 }
 
@@ -108,24 +103,22 @@ func (h *historian) mergeChanges() {
 // or where another host holds the lock.
 func (h *historian) guessEnds() {
 	next := h.nextGrants()
-	for i := range h.Attempts {
-		a := &h.Attempts[i]
-		verdict := Never
-		for _, c := range h.Hosts[a.Host].Changes {
-			if c.Kind == events.Dead && c.Incarnation == a.Incarnation && a.Incarnation != 0 {
-				verdict = c.At
-				break
+	for _, a := range h.Attempts {
+		if a.Incarnation != 0 {
+			changes := h.Hosts[a.Host].Changes
+			if i := slices.IndexFunc(changes, func(c Change) bool { return c.Kind == events.Dead && c.Incarnation == a.Incarnation }); i >= 0 {
+				at := changes[i].At
+				if at >= a.begin() && (a.Ended == Never || a.Ended > at || a.End == Unseen) {
+					a.Verdict = at
+				}
 			}
 		}
-		if verdict != Never && verdict >= a.begin() && (a.Ended == Never || a.Ended > verdict || a.End == Unseen) {
-			a.Verdict = verdict
-		}
 		if a.held() {
-			a.sure = max(a.sure, a.Entered)
+			a.Sure = max(a.Sure, a.Entered)
 		}
 		if a.Ended != Never && a.End != Unseen {
 			if a.held() {
-				a.sure = a.Ended
+				a.Sure = a.Ended
 			}
 			continue
 		}
@@ -136,41 +129,32 @@ func (h *historian) guessEnds() {
 		if a.Verdict != Never && a.Verdict <= until {
 			until, end = a.Verdict, DeclaredDead
 		}
-		if at := next[i]; at != Never && at < until {
+		if at := next[a]; at != Never && at < until {
 			until, end = at, Unseen
 			if a.Verdict != Never {
 				end = DeclaredDead
 			}
 		}
-		a.End, a.Ended = end, max(until, a.begin())
-		if a.held() {
-			a.Ended = max(a.Ended, a.sure)
-		}
+		a.End, a.Ended = end, max(until, a.begin(), a.Sure)
 	}
 }
 
 // nextGrants returns for each exclusive hold when the lock was granted next, by the tokens.
-func (h *historian) nextGrants() []Moment {
-	next := make([]Moment, len(h.Attempts))
-	byLock := make([][]int, len(h.Locks))
-	for i := range h.Attempts {
-		next[i] = Never
-		if a := &h.Attempts[i]; a.held() && a.Token != 0 && h.Locks[a.Lock].Permits == 1 {
-			byLock[a.Lock] = append(byLock[a.Lock], i)
+func (h *historian) nextGrants() map[*Attempt]Moment {
+	next := map[*Attempt]Moment{}
+	for lock, all := range h.holdsByLock() {
+		if h.Locks[lock].Permits > 1 {
+			continue
 		}
-	}
-	for _, all := range byLock {
-		slices.SortFunc(all, func(x, y int) int { return cmp.Compare(h.Attempts[x].Token, h.Attempts[y].Token) })
-		exclusive := Never // the next exclusive grant, downwards
-		for k := len(all) - 1; k >= 0; k-- {
-			a := &h.Attempts[all[k]]
-			next[all[k]] = exclusive
+		all = slices.DeleteFunc(all, func(a *Attempt) bool { return a.Token == 0 })
+		slices.SortFunc(all, func(a, b *Attempt) int { return cmp.Compare(a.Token, b.Token) })
+		exclusive, grant := Never, Never // the next exclusive grant, and the next one, downwards
+		for _, a := range slices.Backward(all) {
+			next[a] = exclusive
 			if !a.Shared {
-				if k+1 < len(all) {
-					next[all[k]] = h.Attempts[all[k+1]].Entered
-				}
-				exclusive = a.Entered
+				next[a], exclusive = grant, a.Entered
 			}
+			grant = a.Entered
 		}
 	}
 	return next

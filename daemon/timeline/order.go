@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -10,8 +11,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// order states that an event came before another.
-type order struct{ before, after *record }
+// order states that an event came before another. Those of holds have both.
+type order struct {
+	before, after *record
+	first, second *Attempt
+}
 
 // align corrects the clocks by events that must be in order.
 func (c *clocks) align(t *Timeline) {
@@ -36,14 +40,12 @@ func (c *clocks) align(t *Timeline) {
 		if !c.require(o.before, o.after, 0) {
 			c.failed[[2]*record{o.before, o.after}] = true
 		} else {
-			c.excused = append(c.excused, excuse{o.before.keeper, o.after.keeper, int64(o.before.raw - o.after.raw)})
+			c.excused = append(c.excused, int64(o.before.raw-o.after.raw))
 		}
 	}
 	c.solve()
-	for _, k := range c.all {
-		for _, r := range k.records {
-			r.at = r.raw + Moment(c.offset[r.node])
-		}
+	for r := range c.records() {
+		r.at = r.raw + Moment(c.offset[r.node])
 	}
 }
 
@@ -72,18 +74,16 @@ func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 // tokenOrder returns the order of conflicting holds by their tokens: each ended before the next
 // was granted. With several permits tokens show no order.
 func (t *Timeline) tokenOrder() (all []order) {
-	for _, holds := range t.holdsByLock() {
-		if len(holds) == 0 || t.Locks[t.Attempts[holds[0]].Lock].Permits > 1 {
+	for lock, holds := range t.holdsByLock() {
+		if t.Locks[lock].Permits > 1 {
 			continue
 		}
-		slices.SortFunc(holds, func(x, y int) int {
-			a, b := &t.Attempts[x], &t.Attempts[y]
+		slices.SortFunc(holds, func(a, b *Attempt) int {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Entered, b.Entered))
 		})
 		var writer *Attempt
 		var readers []*Attempt // since the last exclusive hold
-		for _, i := range holds {
-			a := &t.Attempts[i]
+		for _, a := range holds {
 			if writer != nil && writer.Token != a.Token {
 				all = append(all, orderOf(writer, a)...)
 			}
@@ -110,20 +110,20 @@ func orderOf(a, b *Attempt) []order {
 	}
 	shared := slices.ContainsFunc(a.Modes, func(m ModeChange) bool { return m.Shared })
 	if a.exited != nil && a.Lost == Never && a.Verdict == Never && !a.waking && !(shared && b.Shared) {
-		return []order{{a.exited, b.entered}}
+		return []order{{a.exited, b.entered, a, b}}
 	}
 	if a.entered.Kind == events.Enter {
-		return []order{{a.entered, b.entered}}
+		return []order{{a.entered, b.entered, a, b}}
 	}
 	return nil
 }
 
 // holdsByLock returns the attempts that held each lock.
-func (t *Timeline) holdsByLock() [][]int {
-	holds := make([][]int, len(t.Locks))
-	for i := range t.Attempts {
-		if a := &t.Attempts[i]; a.held() {
-			holds[a.Lock] = append(holds[a.Lock], i)
+func (t *Timeline) holdsByLock() [][]*Attempt {
+	holds := make([][]*Attempt, len(t.Locks))
+	for _, a := range t.Attempts {
+		if a.held() {
+			holds[a.Lock] = append(holds[a.Lock], a)
 		}
 	}
 	return holds
@@ -140,14 +140,7 @@ func (c *clocks) sightings() (all []order) {
 		incarnation uint64
 	}
 	tickets, joins, verdicts := map[ticket]*record{}, map[joined]*record{}, map[joined]*record{}
-	each := func(see func(r *record)) {
-		for _, k := range c.all {
-			for _, r := range k.records {
-				see(r)
-			}
-		}
-	}
-	each(func(r *record) {
+	for r := range c.records() {
 		switch {
 		case r.Lock != "" && r.Ticket != 0 && (r.Kind == events.Choosing || r.Kind == events.Ticket):
 			tickets[ticket{r.Lock, r.Ticket}] = r
@@ -156,13 +149,13 @@ func (c *clocks) sightings() (all []order) {
 		case r.Kind == events.Dead && r.ByHost == r.keeper:
 			verdicts[joined{r.Host, r.Incarnation}] = r
 		}
-	})
+	}
 	see := func(before, after *record) {
 		if before != nil && before.keeper != after.keeper {
-			all = append(all, order{before, after})
+			all = append(all, order{before: before, after: after})
 		}
 	}
-	each(func(r *record) {
+	for r := range c.records() {
 		for i := range r.Ahead {
 			if p := &r.Ahead[i]; p.Host != r.keeper && p.Ticket != 0 {
 				see(tickets[ticket{r.Lock, p.Ticket}], r)
@@ -174,45 +167,45 @@ func (c *clocks) sightings() (all []order) {
 		case r.Kind == events.Dead && r.ByHost != r.keeper:
 			see(verdicts[joined{r.Host, r.Incarnation}], r)
 		}
-	})
+	}
 	return all
+}
+
+// records iterates over the events of all clocks.
+func (c *clocks) records() iter.Seq[*record] {
+	return func(yield func(*record) bool) {
+		for _, k := range c.all {
+			for _, r := range k.records {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Clock describes the clock of one host.
 type Clock struct {
-	Host    int   // index
-	Added   int64 // maximum correction of its times, in us; positive: later
-	Excused int   // number of its hand-overs that are in the wrong order by the uncorrected clocks
-	By      int64 // us, the maximum of these
+	Host  int   `json:"host"`  // index
+	Added int64 `json:"added"` // maximum correction of its times, in us; positive: later
 }
 
 // report describes each clock that disagrees with the others.
 func (c *clocks) report(t *Timeline) (all []Clock) {
 	added := map[int]int64{} // by id
-	for _, k := range c.all {
-		for _, r := range k.records {
-			if by := c.offset[r.node]; abs(by) > abs(added[r.keeper]) {
-				added[r.keeper] = by
-			}
+	for r := range c.records() {
+		if by := c.offset[r.node]; abs(by) > abs(added[r.keeper]) {
+			added[r.keeper] = by
 		}
 	}
-	worst := int64(0)
-	for i := range t.Hosts {
-		k := Clock{Host: i, Added: added[t.Hosts[i].ID]}
-		for _, e := range c.excused {
-			if e.before == t.Hosts[i].ID || e.after == t.Hosts[i].ID {
-				k.Excused++
-				k.By = max(k.By, e.by)
-				worst = max(worst, e.by)
-			}
-		}
-		if k.Added != 0 || k.Excused > 0 {
-			all = append(all, k)
+	for i, h := range t.Hosts {
+		if added[h.ID] != 0 {
+			all = append(all, Clock{i, added[h.ID]})
 		}
 	}
 	if len(c.excused) > 0 {
 		c.notes = append(c.notes, fmt.Sprintf("the clocks of the hosts disagree by at least %s: by the clocks alone, tokens would go back or two hosts hold one lock at the same time, in %d hand-overs. "+
-			"Times are corrected by the order of the tokens", length(worst), len(c.excused)))
+			"Times are corrected by the order of the tokens", length(slices.Max(c.excused)), len(c.excused)))
 	}
 	return all
 }

@@ -16,10 +16,11 @@ import (
 
 	hostclock "github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // written returns the page of a world, and the data for its script.
-func (w *world) written(o Options) (page string, data pageData) {
+func (w *world) written(o Options) (page string, data Timeline) {
 	w.t.Helper()
 	var out bytes.Buffer
 	require.NoError(w.t, Write(&out, w.sources(), o))
@@ -71,31 +72,14 @@ func TestHostileNames(t *testing.T) {
 		require.Equal(t, strings.Count(plain, "<!--"), strings.Count(page, "<!--"))
 		require.NotContains(t, page, "\x1b")
 		require.NotContains(t, page, "\u202e")
-		require.Equal(t, printable(evil), data.Locks[0].Name)
+		require.Equal(t, text.PrintableLine(string([]rune(evil))), data.Locks[0].Name)
 		require.Equal(t, "function", map[bool]string{true: "function"}[strings.Contains(page, "function describe(a)")])
 	}
 }
 
-func (w *world) plain() (string, pageData) {
+func (w *world) plain() (string, Timeline) {
 	w.host(1).hold(0, 1, 1)
 	return w.written(Options{})
-}
-
-// TestLanes: simultaneous attempts have different lanes, up to the maximum.
-func TestLanes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for i := range 12 {
-		w.host(1).note(float64(i), events.Event{Kind: events.Request, Lock: "x", Request: uint64(i + 1), PID: i + 1})
-	}
-	w.host(1).note(20, events.Event{Kind: events.Timeout, Lock: "x", Request: 1, PID: 1})
-	w.host(1).note(21, events.Event{Kind: events.Request, Lock: "x", Request: 99, PID: 99})
-	_, data := w.written(Options{})
-	require.Equal(t, [][]int{{0, maxLanes}}, data.Locks[0].Hosts)
-	const lane = 14
-	require.Zero(t, data.Attempts[0][lane])
-	require.Equal(t, float64(maxLanes-1), data.Attempts[11][lane])
-	require.Zero(t, data.Attempts[12][lane], "where the first has gone")
 }
 
 // TestCrop: holds that extend beyond the range stay complete, and findings stay with their

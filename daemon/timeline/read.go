@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -56,7 +57,7 @@ func Read(r io.Reader, name string) (Source, error) {
 	for n := 1; ; n++ {
 		line, err := readLine(in)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return s, fmt.Errorf("read %s: line %d: %w", name, n, bare(err))
+			return s, fmt.Errorf("read %s: line %d: %w", name, n, text.WithoutPath(err))
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			var e events.Event
@@ -90,15 +91,6 @@ func readLine(in *bufio.Reader) (line []byte, err error) {
 			return line, err
 		}
 	}
-}
-
-// bare returns an error without the path, which the caller adds.
-func bare(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
 }
 
 // Lockspace returns the lockspace in the file's name, if that is a bakeryd's: UUID-ID.events.

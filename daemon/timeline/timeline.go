@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // Source is the journal of one host, or a part of it.
@@ -53,62 +54,65 @@ func Write(w io.Writer, sources []Source, o Options) error {
 	return t.Write(w)
 }
 
-// Timeline is the combination of the journals.
+// Timeline is the combination of the journals. Its JSON is the input of the page's script.
 type Timeline struct {
-	Hosts    []Host
-	Locks    []Lock
-	Attempts []Attempt // by time
-	Findings []Finding // the worst first
-	Clocks   []Clock
-	Notes    []string // about missing or dropped data
+	Title    string     `json:"title"`
+	Note     string     `json:"note"`
+	From     Moment     `json:"from"` // the shown range
+	Until    Moment     `json:"until"`
+	Hosts    []*Host    `json:"hosts"`
+	Locks    []*Lock    `json:"locks"`
+	Attempts []*Attempt `json:"attempts"` // by time
+	Findings []*Finding `json:"findings"` // the worst first
+	Clocks   []Clock    `json:"clocks"`
+	Notes    []string   `json:"notes"` // about missing or dropped data
 
-	options Options
-	more    int    // number of findings that were not kept
-	from    Moment // beginning of the shown range
-	until   Moment
-	leased  map[life][]Moment // when each acted under a lease (judge.go)
+	more   int               // number of findings that were not kept
+	leased map[life][]Moment // when each acted under a lease (judge.go)
 }
 
 // Moment is a time in microseconds since 1970, by the corrected clocks. Never is none.
 type Moment int64
 
-// Never is the moment of an event that did not happen.
-const Never Moment = -1 << 62
+// Never is the moment of an event that did not happen. It is no time of an event (gather.go).
+const Never Moment = 0
 
 // Time converts a moment.
 func (m Moment) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
 
 // Host is a host with events.
 type Host struct {
-	ID      int
-	Name    string
-	Journal bool // its own journal is there; otherwise only other hosts report about it
-	Changes []Change
+	ID      int      `json:"id"`
+	Name    string   `json:"name"`
+	Journal bool     `json:"journal"` // its own journal is there; otherwise only other hosts report about it
+	Changes []Change `json:"changes"`
 }
 
 // Change is a change of a host's state.
 type Change struct {
-	At          Moment
-	Kind        events.Kind // joined, resumed, lost, left, at_risk, seen, asked, fenced, dead, gap
-	By          int         // index of the host that reports it; -1: the host itself
-	Incarnation uint64
-	Reason      string
-	Others      int // number of other hosts that also report it
+	At          Moment      `json:"at"`
+	Kind        events.Kind `json:"kind"` // joined, resumed, lost, left, at_risk, seen, asked, fenced, dead, gap
+	By          int         `json:"by"`   // index of the host that reports it; -1: the host itself
+	Incarnation uint64      `json:"incarnation,string"`
+	Reason      string      `json:"reason"`
+	Others      int         `json:"others"` // number of other hosts that also report it
 }
 
 // Lock is a lock with events.
 type Lock struct {
-	Name    string
-	Permits int
-	Marks   []Mark // without an attempt: removed, wanted
+	Name    string `json:"name"`
+	Permits int    `json:"permits"`
+	Marks   []Mark `json:"marks"` // without an attempt: removed, wanted
+
+	raw string // the name in the events
 }
 
 // Mark is an event at a moment.
 type Mark struct {
-	At   Moment
-	Kind events.Kind
-	Host int // index
-	Text string
+	At   Moment      `json:"at"`
+	Kind events.Kind `json:"kind"`
+	Host int         `json:"host"` // index
+	Text string      `json:"text"`
 }
 
 // Build combines journals. It returns ErrNoEvents.
@@ -120,18 +124,18 @@ func Build(sources []Source, o Options) (*Timeline, error) {
 	c := readClocks(j, o.OneClock)
 	c.align(history(j)) // by the order in it
 	t := history(j)     // again, by the corrected times
-	t.options = o
+	t.Title, t.Note = text.PrintableLine(o.Title), text.PrintableLine(o.Note)
 	t.Clocks, t.Notes = c.report(t), append(j.notes, c.notes...)
 	t.judge(c)
-	t.crop()
-	if len(t.Attempts) == 0 && !slices.ContainsFunc(t.Hosts, func(h Host) bool { return len(h.Changes) > 0 }) {
+	t.crop(o)
+	if len(t.Attempts) == 0 && !slices.ContainsFunc(t.Hosts, func(h *Host) bool { return len(h.Changes) > 0 }) {
 		return nil, ErrNoEvents
 	}
 	return t, nil
 }
 
 // Violations returns the findings that no clocks explain.
-func (t *Timeline) Violations() (all []Finding) {
+func (t *Timeline) Violations() (all []*Finding) {
 	for _, f := range t.Findings {
 		if f.Proven {
 			all = append(all, f)
@@ -141,71 +145,62 @@ func (t *Timeline) Violations() (all []Finding) {
 }
 
 // crop keeps the selected part. Findings are about the whole: they stay if their attempts do.
-func (t *Timeline) crop() {
-	o := &t.options
-	from, until := t.span()
+func (t *Timeline) crop(o Options) {
+	t.From, t.Until = t.span()
 	if !o.From.IsZero() {
-		from = Moment(o.From.UnixMicro())
+		t.From = Moment(o.From.UnixMicro())
 	}
 	if !o.Until.IsZero() {
-		until = Moment(o.Until.UnixMicro())
+		t.Until = Moment(o.Until.UnixMicro())
 	}
-	keep := make([]int, len(t.Attempts))
-	n := 0
-	for i := range t.Attempts {
-		a := &t.Attempts[i]
-		keep[i] = -1
-		if a.Ended < from || a.begin() > until || len(o.Locks) > 0 && !slices.Contains(o.Locks, t.Locks[a.Lock].Name) {
-			continue
-		}
-		keep[i] = n
-		t.Attempts[n] = t.Attempts[i]
-		n++
-	}
-	t.Attempts = t.Attempts[:n]
-	t.Findings = slices.DeleteFunc(t.Findings, func(f Finding) bool {
-		return slices.ContainsFunc(f.Attempts, func(i int) bool { return keep[i] < 0 })
+	t.Attempts = slices.DeleteFunc(t.Attempts, func(a *Attempt) bool {
+		return a.Ended < t.From || a.begin() > t.Until || len(o.Locks) > 0 && !slices.Contains(o.Locks, t.Locks[a.Lock].raw)
 	})
-	for i := range t.Findings {
-		for k, at := range t.Findings[i].Attempts {
-			t.Findings[i].Attempts[k] = keep[at]
+	at := make(map[*Attempt]int, len(t.Attempts))
+	for i, a := range t.Attempts {
+		at[a] = i
+	}
+	t.Findings = slices.DeleteFunc(t.Findings, func(f *Finding) bool {
+		for _, a := range f.attempts {
+			i, kept := at[a]
+			if !kept {
+				return true
+			}
+			f.Attempts = append(f.Attempts, i)
 		}
+		return false
+	})
+	outside := func(at Moment) bool { return at < t.From || at > t.Until }
+	for _, h := range t.Hosts {
+		h.Changes = slices.DeleteFunc(h.Changes, func(c Change) bool { return outside(c.At) })
 	}
-	outside := func(at Moment) bool { return at < from || at > until }
-	for i := range t.Hosts {
-		t.Hosts[i].Changes = slices.DeleteFunc(t.Hosts[i].Changes, func(c Change) bool { return outside(c.At) })
+	for _, l := range t.Locks {
+		l.Marks = slices.DeleteFunc(l.Marks, func(m Mark) bool { return outside(m.At) })
 	}
-	for i := range t.Locks {
-		t.Locks[i].Marks = slices.DeleteFunc(t.Locks[i].Marks, func(m Mark) bool { return outside(m.At) })
-	}
-	t.from, t.until = from, until
 }
 
 // span returns the first and the last moment.
 func (t *Timeline) span() (from, until Moment) {
-	from, until = -Never, Never
-	see := func(at Moment) {
-		if at != Never {
-			from, until = min(from, at), max(until, at)
+	var all []Moment
+	for _, a := range t.Attempts {
+		all = append(all, a.begin(), a.Ended)
+	}
+	for _, h := range t.Hosts {
+		for _, c := range h.Changes {
+			all = append(all, c.At)
 		}
 	}
-	for i := range t.Attempts {
-		see(t.Attempts[i].begin())
-		see(t.Attempts[i].Ended)
-	}
-	for i := range t.Hosts {
-		for _, c := range t.Hosts[i].Changes {
-			see(c.At)
+	for _, l := range t.Locks {
+		for _, m := range l.Marks {
+			all = append(all, m.At)
 		}
 	}
-	for i := range t.Locks {
-		for _, m := range t.Locks[i].Marks {
-			see(m.At)
-		}
+	if len(all) == 0 { // only events of kinds that are not known
+		return Never, Never
 	}
-	return from, until
+	return slices.Min(all), slices.Max(all)
 }
 
-func byTime(a, b Attempt) int {
+func byTime(a, b *Attempt) int {
 	return cmp.Or(cmp.Compare(a.begin(), b.begin()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Token, b.Token))
 }

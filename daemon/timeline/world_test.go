@@ -115,9 +115,9 @@ func (t *Timeline) foundKinds() (kinds []string) {
 }
 
 func (t *Timeline) holds() (all []*Attempt) {
-	for i := range t.Attempts {
-		if t.Attempts[i].held() {
-			all = append(all, &t.Attempts[i])
+	for _, a := range t.Attempts {
+		if a.held() {
+			all = append(all, a)
 		}
 	}
 	return all

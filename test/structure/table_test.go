@@ -58,7 +58,7 @@ var imports = []struct{ path, imports string }{
 
 	// The event journal and its pages.
 	{"daemon/events", "daemon/clock layout"},
-	{"daemon/timeline", "daemon/events layout"},
+	{"daemon/timeline", "daemon/events daemon/text layout"},
 
 	// One host's place in a lockspace.
 	{"daemon/hostid", "daemon/api layout"},

@@ -32,12 +32,12 @@ func TestNight(t *testing.T) {
 		require.Equal(t, "no violation in these journals", browser.Eval[string](b, `document.getElementById('verdict').textContent`))
 		require.Equal(t, []string{"db1", "db2", "db3"}, browser.Eval[[]string](b, `timeline.data.hosts.map((h) => h.name)`))
 		require.ElementsMatch(t, []string{"nightly-backup", "reboot", "catalogue", "deploy", "settings"}, browser.Eval[[]string](b, `timeline.data.locks.map((l) => l.name)`))
-		require.Equal(t, backups[1]+backups[2]+backups[3], browser.Eval[int](b, `timeline.data.attempts.filter((a) => timeline.data.locks[a[1]].name === 'nightly-backup' && a[5] !== null && a[7] === 'released').length`))
-		deploy := browser.Eval[[]string](b, `timeline.data.attempts.filter((a) => timeline.data.locks[a[1]].name === 'deploy').map((a) => timeline.data.hosts[a[0]].name + ' ' + a[7]).sort()`)
+		require.Equal(t, backups[1]+backups[2]+backups[3], browser.Eval[int](b, `timeline.data.attempts.filter((a) => timeline.data.locks[a.lock].name === 'nightly-backup' && a.entered !== undefined && a.end === 'released').length`))
+		deploy := browser.Eval[[]string](b, `timeline.data.attempts.filter((a) => timeline.data.locks[a.lock].name === 'deploy').map((a) => timeline.data.hosts[a.host].name + ' ' + a.end).sort()`)
 		require.Equal(t, []string{"db1 released", "db2 released", "db2 timeout", "db3 dead"}, deploy)
-		require.Subset(t, browser.Eval[[]string](b, `timeline.data.hosts[2].changes.map((c) => c[1])`), []string{"joined", "dead"})
-		require.Contains(t, browser.Eval[[]string](b, `timeline.data.hosts[1].changes.map((c) => c[1])`), "resumed")
-		require.Equal(t, 1, browser.Eval[int](b, `timeline.data.attempts.filter((a) => a[16].m).length`), "one hold changed its mode")
+		require.Subset(t, browser.Eval[[]string](b, `timeline.data.hosts[2].changes.map((c) => c.kind)`), []string{"joined", "dead"})
+		require.Contains(t, browser.Eval[[]string](b, `timeline.data.hosts[1].changes.map((c) => c.kind)`), "resumed")
+		require.Equal(t, 1, browser.Eval[int](b, `timeline.data.attempts.filter((a) => a.modes).length`), "one hold changed its mode")
 		require.Equal(t, []int{2}, browser.Eval[[]int](b, `timeline.data.locks.filter((l) => l.permits > 1).map((l) => l.permits)`))
 		require.Greater(t, browser.Eval[int](b, `timeline.hits().length`), 40, "the change is drawn")
 	})
@@ -98,7 +98,7 @@ func filters(b *browser.Tab) {
 }
 
 func details(b *browser.Tab) {
-	hold := `timeline.data.attempts.find((a) => timeline.data.locks[a[1]].name === 'deploy' && a[7] === 'dead')`
+	hold := `timeline.data.attempts.find((a) => timeline.data.locks[a.lock].name === 'deploy' && a.end === 'dead')`
 	b.Until(`!!timeline.whereIs(` + hold + `)`)
 	at := browser.Eval[[]float64](b, `(() => { const h = timeline.whereIs(`+hold+`), p = document.getElementById('plot').getBoundingClientRect();
 		return [p.x + h.x + h.w / 3, p.y + h.y + h.h / 2]; })()`)
@@ -246,6 +246,24 @@ func hostile(t *testing.T, paths []string) {
 	require.Zero(t, browser.Eval[int](b, `document.querySelectorAll('img, iframe, a').length`))
 	require.Equal(t, 2, browser.Eval[int](b, `document.querySelectorAll('script').length`))
 	b.Shot("hostile")
+	b.Quiet()
+}
+
+// TestLanes: simultaneous attempts have different lanes, up to the maximum.
+func TestLanes(t *testing.T) {
+	var es []event
+	note := func(s int, kind string, request int) {
+		es = append(es, event{"seq": fmt.Sprint(len(es) + 1), "at": time.Date(2026, 3, 1, 3, 0, s, 0, time.UTC), "kind": kind, "lock": "x", "host": 1, "request": fmt.Sprint(request), "pid": request})
+	}
+	for i := range 12 {
+		note(i, "request", i+1)
+	}
+	note(20, "timeout", 1)
+	note(21, "request", 99)
+	path, _ := draw(t, 0, writeEvents(t, filepath.Join(t.TempDir(), "lanes.events"), es))
+	b := open(t, path)
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7, 7, 0}, browser.Eval[[]int](b, `timeline.data.attempts.map((a) => a.lane)`), "the last takes the place of the first")
+	require.Equal(t, [][]int{{0, 8}}, browser.Eval[[][]int](b, `timeline.data.locks[0].hosts`))
 	b.Quiet()
 }
 

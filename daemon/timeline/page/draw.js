@@ -84,8 +84,8 @@ function badge(p, x, y, letter, grave) {
 
 // hold draws a hold: hatched while shared, pale while uncertain.
 function hold(p, a, x1, x2, y, h, xOf) {
-  const colour = hostColour(a[HOST]), extra = a[EXTRA], w = Math.max(x2 - x1, 1.5);
-  const sure = extra.s === undefined ? x2 : Math.max(x1 + 1.5, Math.min(x2, xOf(extra.s)));
+  const colour = hostColour(a.host), w = Math.max(x2 - x1, 1.5);
+  const sure = a.sure === undefined ? x2 : Math.max(x1 + 1.5, Math.min(x2, xOf(a.sure)));
   if (w < 4) {
     p.fillStyle = colour;
     p.fillRect(x1, y, w, h);
@@ -94,7 +94,7 @@ function hold(p, a, x1, x2, y, h, xOf) {
   p.save();
   box(p, x1, y, w, h, 3);
   p.clip();
-  let from = x1, shared = a[SHARED];
+  let from = x1, shared = a.shared;
   const part = (till) => {
     p.fillStyle = colour;
     p.fillRect(from, y, till - from, h);
@@ -106,10 +106,10 @@ function hold(p, a, x1, x2, y, h, xOf) {
     }
     from = till;
   };
-  for (const [at, toShared] of extra.m ?? []) {
-    const x = Math.min(sure, Math.max(from, xOf(at)));
+  for (const m of a.modes ?? []) {
+    const x = Math.min(sure, Math.max(from, xOf(m.at)));
     part(x);
-    shared = toShared;
+    shared = m.shared;
   }
   part(Math.max(from, sure));
   if (sure < x2) {
@@ -118,7 +118,7 @@ function hold(p, a, x1, x2, y, h, xOf) {
     p.fillRect(sure, y, x2 - sure, h);
     p.globalAlpha = 1;
   }
-  for (const late of [extra.l, extra.v]) { // held after the loss
+  for (const late of [a.lost, a.verdict]) { // held after the loss
     const from = late === undefined ? sure : Math.max(x1, xOf(late));
     if (from < sure) {
       p.fillStyle = hatch(theme.bad, '', 6);
@@ -138,22 +138,22 @@ function hold(p, a, x1, x2, y, h, xOf) {
 
 // wait draws a wait and its end, thinner than a hold.
 function wait(p, a, x1, x2, y, h, xOf) {
-  const colour = hostColour(a[HOST]), mid = y + h / 2;
+  const colour = hostColour(a.host), mid = y + h / 2;
   p.globalAlpha = 0.5;
   p.fillStyle = colour;
   p.fillRect(x1, mid - 2, Math.max(x2 - x1, 1), 4);
   p.globalAlpha = 1;
   if (x2 - x1 > 14) {
     p.fillStyle = colour;
-    if (a[NUMBERED] !== null) {
+    if (a.numbered !== undefined) {
       p.beginPath();
-      p.arc(Math.min(Math.max(xOf(a[NUMBERED]), x1 + 1), x2), mid, 3, 0, 7);
+      p.arc(Math.min(Math.max(xOf(a.numbered), x1 + 1), x2), mid, 3, 0, 7);
       p.fill();
     }
     p.fillRect(x1, mid - 4, 1.5, 8);
   }
   if (held(a)) return;
-  p.strokeStyle = { timeout: theme.risk, refused: theme.bad, dead: theme.bad, lost: theme.bad }[a[END]] ?? theme.soft;
+  p.strokeStyle = { timeout: theme.risk, refused: theme.bad, dead: theme.bad, lost: theme.bad }[a.end] ?? theme.soft;
   p.lineWidth = 1.8;
   p.beginPath();
   p.moveTo(x2 - 3, mid - 3.5);

@@ -107,10 +107,10 @@ function tipOf(h) {
       .concat(h.marks.length > 8 ? [`and ${h.marks.length - 8} more`] : []);
   }
   const a = h.a, lines = [make('b', { textContent: describe(a) })];
-  lines.push(make('div', { textContent: `${utc(held(a) ? a[ENTERED] : begin(a))} to ${utc(a[ENDED])} UTC` }));
+  lines.push(make('div', { textContent: `${utc(held(a) ? a.entered : begin(a))} to ${utc(a.ended)} UTC` }));
   if (who(a)) lines.push(make('div', { textContent: who(a) }));
-  if (held(a) && ahead(a) > 0) lines.push(make('div', { textContent: `waited ${lasting(ahead(a))}${text(a[BEHIND]) ? ' behind ' + text(a[BEHIND]) : ''}` }));
-  if (a[TOKEN]) lines.push(make('div', { textContent: `token ${a[TOKEN]}` }));
+  if (held(a) && ahead(a) > 0) lines.push(make('div', { textContent: `waited ${lasting(ahead(a))}${a.behind ? ' behind ' + a.behind : ''}` }));
+  if (a.token) lines.push(make('div', { textContent: `token ${a.token}` }));
   for (const f of a.findings) lines.push(make('div', { textContent: '⚠ ' + f.text }));
   return lines;
 }
@@ -119,11 +119,11 @@ function tipOf(h) {
 function markText(m) {
   const what = kindOf(m.kind)[2];
   if (m.change) {
-    const [, , by, , reason, others] = m.change;
+    const { by, reason, others } = m.change;
     return `${m.host.name} ${what}${by >= 0 ? ` (says ${hostName(by)}${others ? ` and ${count(others, 'other')}` : ''})` : ''}${reason ? ': ' + reason : ''}`;
   }
-  if (m.mark) return `${m.lock.name}: ${what}${m.kind === 'wanted' ? ' by ' + hostName(m.mark[2]) : ''}${m.mark[3] ? ': ' + m.mark[3] : ''}`;
-  return `${hostName(m.a[HOST])} ${what}${text(m.why) ? ': ' + text(m.why) : ''}`;
+  if (m.mark) return `${m.lock.name}: ${what}${m.kind === 'wanted' ? ' by ' + hostName(m.mark.host) : ''}${m.mark.text ? ': ' + m.mark.text : ''}`;
+  return `${hostName(m.a.host)} ${what}${m.why ? ': ' + m.why : ''}`;
 }
 
 function click(e) {
@@ -145,8 +145,8 @@ function select(a, go = false) {
   view.selected = a;
   showDetails(a);
   if (a && go) {
-    if (a[ENDED] < view.from || begin(a) > view.till) look(begin(a) - (view.till - view.from) / 3, begin(a) + (view.till - view.from) * 2 / 3);
-    scrollTo((r) => r.type === 'lockhost' && r.lock.index === a[LOCK] && r.host.index === a[HOST]);
+    if (a.ended < view.from || begin(a) > view.till) look(begin(a) - (view.till - view.from) / 3, begin(a) + (view.till - view.from) * 2 / 3);
+    scrollTo((r) => r.type === 'lockhost' && r.lock.index === a.lock && r.host.index === a.host);
   }
   draw();
 }
@@ -162,7 +162,7 @@ function goTo(f) {
   if (!matches(l)) setFilter('');
   shut.delete(l.index);
   layRows();
-  const long = Math.max(f.until - f.at, ...f.attempts.map((n) => Math.min(attempts[n][ENDED] - begin(attempts[n]), (f.until - f.at + 1000) * 6)), 200);
+  const long = Math.max(f.until - f.at, ...f.attempts.map((n) => Math.min(attempts[n].ended - begin(attempts[n]), (f.until - f.at + 1000) * 6)), 200);
   look(f.at - long, Math.max(f.until, f.at) + long);
   scrollTo((r) => r.type === 'lock' && r.lock === l);
   select(attempts[f.attempts.at(-1)]);
@@ -172,7 +172,7 @@ function step(by) {
   const list = attempts.filter(shown);
   if (!list.length) return;
   let at = list.indexOf(view.selected);
-  if (at < 0) at = by > 0 ? list.findIndex((a) => a[ENDED] >= view.from) - 1 : list.length;
+  if (at < 0) at = by > 0 ? list.findIndex((a) => a.ended >= view.from) - 1 : list.length;
   select(list[Math.min(Math.max(at + by, 0), list.length - 1)], true);
 }
 
@@ -180,7 +180,7 @@ const keys = {
   ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15), ArrowUp: () => rowsBox.scrollBy(0, -60), ArrowDown: () => rowsBox.scrollBy(0, 60),
   PageUp: () => rowsBox.scrollBy(0, -height * 0.8), PageDown: () => rowsBox.scrollBy(0, height * 0.8), Home: () => look(whole.from, whole.from + view.till - view.from),
   End: () => look(whole.till - (view.till - view.from), whole.till), '+': () => zoom(0.6), '=': () => zoom(0.6), '-': () => zoom(1 / 0.6), 0: fit,
-  n: () => step(1), p: () => step(-1), Enter: () => view.selected && look(begin(view.selected) - ahead(view.selected) * 0.2 - 500, view.selected[ENDED] + (view.selected[ENDED] - begin(view.selected)) * 0.2 + 500),
+  n: () => step(1), p: () => step(-1), Enter: () => view.selected && look(begin(view.selected) - ahead(view.selected) * 0.2 - 500, view.selected.ended + (view.selected.ended - begin(view.selected)) * 0.2 + 500),
   Escape: () => select(null), '/': () => $('filter').focus(), t: () => toggleTable(), '?': () => toggleLegend(),
   v: () => data.findings.length && goTo(data.findings[(view.finding + 1) % data.findings.length]),
 };

@@ -1,12 +1,26 @@
 // The data of the page, indexed by rows, and the view of it.
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
-const HOST = 0, LOCK = 1, ASKED = 2, CHOOSING = 3, NUMBERED = 4, ENTERED = 5, ENDED = 6, END = 7, SHARED = 8, TOKEN = 9,
-  PID = 10, COMMAND = 11, BEHIND = 12, REASON = 13, LANE = 14, TRACK = 15, EXTRA = 16;
-const attempts = data.attempts;
-const begin = (a) => a[ASKED] ?? a[CHOOSING] ?? a[NUMBERED] ?? a[ENTERED] ?? a[ENDED];
-const held = (a) => a[ENTERED] !== null;
-const text = (n) => data.strings[n];
+const attempts = (data.attempts ??= []);
+for (const list of ['hosts', 'locks', 'findings', 'clocks', 'notes']) data[list] ??= [];
+for (const h of data.hosts) h.changes ??= [];
+for (const l of data.locks) l.marks ??= [];
+
+// Times become microseconds since data.from. An unknown one is undefined.
+function shift(item, ...names) {
+  for (const n of names) if (item[n] !== undefined) item[n] -= data.from;
+}
+data.span = data.until - data.from;
+for (const h of data.hosts) for (const c of h.changes) shift(c, 'at');
+for (const l of data.locks) for (const m of l.marks) shift(m, 'at');
+for (const f of data.findings) shift(f, 'at', 'until');
+for (const a of attempts) {
+  shift(a, 'asked', 'choosing', 'numbered', 'entered', 'ended', 'lost', 'verdict', 'sure');
+  if (a.sure === a.ended) delete a.sure;
+  for (const m of [...(a.modes ?? []), ...(a.marks ?? [])]) shift(m, 'at');
+}
+const begin = (a) => a.asked ?? a.choosing ?? a.numbered ?? a.entered ?? a.ended;
+const held = (a) => a.entered !== undefined;
 const endings = { released: 'released', timeout: 'timed out', cancel: 'gave up', busy: 'did not wait', refused: 'refused',
   dead: 'ended by the verdict on its host', unseen: 'its end is not in the journals', open: 'lasts until the end of the journals', lost: 'its host lost the lease' };
 
@@ -40,14 +54,25 @@ function* within(ix, from, till) {
   for (; low < ix.list.length && ix.from(ix.list[low]) <= till; low++) if (ix.till(ix.list[low]) >= from) yield ix.list[low];
 }
 
+// lay assigns lanes to overlapping items of a row, and returns their number. Further ones than most overlap in the last lane.
+function lay(ix, name, most) {
+  const ends = [];
+  for (const a of ix.list) {
+    const free = ends.findIndex((end) => end <= ix.from(a)), lane = free >= 0 ? free : Math.min(ends.length, most - 1);
+    ends[lane] = Math.max(ends[lane] ?? -Infinity, ix.till(a));
+    a[name] = lane;
+  }
+  return Math.max(1, ends.length);
+}
+
 const byLock = data.locks.map(() => []), byHost = data.locks.map(() => new Map());
 attempts.forEach((a, i) => {
   a.index = i;
   a.findings = [];
-  byLock[a[LOCK]].push(a);
-  const hosts = byHost[a[LOCK]];
-  if (!hosts.has(a[HOST])) hosts.set(a[HOST], []);
-  hosts.get(a[HOST]).push(a);
+  byLock[a.lock].push(a);
+  const hosts = byHost[a.lock];
+  if (!hosts.has(a.host)) hosts.set(a.host, []);
+  hosts.get(a.host).push(a);
 });
 data.findings.forEach((f, i) => {
   f.index = i;
@@ -55,15 +80,17 @@ data.findings.forEach((f, i) => {
 });
 data.locks.forEach((l, i) => {
   l.index = i;
-  l.holds = index(byLock[i].filter(held), (a) => a[ENTERED], (a) => a[ENDED]);
-  l.rows = new Map([...byHost[i]].map(([h, list]) => [h, index(list, begin, (a) => a[ENDED])]));
+  l.holds = index(byLock[i].filter(held), (a) => a.entered, (a) => a.ended);
+  l.lanes = lay(l.holds, 'track', 6);
+  l.rows = new Map([...byHost[i]].map(([h, list]) => [h, index(list, begin, (a) => a.ended)]));
+  l.hosts = [...l.rows].map(([h, ix]) => [h, lay(ix, 'lane', 8)]).sort((x, y) => x[0] - y[0]);
   l.findings = index(data.findings.filter((f) => f.lock === i), (f) => f.at, (f) => f.until);
   l.proven = data.findings.some((f) => f.lock === i && f.proven);
 });
 data.hosts.forEach((h, i) => {
   h.index = i;
   h.spans = spansOf(h);
-  h.deaths = h.changes.filter((c) => c[1] === 'dead').map((c) => c[0]);
+  h.deaths = h.changes.filter((c) => c.kind === 'dead').map((c) => c.at);
 });
 
 // spansOf returns the states of a host, from one change to the next.
@@ -73,11 +100,11 @@ function spansOf(h) {
   if (h.changes.length && !['joined', 'dead'].includes(h.changes[0][1])) state = 'live';
   if (!h.changes.length) state = 'live';
   for (const c of h.changes) {
-    const next = { joined: 'live', resumed: 'live', seen: 'live', at_risk: 'risk', left: 'gone', dead: 'dead', lost: 'dead' }[c[1]];
+    const next = { joined: 'live', resumed: 'live', seen: 'live', at_risk: 'risk', left: 'gone', dead: 'dead', lost: 'dead' }[c.kind];
     if (!next || (next === 'risk' && state !== 'live') || next === state) continue;
-    spans.push({ state, from: since, till: c[0] });
+    spans.push({ state, from: since, till: c.at });
     state = next;
-    since = c[0];
+    since = c.at;
   }
   spans.push({ state, from: since, till: Infinity });
   return spans;
@@ -89,7 +116,7 @@ const shut = new Set(); // locks that show only their track
 if (data.locks.reduce((n, l) => n + l.hosts.length, 0) > 120) for (const l of data.locks) if (!l.findings.list.length) shut.add(l.index);
 
 const matches = (l) => !view.filter || l.name.toLowerCase().includes(view.filter.toLowerCase());
-const shown = (a) => !view.hidden.has(a[HOST]) && matches(data.locks[a[LOCK]]);
+const shown = (a) => !view.hidden.has(a.host) && matches(data.locks[a.lock]);
 
 // Times as text.
 const pad = (n, width = 2) => String(n).padStart(width, '0');
@@ -107,16 +134,17 @@ function lasting(us) {
   const s = Math.round(us / 1e6), h = Math.floor(s / 3600), m = Math.floor((s % 3600) / 60);
   return h ? `${h} h ${m} min` : `${m} min ${s % 60} s`;
 }
+const incarnation = (x) => (x.incarnation && x.incarnation !== '0' ? BigInt(x.incarnation).toString(16).padStart(16, '0') : '');
 const hostName = (i) => data.hosts[i]?.name ?? '?';
 const count = (n, one, more) => `${n.toLocaleString('en')} ${n === 1 ? one : more ?? one + 's'}`;
-const who = (a) => [a[PID] ? `pid ${a[PID]}` : '', text(a[COMMAND])].filter(Boolean).join(' ');
-const ahead = (a) => (held(a) ? a[ENTERED] : a[ENDED]) - begin(a);
+const who = (a) => [a.pid ? `pid ${a.pid}` : '', a.command].filter(Boolean).join(' ');
+const ahead = (a) => (held(a) ? a.entered : a.ended) - begin(a);
 
 // describe returns a sentence about an attempt.
 function describe(a) {
-  const lock = data.locks[a[LOCK]].name, mode = a[SHARED] ? ' shared' : '';
-  if (held(a)) return `${hostName(a[HOST])} held ${lock}${mode} for ${a[EXTRA].s === undefined ? '' : 'at most '}${lasting(a[ENDED] - a[ENTERED])}`;
-  return `${hostName(a[HOST])} waited ${lasting(ahead(a))} for ${lock}${mode}: ${endings[a[END]] ?? a[END]}`;
+  const lock = data.locks[a.lock].name, mode = a.shared ? ' shared' : '';
+  if (held(a)) return `${hostName(a.host)} held ${lock}${mode} for ${a.sure === undefined ? '' : 'at most '}${lasting(a.ended - a.entered)}`;
+  return `${hostName(a.host)} waited ${lasting(ahead(a))} for ${lock}${mode}: ${endings[a.end] ?? a.end}`;
 }
 
 function make(tag, props = {}, ...children) {

@@ -170,7 +170,7 @@ function hostRow(r) {
     pen.fillRect(x1, mid - h / 2, x2 - x1, h);
     pen.globalAlpha = 1;
   }
-  badges(r.host.changes.map((c) => ({ at: c[0], kind: c[1], change: c, host: r.host })), mid);
+  badges(r.host.changes.map((c) => ({ at: c.at, kind: c.kind, change: c, host: r.host })), mid);
 }
 
 // badges draws letters. Overlapping ones are merged into their number, with the highest severity.
@@ -197,20 +197,20 @@ function badges(list, mid) {
 function trackOf(r) {
   const last = [], top = r.y - view.top + PAD;
   for (const a of within(r.lock.holds, view.from, view.till)) {
-    const x1 = xOf(a[ENTERED]), x2 = Math.max(xOf(a[ENDED]), x1 + 1.5), y = top + a[TRACK] * TRACK_H + 1;
-    if (x2 < (last[a[TRACK]] ?? -1) + 0.5 && x2 - x1 < 3) continue; // it would cover the previous one
-    last[a[TRACK]] = x2;
-    pen.globalAlpha = view.hidden.has(a[HOST]) ? 0.18 : 1;
+    const x1 = xOf(a.entered), x2 = Math.max(xOf(a.ended), x1 + 1.5), y = top + a.track * TRACK_H + 1;
+    if (x2 < (last[a.track] ?? -1) + 0.5 && x2 - x1 < 3) continue; // it would cover the previous one
+    last[a.track] = x2;
+    pen.globalAlpha = view.hidden.has(a.host) ? 0.18 : 1;
     hold(pen, a, Math.max(x1, gutter - 9), Math.min(x2, width + 9), y, TRACK_H - 2, xOf);
     const from = Math.max(x1, gutter), room = Math.min(x2, width) - from - 10;
-    if (room > 24) label(pen, hostName(a[HOST]) + (room > 150 ? `  ${lasting(a[ENDED] - a[ENTERED])}` : ''), from + 5, y + TRACK_H / 2 - 0.5, room, ink(a));
+    if (room > 24) label(pen, hostName(a.host) + (room > 150 ? `  ${lasting(a.ended - a.entered)}` : ''), from + 5, y + TRACK_H / 2 - 0.5, room, ink(a));
     pen.globalAlpha = 1;
     hits.push({ x: x1, y, w: x2 - x1, h: TRACK_H - 2, a });
   }
-  badges(r.lock.marks.map((m) => ({ at: m[0], kind: m[1], mark: m, lock: r.lock })), r.y - view.top + r.h - 8);
+  badges(r.lock.marks.map((m) => ({ at: m.at, kind: m.kind, mark: m, lock: r.lock })), r.y - view.top + r.h - 8);
 }
 
-const ink = (a) => (a[EXTRA].s !== undefined && xOf(a[EXTRA].s) - Math.max(gutter, xOf(a[ENTERED])) < 30 ? theme.ink : theme.dark ? '#0d1116' : '#fff');
+const ink = (a) => (a.sure !== undefined && xOf(a.sure) - Math.max(gutter, xOf(a.entered)) < 30 ? theme.ink : theme.dark ? '#0d1116' : '#fff');
 
 // attemptsOf draws the waits and holds of one host in one lock.
 function attemptsOf(r) {
@@ -224,22 +224,22 @@ function attemptsOf(r) {
     pen.globalAlpha = 1;
   }
   for (const a of within(ix, view.from, view.till)) {
-    const x1 = xOf(begin(a)), x2 = Math.max(xOf(a[ENDED]), x1 + 1.5), y = r.y - view.top + 3 + a[LANE] * LANE_H;
-    if (x2 < (last[a[LANE]] ?? -1) + 0.5 && x2 - x1 < 3) continue;
-    last[a[LANE]] = x2;
-    const enters = held(a) ? xOf(a[ENTERED]) : x2;
+    const x1 = xOf(begin(a)), x2 = Math.max(xOf(a.ended), x1 + 1.5), y = r.y - view.top + 3 + a.lane * LANE_H;
+    if (x2 < (last[a.lane] ?? -1) + 0.5 && x2 - x1 < 3) continue;
+    last[a.lane] = x2;
+    const enters = held(a) ? xOf(a.entered) : x2;
     if (enters - x1 > 0.7 || !held(a)) wait(pen, a, Math.max(x1, gutter - 9), Math.min(enters, width + 9), y, LANE_H - 4, xOf);
     if (held(a)) {
       hold(pen, a, Math.max(enters, gutter - 9), Math.min(x2, width + 9), y, LANE_H - 4, xOf);
       const from = Math.max(enters, gutter), room = Math.min(x2, width) - from - 8;
       if (room > 44) {
         pen.font = '10px system-ui, "DejaVu Sans", sans-serif';
-        label(pen, text(a[COMMAND]) || `pid ${a[PID]}`, from + 4, y + (LANE_H - 4) / 2 + 0.5, room, ink(a));
+        label(pen, a.command || `pid ${a.pid}`, from + 4, y + (LANE_H - 4) / 2 + 0.5, room, ink(a));
         pen.font = theme.font;
       }
     }
     hits.push({ x: x1, y: y - 2, w: x2 - x1, h: LANE_H, a });
-    if (a[EXTRA].k && x2 - x1 > 6) badges(a[EXTRA].k.map(([at, kind, n]) => ({ at, kind, why: n, a })), y + (LANE_H - 4) / 2);
+    if (a.marks && x2 - x1 > 6) badges(a.marks.map((m) => ({ at: m.at, kind: m.kind, why: m.text, a })), y + (LANE_H - 4) / 2);
   }
 }
 
@@ -252,10 +252,10 @@ function handovers(seen) {
     if (list.length > 250) continue;
     pen.lineWidth = 1.3;
     for (let i = 1; i < list.length; i++) {
-      const a = list[i - 1], b = list[i], from = rowOf.get(r.lock.index + ' ' + a[HOST]), to = rowOf.get(r.lock.index + ' ' + b[HOST]);
-      if (a[HOST] === b[HOST] || !from || !to || (a[SHARED] && b[SHARED]) || b[ENTERED] < a[ENDED] || a[END] !== 'released') continue;
-      const x1 = xOf(a[ENDED]), x2 = xOf(b[ENTERED]), bend = Math.max(7, (x2 - x1) / 2);
-      const y1 = from.y - view.top + 3 + a[LANE] * LANE_H + (LANE_H - 4) / 2, y2 = to.y - view.top + 3 + b[LANE] * LANE_H + (LANE_H - 4) / 2;
+      const a = list[i - 1], b = list[i], from = rowOf.get(r.lock.index + ' ' + a.host), to = rowOf.get(r.lock.index + ' ' + b.host);
+      if (a.host === b.host || !from || !to || (a.shared && b.shared) || b.entered < a.ended || a.end !== 'released') continue;
+      const x1 = xOf(a.ended), x2 = xOf(b.entered), bend = Math.max(7, (x2 - x1) / 2);
+      const y1 = from.y - view.top + 3 + a.lane * LANE_H + (LANE_H - 4) / 2, y2 = to.y - view.top + 3 + b.lane * LANE_H + (LANE_H - 4) / 2;
       pen.strokeStyle = theme.faint;
       pen.globalAlpha = 0.75;
       pen.beginPath();
@@ -361,7 +361,7 @@ function loadOf(n, span) {
   const change = new Int32Array(n + 2);
   for (const a of attempts) {
     if (!shown(a)) continue;
-    const from = Math.floor(((begin(a) - whole.from) / span) * n), till = Math.floor(((a[ENDED] - whole.from) / span) * n);
+    const from = Math.floor(((begin(a) - whole.from) / span) * n), till = Math.floor(((a.ended - whole.from) / span) * n);
     change[Math.max(0, from)]++;
     change[Math.min(n, till) + 1]--;
   }

@@ -55,18 +55,18 @@ function showDetails(a) {
     $('details').replaceChildren(...summary());
     return;
   }
-  const x = a[EXTRA], h = data.hosts[a[HOST]], clock = data.clocks.find((c) => c.host === a[HOST] && Math.abs(c.added) >= 1000);
+  const h = data.hosts[a.host], clock = data.clocks.find((c) => c.host === a.host && Math.abs(c.added) >= 1000);
   const list = [
-    ['lock', data.locks[a[LOCK]].name], ['host', `${h.name} (${h.id})`], ['mode', a[SHARED] ? 'shared' : 'exclusive'], ['who', who(a)], ['token', a[TOKEN], true], ['ticket', x.t, true],
-    ['asked', a[ASKED] === null ? '' : moment(a[ASKED])], ['claimed', a[CHOOSING] === null ? '' : since(a[CHOOSING], 6)], ['number', a[NUMBERED] === null ? '' : since(a[NUMBERED], 6)],
-    ['waited', held(a) && begin(a) === a[ENTERED] ? '' : lasting(ahead(a))], ['behind', text(a[BEHIND])],
-    ['entered', held(a) ? moment(a[ENTERED]) : ''], ['held', held(a) ? lasting(a[ENDED] - a[ENTERED]) : ''], ['end', `${moment(a[ENDED])}: ${endings[a[END]] ?? a[END]}`],
-    ['certain until', x.s === undefined ? '' : moment(x.s)], ['reason', text(a[REASON])], ['incarnation', x.i === undefined ? '' : text(x.i), true],
+    ['lock', data.locks[a.lock].name], ['host', `${h.name} (${h.id})`], ['mode', a.shared ? 'shared' : 'exclusive'], ['who', who(a)], ['token', a.token, true], ['ticket', held(a) ? '' : a.ticket, true],
+    ['asked', a.asked === undefined ? '' : moment(a.asked)], ['claimed', a.choosing === undefined ? '' : since(a.choosing, 6)], ['number', a.numbered === undefined ? '' : since(a.numbered, 6)],
+    ['waited', held(a) && begin(a) === a.entered ? '' : lasting(ahead(a))], ['behind', a.behind],
+    ['entered', held(a) ? moment(a.entered) : ''], ['held', held(a) ? lasting(a.ended - a.entered) : ''], ['end', `${moment(a.ended)}: ${endings[a.end] ?? a.end}`],
+    ['certain until', a.sure === undefined ? '' : moment(a.sure)], ['reason', a.reason], ['incarnation', incarnation(a), true],
     ['clock', clock ? `shown up to ${lasting(Math.abs(clock.added))} ${clock.added > 0 ? 'later' : 'earlier'} than its clock said` : ''],
   ];
-  for (const [at, shared] of x.m ?? []) list.push(['mode', `${shared ? 'shared' : 'exclusive'} from ${utc(at)}`]);
-  for (const [at, kind, n] of x.k ?? []) list.push([kind.replaceAll('_', ' '), `${utc(at)} ${text(n)}`]);
-  if (x.v !== undefined) list.push(['verdict', `${moment(x.v)}: the host was declared dead`]);
+  for (const m of a.modes ?? []) list.push(['mode', `${m.shared ? 'shared' : 'exclusive'} from ${utc(m.at)}`]);
+  for (const m of a.marks ?? []) list.push([m.kind.replaceAll('_', ' '), `${utc(m.at)} ${m.text}`]);
+  if (a.verdict !== undefined) list.push(['verdict', `${moment(a.verdict)}: the host was declared dead`]);
   $('details').replaceChildren(make('h2', { textContent: describe(a) }), ...a.findings.map((f) => make('p', { className: f.proven ? 'bad' : '', textContent: f.text })), pairs(list));
 }
 
@@ -77,20 +77,20 @@ function summary() {
     const best = of.sort((x, y) => length(y) - length(x)).slice(0, 5).filter((a) => length(a) > 0);
     if (!best.length) return;
     parts.push(make('h3', { textContent: name }), ...best.map((a) => make('button', { className: 'row', onclick: () => { select(a, true); keys.Enter(); } }, make('b', { textContent: lasting(length(a)) }),
-      make('span', { textContent: `${hostName(a[HOST])}: ${data.locks[a[LOCK]].name}${held(a) || length !== ahead ? '' : ', ' + (endings[a[END]] ?? a[END])}` }))));
+      make('span', { textContent: `${hostName(a.host)}: ${data.locks[a.lock].name}${held(a) || length !== ahead ? '' : ', ' + (endings[a.end] ?? a.end)}` }))));
   };
-  const deaths = data.hosts.flatMap((h) => h.changes.filter((c) => c[1] === 'dead' || c[1] === 'lost').map((c) => [h, c]));
-  if (deaths.length) parts.push(make('h3', { textContent: 'Died, or lost the lease' }), ...deaths.slice(0, 8).map(([h, c]) => make('button', { className: 'row', onclick: () => { look(c[0] - 2e6, c[0] + 2e6); } },
-    make('b', { textContent: utc(c[0]) }), make('span', { textContent: markText({ change: c, kind: c[1], host: h }) }))));
+  const deaths = data.hosts.flatMap((h) => h.changes.filter((c) => c.kind === 'dead' || c.kind === 'lost').map((c) => [h, c]));
+  if (deaths.length) parts.push(make('h3', { textContent: 'Died, or lost the lease' }), ...deaths.slice(0, 8).map(([h, c]) => make('button', { className: 'row', onclick: () => { look(c.at - 2e6, c.at + 2e6); } },
+    make('b', { textContent: utc(c.at) }), make('span', { textContent: markText({ change: c, kind: c.kind, host: h }) }))));
   top('Waited longest', list.slice(), ahead);
-  top('Held longest', list.filter(held), (a) => a[ENDED] - a[ENTERED]);
+  top('Held longest', list.filter(held), (a) => a.ended - a.entered);
   parts.push(make('p', { textContent: 'Point at an item to see its details. A click, or N and P, keeps them here; Escape returns to this summary.' }));
   return parts;
 }
 
 function showMarks(marks) {
   const parts = [];
-  for (const m of marks.slice(0, 50)) parts.push(make('h2', { textContent: markText(m) }), pairs([['at', moment(m.at)], ['incarnation', m.change?.[3], true]]));
+  for (const m of marks.slice(0, 50)) parts.push(make('h2', { textContent: markText(m) }), pairs([['at', moment(m.at)], ['incarnation', m.change && incarnation(m.change), true]]));
   $('details').replaceChildren(...parts);
 }
 
@@ -103,14 +103,14 @@ function showLegend() {
     f(p);
     return c;
   };
-  const like = (more) => Object.assign([0, 0, 0, null, 0, 0, 0, 'released', 0, '', 0, 0, 0, 0, 0, 0, {}], more), at = (t) => t;
+  const like = (more) => ({ host: 0, numbered: 0, entered: 0, ended: 0, end: 'released', ...more }), at = (t) => t;
   const lines = [
     [(p) => hold(p, like({}), 2, 56, 3, 16, at), 'a hold, in its host’s colour; above, the track of the lock shows all holders'],
-    [(p) => hold(p, like({ [SHARED]: 1 }), 2, 56, 3, 16, at), 'a shared hold'],
-    [(p) => hold(p, like({ [END]: 'dead', [EXTRA]: { s: 22 } }), 2, 56, 3, 16, at), 'pale: its end is not in the journals, only a verdict or the next holder'],
-    [(p) => hold(p, like({ [ENDED]: 56, [EXTRA]: { l: 30 } }), 2, 56, 3, 16, at), 'held after the lease was lost, or the host declared dead'],
-    [(p) => { wait(p, like({ [NUMBERED]: 16, [ENTERED]: 40 }), 2, 40, 5, 11, at); hold(p, like({}), 40, 56, 5, 11, at); }, 'a wait; the dot is the number that was drawn'],
-    [(p) => wait(p, like({ [ENTERED]: null, [END]: 'timeout' }), 2, 46, 5, 11, at), 'a wait without a grant: timed out, gave up, refused'],
+    [(p) => hold(p, like({ shared: true }), 2, 56, 3, 16, at), 'a shared hold'],
+    [(p) => hold(p, like({ end: 'dead', sure: 22 }), 2, 56, 3, 16, at), 'pale: its end is not in the journals, only a verdict or the next holder'],
+    [(p) => hold(p, like({ ended: 56, lost: 30 }), 2, 56, 3, 16, at), 'held after the lease was lost, or the host declared dead'],
+    [(p) => { wait(p, like({ numbered: 16, entered: 40 }), 2, 40, 5, 11, at); hold(p, like({}), 40, 56, 5, 11, at); }, 'a wait; the dot is the number that was drawn'],
+    [(p) => wait(p, like({ entered: undefined, end: 'timeout' }), 2, 46, 5, 11, at), 'a wait without a grant: timed out, gave up, refused'],
     [(p) => { p.fillStyle = theme.live; p.fillRect(2, 9, 20, 5); p.fillStyle = theme.risk; p.fillRect(22, 9, 18, 5); p.fillStyle = theme.bad; p.fillRect(40, 10, 16, 2); }, 'a host: live, at risk, dead or without a lease'],
     [(p) => { p.fillStyle = hatch(theme.bad, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.bad; p.lineWidth = 2.5; p.strokeRect(14, 2, 30, 18); }, 'a violation: too many holders, or a token that went back'],
     [(p) => { p.fillStyle = hatch(theme.risk, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.risk; p.strokeRect(14, 2, 30, 18); }, 'late, or in doubt: the text says which'],
@@ -139,9 +139,9 @@ function toggleTable() {
 // showTable lists the visible items as text.
 function showTable() {
   const size = 200, list = [];
-  for (const a of attempts) if (shown(a) && begin(a) <= view.till && a[ENDED] >= view.from) list.push({ at: begin(a), a });
-  for (const h of data.hosts) if (!view.hidden.has(h.index)) for (const c of h.changes) if (c[0] >= view.from && c[0] <= view.till) list.push({ at: c[0], kind: c[1], change: c, host: h });
-  for (const l of data.locks) if (matches(l)) for (const m of l.marks) if (m[0] >= view.from && m[0] <= view.till) list.push({ at: m[0], kind: m[1], mark: m, lock: l });
+  for (const a of attempts) if (shown(a) && begin(a) <= view.till && a.ended >= view.from) list.push({ at: begin(a), a });
+  for (const h of data.hosts) if (!view.hidden.has(h.index)) for (const c of h.changes) if (c.at >= view.from && c.at <= view.till) list.push({ at: c.at, kind: c.kind, change: c, host: h });
+  for (const l of data.locks) if (matches(l)) for (const m of l.marks) if (m.at >= view.from && m.at <= view.till) list.push({ at: m.at, kind: m.kind, mark: m, lock: l });
   list.sort((x, y) => x.at - y.at);
   const pages = Math.max(1, Math.ceil(list.length / size));
   view.page = Math.min(view.page, pages - 1);
@@ -155,8 +155,8 @@ function showTable() {
 function tableRow(r) {
   const when = view.relative ? since(r.at) : `${day(r.at)} ${utc(r.at)}`, a = r.a;
   const cells = a
-    ? [when, data.locks[a[LOCK]].name, hostName(a[HOST]), (held(a) ? 'held' : endings[a[END]] ?? a[END]) + (a[SHARED] ? ', shared' : '') + (held(a) && a[END] !== 'released' ? `; ${endings[a[END]]}` : ''),
-      lasting(ahead(a)), held(a) ? lasting(a[ENDED] - a[ENTERED]) : '', a[TOKEN], who(a), [text(a[BEHIND]), text(a[REASON]), ...a.findings.map((f) => '⚠ ' + f.text)].filter(Boolean).join('; ')]
+    ? [when, data.locks[a.lock].name, hostName(a.host), (held(a) ? 'held' : endings[a.end] ?? a.end) + (a.shared ? ', shared' : '') + (held(a) && a.end !== 'released' ? `; ${endings[a.end]}` : ''),
+      lasting(ahead(a)), held(a) ? lasting(a.ended - a.entered) : '', a.token, who(a), [a.behind, a.reason, ...a.findings.map((f) => '⚠ ' + f.text)].filter(Boolean).join('; ')]
     : [when, r.lock?.name ?? '', r.host?.name ?? '', markText(r), '', '', '', '', ''];
   const row = make('tr', { tabIndex: 0, className: a?.findings.some((f) => f.proven) ? 'bad' : '' }, ...cells.map((c) => make('td', { textContent: c })));
   const open = () => (a ? select(a, true) : showMarks([r]));
