@@ -74,16 +74,6 @@ func ReadHostTable(dev blockdev.Device, space layout.Space) (rows []HostRow, err
 	return rows, err
 }
 
-// AnyInUse reports whether a row is in use.
-func AnyInUse(rows []HostRow) bool {
-	for _, r := range rows {
-		if r.InUse() {
-			return true
-		}
-	}
-	return false
-}
-
 // ChangedRow returns the first row of after that is in use and differs from its row in before.
 func ChangedRow(before, after []HostRow) (row HostRow, ok bool) {
 	old := make(map[int]string, len(before))

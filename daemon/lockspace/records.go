@@ -102,24 +102,12 @@ func (w Walker) VisitSuperblocks(want layout.Superblock) error {
 // VisitHosts reads the host table.
 func (w Walker) VisitHosts() error {
 	g := w.Space.Geometry
-	err := ScanRecords(w.Dev, g.Host(1), g.Stride, g.Hosts, func(i int, sector []byte, err error) error {
-		r := Record{Offset: g.Host(i + 1), Kind: KindHost, Host: i + 1, Err: err}
-		var host layout.HostRecord
-		if err == nil {
-			host, r.Err = w.Space.DecodeHost(sector, r.Host)
-		}
-		if r.Err == nil {
-			if host.Blank() {
-				return nil
-			}
+	return w.visit("host table", g.Host(1), g.Hosts, func(i int) Record { return Record{Kind: KindHost, Host: i + 1} },
+		func(sector []byte, r *Record) (blank bool, err error) {
+			host, err := w.Space.DecodeHost(sector, r.Host)
 			r.HostRecord = &host
-		}
-		return w.Visit(r)
-	})
-	if err != nil {
-		return fmt.Errorf("read host table: %w", err)
-	}
-	return nil
+			return host.Blank(), err
+		})
 }
 
 // VisitEntries reads the directory.
@@ -127,46 +115,47 @@ func (w Walker) VisitEntries() error { return w.VisitEntryRange(1, w.Space.Geome
 
 // VisitEntryRange reads the directory entries of count locks from first on.
 func (w Walker) VisitEntryRange(first, count int) error {
-	g := w.Space.Geometry
-	err := ScanRecords(w.Dev, g.Entry(first), g.Stride, count, func(i int, sector []byte, err error) error {
-		r := Record{Offset: g.Entry(first + i), Kind: KindEntry, Lock: first + i, Err: err}
-		var entry layout.Entry
-		if err == nil {
-			entry, r.Err = w.Space.DecodeEntry(sector, r.Lock)
-		}
-		if r.Err == nil {
-			if entry.Blank() {
-				return nil
-			}
+	return w.visit("lock directory", w.Space.Geometry.Entry(first), count, func(i int) Record { return Record{Kind: KindEntry, Lock: first + i} },
+		func(sector []byte, r *Record) (blank bool, err error) {
+			entry, err := w.Space.DecodeEntry(sector, r.Lock)
 			r.Entry = &entry
-		}
-		return w.Visit(r)
-	})
-	if err != nil {
-		return fmt.Errorf("read lock directory: %w", err)
-	}
-	return nil
+			return entry.Blank(), err
+		})
 }
 
 // VisitSlots reads the slots of hosts 1..count in a lock.
 func (w Walker) VisitSlots(lock, count int) error {
-	g := w.Space.Geometry
-	err := ScanRecords(w.Dev, g.Slot(lock, 1), g.Stride, count, func(i int, sector []byte, err error) error {
-		r := Record{Offset: g.Slot(lock, i+1), Kind: KindSlot, Lock: lock, Host: i + 1, Err: err}
-		var slot layout.Slot
-		if err == nil {
-			slot, r.Err = w.Space.DecodeSlot(sector, lock, r.Host)
-		}
-		if r.Err == nil {
-			if slot.Blank() {
-				return nil
-			}
+	what := fmt.Sprintf("the slots of lock %d", lock)
+	return w.visit(what, w.Space.Geometry.Slot(lock, 1), count, func(i int) Record { return Record{Kind: KindSlot, Lock: lock, Host: i + 1} },
+		func(sector []byte, r *Record) (blank bool, err error) {
+			slot, err := w.Space.DecodeSlot(sector, lock, r.Host)
 			r.Slot = &slot
+			return slot.Blank(), err
+		})
+}
+
+// visit reads count records of one kind, from off on. identity returns the i-th one without its
+// contents, which decode adds.
+func (w Walker) visit(what string, off int64, count int, identity func(i int) Record, decode func(sector []byte, r *Record) (blank bool, err error)) error {
+	stride := w.Space.Geometry.Stride
+	err := ScanRecords(w.Dev, off, stride, count, func(i int, sector []byte, err error) error {
+		r := identity(i)
+		r.Offset = off + int64(i)*int64(stride)
+		bare, blank := r, false
+		if err == nil {
+			blank, err = decode(sector, &r)
+		}
+		switch {
+		case err != nil:
+			bare.Err = err
+			return w.Visit(bare)
+		case blank:
+			return nil
 		}
 		return w.Visit(r)
 	})
 	if err != nil {
-		return fmt.Errorf("read the slots of lock %d: %w", lock, err)
+		return fmt.Errorf("read %s: %w", what, err)
 	}
 	return nil
 }

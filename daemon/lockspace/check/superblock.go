@@ -1,7 +1,6 @@
 package check
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -45,28 +44,7 @@ func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress 
 	case err == nil:
 		return fmt.Errorf("%w: the superblock is of lockspace %s, the copy of %s", ErrNotRepaired, lockspace.DescribeSuperblock(sb), lockspace.DescribeSuperblock(found))
 	}
-	buf := lockspace.Pool.Get(g.Stride)
-	defer lockspace.Pool.Put(buf)
-	if err := sb.Encode(buf, bad); err != nil {
-		return err
-	}
 	from := []string{"the superblock at byte 0", fmt.Sprintf("its copy at byte %d", g.Superblock(1))}[good]
 	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", lockspace.Record{Kind: kind}.Describe(), at, from))
-	return writeBack(dev, buf, at)
-}
-
-// writeBack writes a record and verifies it.
-func writeBack(dev blockdev.Device, buf []byte, at int64) error {
-	if err := dev.Write(buf, at); err != nil {
-		return err
-	}
-	back := lockspace.Pool.Get(len(buf))
-	defer lockspace.Pool.Put(back)
-	if err := dev.Read(back, at); err != nil {
-		return err
-	}
-	if !bytes.Equal(back, buf) {
-		return fmt.Errorf("%w: byte %d", format.ErrVerify, at)
-	}
-	return nil
+	return format.WriteSuperblock(dev, sb, bad)
 }

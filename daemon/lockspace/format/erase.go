@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -85,8 +86,7 @@ func (f *formatter) erase(ctx context.Context, found occupant) error {
 		return err
 	}
 	from := int64(0)
-	switch found.kind {
-	case deviceLockspace, deviceInterrupted:
+	if found.kind == deviceLockspace || found.kind == deviceInterrupted {
 		if err := f.wipe(found); err != nil {
 			return fmt.Errorf("wipe superblocks: %w", err)
 		}
@@ -143,15 +143,9 @@ func (f *formatter) waitForHosts(ctx context.Context, found occupant) error {
 		lease, assumed = layout.MaxLease, "; the lease is not known, so the longest one is assumed"
 	}
 	// A host may have joined since the survey.
-	rows, err := lockspace.ReadHostTable(f.dev, found.old.Space())
-	if err != nil {
-		return fmt.Errorf("read host table: %w", err)
-	}
-	if found.kind == deviceRemains {
-		rows = readableRows(rows)
-	}
-	if !lockspace.AnyInUse(rows) {
-		return nil
+	rows, err := f.hostTable(found)
+	if err != nil || !slices.ContainsFunc(rows, lockspace.HostRow.InUse) {
+		return err
 	}
 	wait := lease + lease/5 + lockspace.WatchdogTime(rows)
 	f.o.report("waiting %v for the leases of the old lockspace to end%s", wait, assumed)
@@ -161,12 +155,9 @@ func (f *formatter) waitForHosts(ctx context.Context, found occupant) error {
 		if err := retry.Pause(ctx, lockspace.PollInterval(lease, 5*time.Second)); err != nil {
 			return err
 		}
-		now, err := lockspace.ReadHostTable(f.dev, found.old.Space())
+		now, err := f.hostTable(found)
 		if err != nil {
-			return fmt.Errorf("read host table: %w", err)
-		}
-		if found.kind == deviceRemains {
-			now = readableRows(now)
+			return err
 		}
 		if row, ok := lockspace.ChangedRow(rows, now); ok {
 			if time.Now().After(limit) {
@@ -181,79 +172,81 @@ func (f *formatter) waitForHosts(ctx context.Context, found occupant) error {
 	return nil
 }
 
-// readableRows returns the rows that are host records. The end of the host table of remains is not
-// known.
-func readableRows(rows []lockspace.HostRow) (good []lockspace.HostRow) {
-	for _, r := range rows {
-		if r.Err == nil {
-			good = append(good, r)
-		}
+// hostTable reads the host table of the old lockspace. That of remains has only rows that are host
+// records, because its end is not known.
+func (f *formatter) hostTable(found occupant) ([]lockspace.HostRow, error) {
+	rows, err := lockspace.ReadHostTable(f.dev, found.old.Space())
+	if err != nil {
+		return nil, fmt.Errorf("read host table: %w", err)
 	}
-	return good
+	if found.kind == deviceRemains {
+		rows = slices.DeleteFunc(rows, func(r lockspace.HostRow) bool { return r.Err != nil })
+	}
+	return rows, nil
 }
 
 // zero zeroes the area from an offset upwards: step 4.
 func (f *formatter) zero(ctx context.Context, from int64) error {
+	return f.inChunks(ctx, "zeroing", "zeroed", from, func(off, n int64) (bool, error) { return true, blockdev.Zero(f.dev, off, n) })
+}
+
+// allZero reports whether the area is zeroes; at is the first byte that is not.
+func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error) {
+	zero, at = true, -1
+	err = f.inChunks(ctx, "looking for data", "read", 0, func(off, n int64) (bool, error) {
+		zero, at, err = blockdev.AllZero(f.dev, off, n, func(done int64) { f.o.Counter.Report("looking for data", off+done, f.area, true) })
+		return zero, err
+	})
+	return zero && err == nil, at, err
+}
+
+// inChunks calls do for the chunks of the area from an offset on, until it returns false, and
+// reports the progress.
+func (f *formatter) inChunks(ctx context.Context, step, done string, from int64, do func(off, n int64) (bool, error)) error {
 	reported := time.Now()
-	for off := from; off < f.area; {
+	for off := from; off < f.area; off += eraseChunk {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		n := min(eraseChunk, f.area-off)
-		if err := blockdev.Zero(f.dev, off, n); err != nil {
+		if more, err := do(off, n); err != nil || !more {
 			return err
 		}
-		off += n
-		f.o.Counter.Report("zeroing", off, f.area, true)
-		if f.o.Counter == nil && off < f.area && time.Since(reported) >= progressInterval {
+		f.o.Counter.Report(step, off+n, f.area, true)
+		if f.o.Counter == nil && off+n < f.area && time.Since(reported) >= progressInterval {
 			reported = time.Now()
-			f.o.report("%d%% zeroed", off*100/f.area)
+			f.o.report("%d%% %s", (off+n)*100/f.area, done)
 		}
 	}
 	return nil
 }
 
-// allZero reports whether the area is zeroes; at is the first byte that is not.
-func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error) {
-	reported := time.Now()
-	for off := int64(0); off < f.area; off += eraseChunk {
-		if err := ctx.Err(); err != nil {
-			return false, -1, err
-		}
-		zero, at, err := blockdev.AllZero(f.dev, off, min(eraseChunk, f.area-off), func(done int64) {
-			f.o.Counter.Report("looking for data", off+done, f.area, true)
-		})
-		if err != nil || !zero {
-			return false, at, err
-		}
-		if f.o.Counter == nil && time.Since(reported) >= progressInterval {
-			reported = time.Now()
-			f.o.report("%d%% read", min(100, (off+eraseChunk)*100/f.area))
-		}
+// writeSuperblocks writes the copy, then the superblock: steps 5 and 6.
+func writeSuperblocks(dev blockdev.Device, sb layout.Superblock) error {
+	if err := WriteSuperblock(dev, sb, 1); err != nil {
+		return err
 	}
-	return true, -1, nil
+	return WriteSuperblock(dev, sb, 0)
 }
 
-// writeSuperblocks writes the copy, then the superblock, and reads both back: steps 5 and 6.
-func writeSuperblocks(dev blockdev.Device, sb layout.Superblock) error {
-	stride := sb.Geometry.Stride
+// WriteSuperblock writes the superblock (0) or its copy (1), and reads it back. It returns ErrVerify
+// or an error of the device.
+func WriteSuperblock(dev blockdev.Device, sb layout.Superblock, copy int) error {
+	stride, at := sb.Geometry.Stride, sb.Geometry.Superblock(copy)
 	p, back := lockspace.Pool.Get(stride), lockspace.Pool.Get(stride)
 	defer lockspace.Pool.Put(p)
 	defer lockspace.Pool.Put(back)
-	for _, copy := range []int{1, 0} {
-		if err := sb.Encode(p, copy); err != nil {
-			return err
-		}
-		at := sb.Geometry.Superblock(copy)
-		if err := dev.Write(p, at); err != nil {
-			return fmt.Errorf("write superblock: %w", err)
-		}
-		if err := dev.Read(back, at); err != nil {
-			return fmt.Errorf("read superblock back: %w", err)
-		}
-		if !bytes.Equal(p, back) {
-			return fmt.Errorf("%w: superblock at byte %d", ErrVerify, at)
-		}
+	if err := sb.Encode(p, copy); err != nil {
+		return err
+	}
+	if err := dev.Write(p, at); err != nil {
+		return fmt.Errorf("write superblock: %w", err)
+	}
+	if err := dev.Read(back, at); err != nil {
+		return fmt.Errorf("read superblock back: %w", err)
+	}
+	if !bytes.Equal(p, back) {
+		return fmt.Errorf("%w: superblock at byte %d", ErrVerify, at)
 	}
 	return nil
 }

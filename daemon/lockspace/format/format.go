@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sort"
 	"strings"
 	"time"
 
@@ -263,16 +264,7 @@ func chooseStride(info blockdev.Info, asked int) (int, error) {
 // fitting returns in words with how many hosts and locks a lockspace fits into size bytes.
 func fitting(g layout.Geometry, size int64) string {
 	largest := func(limit int, with func(n int) layout.Geometry) int {
-		low, high := 0, limit
-		for low < high {
-			middle := (low + high + 1) / 2
-			if with(middle).Size() <= size {
-				low = middle
-			} else {
-				high = middle - 1
-			}
-		}
-		return low
+		return sort.Search(limit, func(n int) bool { return with(n+1).Size() > size })
 	}
 	fewerLocks := largest(g.Locks, func(n int) layout.Geometry { return layout.Geometry{Stride: g.Stride, Hosts: g.Hosts, Locks: n} })
 	fewerHosts := largest(g.Hosts, func(n int) layout.Geometry { return layout.Geometry{Stride: g.Stride, Hosts: n, Locks: g.Locks} })
@@ -284,11 +276,11 @@ func fitting(g layout.Geometry, size int64) string {
 	if fewerHosts > 0 {
 		offers = append(offers, fmt.Sprintf("%d hosts and %d locks", fewerHosts, g.Locks))
 	}
-	if len(offers) == 0 && square > 0 {
-		offers = append(offers, fmt.Sprintf("%d hosts and %d locks", square, square))
-	}
-	if len(offers) == 0 {
+	switch {
+	case len(offers) == 0 && square == 0:
 		return "no lockspace fits"
+	case len(offers) == 0:
+		offers = append(offers, fmt.Sprintf("%d hosts and %d locks", square, square))
 	}
 	return strings.Join(offers, ", or ") + " would fit"
 }

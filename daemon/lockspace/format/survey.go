@@ -1,12 +1,11 @@
 package format
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,15 +77,13 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 }
 
 func (f *formatter) surveyLockspace(kind occupantKind, old layout.Superblock) (occupant, error) {
-	rows, err := lockspace.ReadHostTable(f.dev, old.Space())
-	if err != nil {
-		return occupant{}, fmt.Errorf("read host table: %w", err)
-	}
-	o := occupant{kind: kind, old: old, rows: rows, what: "lockspace " + lockspace.DescribeSuperblock(old) + describeRows(rows)}
+	o := occupant{kind: kind, old: old}
+	rows, err := f.hostTable(o)
+	o.rows, o.what = rows, "lockspace "+lockspace.DescribeSuperblock(old)+describeRows(rows)
 	if kind == deviceInterrupted {
 		o.what = "the rest of an interrupted format over " + o.what
 	}
-	return o, nil
+	return o, err
 }
 
 // surveyRemains looks for host records at every possible stride.
@@ -157,7 +154,7 @@ func describeRows(rows []lockspace.HostRow) string {
 // dead. Therefore refuse watches whether one renews, which a live host does every sixth of the
 // lease.
 func (f *formatter) refuse(ctx context.Context, found occupant) error {
-	if found.kind != deviceLockspace || !lockspace.AnyInUse(found.rows) {
+	if found.kind != deviceLockspace || !slices.ContainsFunc(found.rows, lockspace.HostRow.InUse) {
 		return fmt.Errorf("%w: it holds %s", ErrOccupied, found.what)
 	}
 	lease := found.old.Lease
@@ -166,9 +163,9 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 	every := lockspace.PollInterval(lease, 250*time.Millisecond)
 	for watched := time.Duration(0); ; {
 		began := time.Now()
-		rows, err := lockspace.ReadHostTable(f.dev, found.old.Space())
+		rows, err := f.hostTable(found)
 		if err != nil {
-			return fmt.Errorf("read host table: %w", err)
+			return err
 		}
 		if row, ok := lockspace.ChangedRow(found.rows, rows); ok && row.Err == nil {
 			return fmt.Errorf("%w: it holds %s: %w: %s is using it now",
@@ -198,24 +195,14 @@ func probeSignature(ctx context.Context, info blockdev.Info) string {
 		return "several signatures, by blkid"
 	}
 	found := make(map[string]string)
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		if key, value, ok := strings.Cut(lines.Text(), "="); ok {
-			found[key] = value
-		}
+	for line := range strings.Lines(string(out)) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		found[key] = value
 	}
 	var parts []string
-	if found["TYPE"] != "" {
-		parts = append(parts, text.Printable(found["TYPE"]))
-	}
-	if found["PTTYPE"] != "" {
-		parts = append(parts, "a partition table of type "+text.Printable(found["PTTYPE"]))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	for _, key := range []string{"LABEL", "UUID"} {
-		if found[key] != "" {
-			parts = append(parts, strings.ToLower(key)+" "+text.Printable(found[key]))
+	for _, x := range []struct{ key, words string }{{"TYPE", ""}, {"PTTYPE", "a partition table of type "}, {"LABEL", "label "}, {"UUID", "uuid "}} {
+		if found[x.key] != "" && (len(parts) > 0 || x.key == "TYPE" || x.key == "PTTYPE") {
+			parts = append(parts, x.words+text.Printable(found[x.key]))
 		}
 	}
 	return strings.Join(parts, ", ")
