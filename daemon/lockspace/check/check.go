@@ -86,13 +86,9 @@ type Options struct {
 // It returns the errors of FindLockspace, those of the device as a whole, and the cause of ctx's
 // end.
 func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error) {
-	progress := o.Progress
 	sb, _, err := lockspace.FindLockspace(dev)
 	if err != nil {
 		return nil, err
-	}
-	if progress == nil {
-		progress = func(string) {}
 	}
 	var read int64
 	whole := false // the whole lockspace was read; from here on parts are read again
@@ -101,12 +97,8 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 			o.Counter.Report("reading", read, sb.Geometry.Size(), true)
 		}
 	}}
-	ex := examiner{ctx: ctx, dev: dev, sb: sb, space: sb.Space(), progress: progress, counter: o.Counter}
-	all := make([]int, sb.Geometry.Locks+1)
-	for i := range all {
-		all[i] = i
-	}
-	p, err := ex.readPicture(all)
+	ex := examiner{ctx: ctx, dev: dev, sb: sb, space: sb.Space(), o: o}
+	p, err := ex.readPicture(ex.allLocks())
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +114,6 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 		return nil, err
 	}
 	for _, s := range found {
-		s.Severity = cmp.Or(s.Severity, SeverityError)
 		c.Findings = append(c.Findings, s.Finding)
 	}
 	slices.SortFunc(c.Findings, func(a, b Finding) int {
@@ -133,12 +124,19 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 
 // examiner reads a lockspace that hosts may be writing to.
 type examiner struct {
-	ctx      context.Context
-	dev      blockdev.Device
-	sb       layout.Superblock
-	space    layout.Space
-	progress func(string)
-	counter  lockspace.Counter
+	ctx   context.Context
+	dev   blockdev.Device
+	sb    layout.Superblock
+	space layout.Space
+	o     Options
+}
+
+func (ex *examiner) allLocks() []int {
+	all := make([]int, ex.sb.Geometry.Locks+1)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // picture has the records of one pass over some of the locks. It is not of one moment. An entry is
@@ -153,6 +151,7 @@ type picture struct {
 	hosts    map[int]layout.HostRecord
 	damaged  []lockspace.Record
 	verdicts lockspace.VerdictTable
+	found    []*suspicion
 }
 
 // readPicture reads the superblocks, the slots and entries of some locks, and all host records.
@@ -168,17 +167,15 @@ func (ex *examiner) readPicture(locks []int) (*picture, error) {
 		}
 	}
 	for first := 0; first < len(locks); { // consecutive entries are read together
-		next := first + 1
-		for next < len(locks) && locks[next] == locks[next-1]+1 {
-			next++
+		n := 1
+		for first+n < len(locks) && locks[first+n] == locks[first]+n {
+			n++
 		}
-		from := max(1, locks[first])
-		if n := locks[next-1] - from + 1; n > 0 {
-			if err := w.VisitEntryRange(from, n); err != nil {
-				return nil, err
-			}
+		from := max(1, locks[first]) // the internal lock has no entry
+		if err := w.VisitEntryRange(from, locks[first]+n-from); err != nil {
+			return nil, err
 		}
-		first = next
+		first += n
 	}
 	if err := w.VisitHosts(); err != nil {
 		return nil, err
@@ -213,13 +210,14 @@ func (p *picture) records() int {
 	return n
 }
 
-// damage returns a record and true if that record cannot be read.
-func (p *picture) damage(kind lockspace.RecordKind, lock, host int) (lockspace.Record, bool) {
-	i := slices.IndexFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == kind && r.Lock == lock && r.Host == host })
-	if i < 0 {
-		return lockspace.Record{}, false
-	}
-	return p.damaged[i], true
+// hostHidden reports whether the record of a host cannot be read.
+func (p *picture) hostHidden(host int) bool {
+	return slices.ContainsFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindHost && r.Host == host })
+}
+
+// entryHidden reports whether the directory entry of a lock cannot be read.
+func (p *picture) entryHidden(lock int) bool {
+	return slices.ContainsFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindEntry && r.Lock == lock })
 }
 
 // suspicion is a finding that is not confirmed yet.
@@ -237,10 +235,10 @@ type suspicionKey struct {
 	rule, state string
 }
 
-func (s suspicion) key() suspicionKey { return suspicionKey{s.Offset, s.rule, s.state} }
+func (s *suspicion) key() suspicionKey { return suspicionKey{s.Offset, s.rule, s.state} }
 
 // confirm returns the suspicions that every one of ConfirmRounds passes shows.
-func (ex *examiner) confirm(found []suspicion) ([]suspicion, error) {
+func (ex *examiner) confirm(found []*suspicion) ([]*suspicion, error) {
 	var err error
 	for round := 1; round < ConfirmRounds && len(found) > 0; round++ {
 		if err := retry.Pause(ex.ctx, ConfirmPause); err != nil {
@@ -263,14 +261,14 @@ func (ex *examiner) confirm(found []suspicion) ([]suspicion, error) {
 	if err != nil {
 		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(s suspicion) bool {
+	found = slices.DeleteFunc(found, func(s *suspicion) bool {
 		return slices.ContainsFunc(s.alive, func(id int) bool { return !up[id] })
 	})
 	return ex.reconfirm(found)
 }
 
 // reconfirm reads the records of suspicions again and returns the suspicions that remain.
-func (ex *examiner) reconfirm(found []suspicion) ([]suspicion, error) {
+func (ex *examiner) reconfirm(found []*suspicion) ([]*suspicion, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
@@ -286,7 +284,7 @@ func (ex *examiner) reconfirm(found []suspicion) ([]suspicion, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(p.suspicions(time.Now()), func(s suspicion) bool { return !before[s.key()] }), nil
+	return slices.DeleteFunc(p.suspicions(time.Now()), func(s *suspicion) bool { return !before[s.key()] }), nil
 }
 
 // watchRenewals returns the hosts that are seen to renew.
@@ -297,11 +295,13 @@ func (ex *examiner) watchRenewals(ids map[int]bool) (map[int]bool, error) {
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		names = append(names, fmt.Sprint(id))
 	}
-	ex.progress(fmt.Sprintf("watching up to %v whether these hosts renew their leases: %s", timeout.Round(100*time.Millisecond), strings.Join(names, ", ")))
+	if ex.o.Progress != nil {
+		ex.o.Progress(fmt.Sprintf("watching up to %v whether these hosts renew their leases: %s", timeout.Round(100*time.Millisecond), strings.Join(names, ", ")))
+	}
 	seen, up := map[int]layout.HostRecord{}, map[int]bool{}
 	begun := time.Now()
 	for deadline := begun.Add(timeout); ; {
-		ex.counter.Report("watching hosts", time.Since(begun).Milliseconds(), timeout.Milliseconds(), false)
+		ex.o.Counter.Report("watching hosts", time.Since(begun).Milliseconds(), timeout.Milliseconds(), false)
 		p, err := ex.readPicture(nil)
 		if err != nil {
 			return nil, err

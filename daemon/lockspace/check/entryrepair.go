@@ -99,7 +99,7 @@ const lostSpan = 1 << 24
 func (p *picture) hostsMaybeUp() (up []string) {
 	for id := 1; id <= p.ex.sb.Geometry.Hosts; id++ {
 		h, ok := p.hosts[id]
-		if _, hidden := p.damage(lockspace.KindHost, 0, id); hidden {
+		if p.hostHidden(id) {
 			up = append(up, fmt.Sprintf("host %d, whose record cannot be read,", id))
 		} else if ok && !p.ended(id, h.Incarnation) {
 			up = append(up, text.HostName(id, h.Name))
@@ -122,13 +122,16 @@ func (p *picture) planEntryRepair(lock int, up []string) EntryRepair {
 	if err != nil {
 		return refuse("%w", err)
 	}
-	newest, whole := uint64(0), true
+	newest := uint64(0)
 	for _, s := range p.slots[lock] {
 		newest = max(newest, s.Creation)
 	}
-	_, whole = p.tickets(lock)
+	_, whole := p.tickets(lock)
 	i, ok := intent[lock]
-	same := slices.ContainsFunc(p.named(i.Name), func(e layout.Entry) bool { return e.Lock != lock })
+	same := false // whether another lock has the name
+	for _, e := range p.entries {
+		same = same || e.Name == i.Name && e.Lock != lock
+	}
 	// An entry is replaced only after a removal, which leaves a slot. Therefore the intent is
 	// the newest entry of its place if all slots are readable and none has a greater creation.
 	if ok && i.Name != "" && whole && i.Creation >= newest && !same {
@@ -174,16 +177,6 @@ func (p *picture) intended() (newest map[int]layout.Intent, creation uint64, err
 		creation = max(creation, i.Creation)
 	}
 	return newest, creation, nil
-}
-
-// named returns the entries with a name.
-func (p *picture) named(name string) (found []layout.Entry) {
-	for _, e := range p.entries {
-		if e.Name == name {
-			found = append(found, e)
-		}
-	}
-	return found
 }
 
 // ErrNotRepaired is returned when a repair is not possible now. The text has the reason and what to

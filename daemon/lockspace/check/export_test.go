@@ -9,12 +9,8 @@ import (
 
 // Suspicions returns the findings of one pass, before they are confirmed.
 func Suspicions(dev blockdev.Device, sb layout.Superblock) (found []Finding, err error) {
-	ex := examiner{dev: dev, sb: sb, space: sb.Space(), progress: func(string) {}}
-	all := make([]int, sb.Geometry.Locks+1)
-	for i := range all {
-		all[i] = i
-	}
-	p, err := ex.readPicture(all)
+	ex := examiner{dev: dev, sb: sb, space: sb.Space()}
+	p, err := ex.readPicture(ex.allLocks())
 	if err != nil {
 		return nil, err
 	}
