@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strconv"
 
@@ -154,55 +155,49 @@ func openToRead(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// Encoder writes events as lines.
-type Encoder struct{ json *json.Encoder }
-
-// NewEncoder returns an encoder that writes to w.
-func NewEncoder(w io.Writer) Encoder {
+// NewEncoder returns an encoder that writes each event and a newline in one write.
+func NewEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false) // commands often contain && and >
-	return Encoder{enc}
+	return enc
 }
 
-// Encode writes an event and a newline in one write. It returns the writer's error.
-func (o Encoder) Encode(e *Event) error { return o.json.Encode(e) }
-
-// scan calls fn with the events of a file above a Seq, in order. An unreadable line becomes a
-// gap. An incomplete line at the end is ignored.
-func scan(r io.Reader, since uint64, fn func(Event) error) error {
-	in := bufio.NewReaderSize(r, maxLine)
-	damaged := false
-	for {
-		line, err := in.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			damaged = true
-			continue // its rest is one more damaged line
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		line = line[:len(line)-1]
-		seq, ok := seqOf(line)
-		if ok && seq <= since {
-			damaged = false
-			continue
-		}
-		var e Event
-		if !ok || json.Unmarshal(line, &e) != nil || e.Seq != seq {
-			damaged = true
-			continue
-		}
-		if damaged {
-			damaged = false
-			if err := fn(Event{Seq: e.Seq - 1, At: e.At, UptimeMS: e.UptimeMS, Kind: Gap, Reason: "lines of the journal are damaged"}); err != nil {
-				return err
+// scan iterates over the events of a file above a Seq, in order. An unreadable line becomes a gap.
+// An incomplete line at the end is ignored. An error of the file ends the iteration.
+func scan(r io.Reader, since uint64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		in := bufio.NewReaderSize(r, maxLine)
+		damaged := false
+		for {
+			line, err := in.ReadSlice('\n')
+			if errors.Is(err, bufio.ErrBufferFull) {
+				damaged = true
+				continue // its rest is one more damaged line
 			}
-		}
-		if err := fn(e); err != nil {
-			return err
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					yield(Event{}, err)
+				}
+				return
+			}
+			line = line[:len(line)-1]
+			seq, ok := seqOf(line)
+			if ok && seq <= since {
+				damaged = false
+				continue
+			}
+			var e Event
+			if !ok || json.Unmarshal(line, &e) != nil || e.Seq != seq {
+				damaged = true
+				continue
+			}
+			if damaged && !yield(Event{Seq: e.Seq - 1, At: e.At, UptimeMS: e.UptimeMS, Kind: Gap, Reason: "lines of the journal are damaged"}, nil) {
+				return
+			}
+			damaged = false
+			if !yield(e, nil) {
+				return
+			}
 		}
 	}
 }

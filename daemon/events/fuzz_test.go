@@ -29,16 +29,15 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, since uint64) {
 		n := 0
-		err := scan(bytes.NewReader(text), since, func(e Event) error {
+		for e, err := range scan(bytes.NewReader(text), since) {
+			require.NoError(t, err)
 			n++
 			var buf bytes.Buffer
 			require.NoError(t, NewEncoder(&buf).Encode(&e))
 			var again Event
 			require.NoError(t, json.Unmarshal(buf.Bytes(), &again))
 			require.True(t, e.Kind == Gap || e.Seq > since, "%+v", e)
-			return nil
-		})
-		require.NoError(t, err)
+		}
 		require.LessOrEqual(t, n, 2*bytes.Count(text, []byte("\n")), "an event and a gap for each line at most")
 		require.LessOrEqual(t, lastSeq(text), uint64(maxSeq))
 	})

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 const (
@@ -210,6 +212,6 @@ func (k *keeper) fail(err error) {
 	k.syncAt, k.retryAt, k.failing = time.Time{}, time.Now().Add(retryPause), true
 	if time.Since(k.warnedAt) >= warnEvery {
 		k.warnedAt = time.Now()
-		k.logger.Warn("keeping the events failed, retrying", "err", fmt.Errorf("keep events in %s: %w", k.log.where(), bare(err)))
+		k.logger.Warn("keeping the events failed, retrying", "err", fmt.Errorf("keep events in %s: %w", k.log.where(), text.WithoutPath(err)))
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // ErrClosed is returned by Follow when the log was closed.
@@ -130,7 +132,7 @@ func openFiles(path string) (files []*os.File, err error) {
 		}
 		if err != nil {
 			closeAll(files)
-			return nil, fmt.Errorf("read the journal %s: %w", p, bare(err))
+			return nil, fmt.Errorf("read the journal %s: %w", p, text.WithoutPath(err))
 		}
 		files = append(files, f)
 	}
@@ -146,28 +148,16 @@ func closeAll(files []*os.File) {
 func (r *reader) scanFiles(files []*os.File) error {
 	defer closeAll(files)
 	for _, f := range files {
-		var failed error // error of fn, returned unchanged
-		err := scan(f, r.last, func(e Event) error {
-			failed = r.see(e)
-			return failed
-		})
-		if failed != nil {
-			return failed
-		}
-		if err != nil {
-			return fmt.Errorf("read the journal %s: %w", f.Name(), bare(err))
+		for e, err := range scan(f, r.last) {
+			if err != nil {
+				return fmt.Errorf("read the journal %s: %w", f.Name(), text.WithoutPath(err))
+			}
+			if err := r.see(e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
-}
-
-// bare returns an error without the path, which the caller adds.
-func bare(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) && err == error(pe) {
-		return pe.Err
-	}
-	return err
 }
 
 // ErrNotJournal is returned when a file is not a log's.
@@ -177,7 +167,7 @@ var ErrNotJournal = errors.New("not a journal of events")
 // It returns ErrNotJournal, an error of the file, or the first of fn.
 func ReadFile(path string, q Query, fn func([]Event) error) error {
 	if err := isJournal(path); err != nil {
-		return fmt.Errorf("read the journal %s: %w", path, bare(err))
+		return fmt.Errorf("read the journal %s: %w", path, text.WithoutPath(err))
 	}
 	files, err := openFiles(path)
 	if err != nil {

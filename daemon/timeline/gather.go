@@ -23,11 +23,9 @@ type record struct {
 // journals holds the records of all sources.
 type journals struct {
 	records []*record         // by keeper, in the order in which it recorded them
-	names   map[int]string    // of hosts, by id
-	seen    map[int]bool      // hosts that any event mentions
-	keepers map[int]bool      // hosts whose journal was given
 	of      map[int][]*record // by keeper
 	ids     []int             // of keepers, in order
+	names   map[int]string    // of hosts that any event mentions; empty: unknown
 	notes   []string
 }
 
@@ -36,7 +34,7 @@ var earliest, latest = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(22
 
 // gather determines the keeper of each event, and drops duplicates.
 func gather(sources []Source) *journals {
-	j := &journals{names: map[int]string{}, seen: map[int]bool{}, keepers: map[int]bool{}, of: map[int][]*record{}}
+	j := &journals{names: map[int]string{}, of: map[int][]*record{}}
 	for _, s := range sources {
 		if s.Damaged > 0 {
 			j.notes = append(j.notes, fmt.Sprintf("%s: %d lines could not be read and are left out", text.PrintableLine(s.Name), s.Damaged))
@@ -55,11 +53,7 @@ func gather(sources []Source) *journals {
 }
 
 func (j *journals) add(s *Source) {
-	only := s.Host
-	if only == 0 {
-		only = keeperOf(s.Events)
-	}
-	odd := 0
+	only, odd := keeperOf(s.Events), 0
 	for _, e := range s.Events {
 		e.Kind, e.Command, e.Reason = events.Kind(text.PrintableLine(string(e.Kind))), text.PrintableLine(e.Command), text.PrintableLine(e.Reason)
 		r := &record{Event: e, keeper: cmp.Or(only, recorder(&e)), raw: Moment(e.At.UnixMicro())}
@@ -68,24 +62,19 @@ func (j *journals) add(s *Source) {
 			odd++
 			continue
 		}
-		j.keepers[r.keeper] = true
 		j.of[r.keeper] = append(j.of[r.keeper], r)
 		j.name(e.Host, e.HostName)
 		j.name(e.ByHost, e.ByHostName)
 		j.name(r.keeper, "")
 	}
-	j.name(only, s.HostName)
+	j.name(only, "")
 	if odd > 0 {
 		j.notes = append(j.notes, fmt.Sprintf("%s: %d events without a host, or of an impossible time, are left out", text.PrintableLine(s.Name), odd))
 	}
 }
 
 func (j *journals) name(id int, name string) {
-	if id == 0 {
-		return
-	}
-	j.seen[id] = true
-	if j.names[id] == "" {
+	if id != 0 && j.names[id] == "" {
 		j.names[id] = text.PrintableLine(name)
 	}
 }

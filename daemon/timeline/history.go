@@ -105,10 +105,10 @@ type attemptKey struct {
 // history derives attempts and changes from the events, by their present times.
 func history(j *journals) *Timeline {
 	h := &historian{Timeline: &Timeline{}, hostAt: map[int]int{}, lockAt: map[string]int{}}
-	ids := slices.Sorted(maps.Keys(j.seen))
+	ids := slices.Sorted(maps.Keys(j.names))
 	for i, id := range ids {
 		h.hostAt[id] = i
-		h.Hosts = append(h.Hosts, &Host{ID: id, Name: cmp.Or(j.names[id], fmt.Sprintf("host %d", id)), Journal: j.keepers[id]})
+		h.Hosts = append(h.Hosts, &Host{ID: id, Name: cmp.Or(j.names[id], fmt.Sprintf("host %d", id)), Journal: len(j.of[id]) > 0})
 	}
 	for _, r := range j.records {
 		h.end = max(h.end, r.at)

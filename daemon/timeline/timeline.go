@@ -22,11 +22,9 @@ import (
 
 // Source is the journal of one host, or a part of it.
 type Source struct {
-	Name     string // of the file, or another name for people
-	Host     int    // id of the host that recorded it; 0: according to its events
-	HostName string // if the events have none
-	Events   []events.Event
-	Damaged  int // number of unreadable lines
+	Name    string // of the file, or another name for people
+	Events  []events.Event
+	Damaged int // number of unreadable lines
 }
 
 // Options select and label the contents of the page.
