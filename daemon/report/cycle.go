@@ -23,33 +23,28 @@ func (e edge) String() string {
 
 // edges returns the waits of clients below a hold that the report shows.
 func (r *Report) edges() (all []edge) {
-	// A process id is that of its own pid namespace. With the time of the hold it is unique.
-	holds := func(l *Lock, host, pid int, since time.Time) bool {
-		return slices.ContainsFunc(l.Holders, func(h Holder) bool {
-			return h.Host == host && h.PID == pid && h.Since.Equal(since)
-		})
-	}
-	add := func(in *Lock, host int, name string, pid int, since time.Time) {
-		if pid == 0 {
-			return
-		}
-		for i := range r.Locks {
-			if holds(&r.Locks[i], host, pid, since) {
-				all = append(all, edge{host: host, name: name, pid: pid, under: &r.Locks[i], in: in})
-			}
-		}
-	}
 	for i := range r.Locks {
-		l := &r.Locks[i]
-		if l.Permits > 1 {
+		in := &r.Locks[i]
+		if in.Permits > 1 {
 			continue // another permit may become free
 		}
-		for _, q := range l.Queue {
-			add(l, q.Host, q.HostName, q.Under, q.UnderSince)
+		add := func(host int, name string, pid int, since time.Time) {
+			// A process id is that of its own pid namespace. With the time of the hold it is unique.
+			holder := func(h Holder) bool { return h.Host == host && h.PID == pid && h.Since.Equal(since) }
+			for k := range r.Locks {
+				if under := &r.Locks[k]; slices.ContainsFunc(under.Holders, holder) {
+					all = append(all, edge{host, name, pid, under, in})
+				}
+			}
 		}
-		for _, w := range l.Local {
+		for _, q := range in.Queue {
+			if q.Under != 0 {
+				add(q.Host, q.HostName, q.Under, q.UnderSince)
+			}
+		}
+		for _, w := range in.Local {
 			if w.Under != 0 {
-				add(l, r.ThisHost.ID, r.ThisHost.Name, w.Under, w.UnderSince)
+				add(r.ThisHost.ID, r.ThisHost.Name, w.Under, w.UnderSince)
 			}
 		}
 	}

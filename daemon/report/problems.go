@@ -9,7 +9,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Severity is the severity of a problem.
@@ -127,7 +126,8 @@ func (r *Report) ownProblems() (all []Problem) {
 }
 
 func (r *Report) hostProblems() (all []Problem) {
-	for _, h := range r.Hosts {
+	for i := range r.Hosts {
+		h := &r.Hosts[i]
 		name := text.HostName(h.ID, h.Name)
 		switch {
 		case h.Health == HealthSilent:
@@ -146,26 +146,18 @@ func (r *Report) hostProblems() (all []Problem) {
 }
 
 // silence returns since when a host is silent, how that ends, and what an operator can do.
-func (r *Report) silence(h Host) (why, remedy string) {
+func (r *Report) silence(h *Host) (why, remedy string) {
 	if h.SilentMS != nil {
-		why = "no renewal for " + formatDuration(time.Duration(*h.SilentMS)*time.Millisecond) + ", "
+		why = "no renewal for " + formatDuration(time.Duration(*h.SilentMS)*time.Millisecond)
 	}
-	end, ending := "dead", "being declared dead"
-	if r.Lockspace.Policy == layout.PolicyFence {
-		end, ending = "fenced", "being fenced"
+	if r.ThisHost == nil {
+		return why, "a running bakeryd shows when it is declared dead"
 	}
 	remedy = fmt.Sprintf("if you are certain that it is off: bakeryctl evict %d", h.ID)
-	switch {
-	case r.ThisHost == nil:
-		return strings.TrimSuffix(why, ", "), "a running bakeryd shows when it is declared dead"
-	case h.DeadInMS == nil:
-		return why + "and it is not declared dead automatically", "its locks are blocked until it is evicted; " + remedy
-	case *h.DeadInMS <= 0:
-		why += ending
-	default:
-		why += end + " in " + formatDuration(time.Duration(*h.DeadInMS)*time.Millisecond+time.Second-1) // rounded up
+	if end := r.ending(h, "dead", "fenced"); end != "" {
+		return why + ", " + end, "then its locks go to the waiters; " + remedy
 	}
-	return why, "then its locks go to the waiters; " + remedy
+	return why + ", and it is not declared dead automatically", "its locks are blocked until it is evicted; " + remedy
 }
 
 func (r *Report) lockProblems() (all []Problem) {

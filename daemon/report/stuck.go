@@ -148,20 +148,27 @@ func (r *Report) trouble(id int, freed string) string {
 	if h.SilentMS != nil {
 		seen = ", not seen for " + formatDuration(time.Duration(*h.SilentMS)*time.Millisecond)
 	}
-	fence := r.Lockspace.Policy == layout.PolicyFence
+	if end := r.ending(h, freed, "to be fenced"); end != "" {
+		return seen + ", " + end
+	}
+	return seen + ", until it is back or evicted: " + evict
+}
+
+// ending returns how the silence of a host ends, "" if only an operator can end it. freed and fenced
+// are what happens then, by policy.
+func (r *Report) ending(h *Host, freed, fenced string) string {
+	now := "being declared dead"
+	if r.Lockspace.Policy == layout.PolicyFence {
+		freed, now = fenced, "being fenced"
+	}
 	switch {
 	case h.DeadInMS == nil:
-		return seen + ", until it is back or evicted: " + evict
-	case *h.DeadInMS <= 0 && fence:
-		return seen + ", being fenced"
+		return ""
 	case *h.DeadInMS <= 0:
-		return seen + ", being declared dead"
-	}
-	if fence {
-		freed = "to be fenced"
+		return now
 	}
 	// Rounded up, so that the time is never too short.
-	return fmt.Sprintf("%s, %s in %s", seen, freed, formatDuration(time.Duration(*h.DeadInMS)*time.Millisecond+time.Second-1))
+	return fmt.Sprintf("%s in %s", freed, formatDuration(time.Duration(*h.DeadInMS)*time.Millisecond+time.Second-1))
 }
 
 // formatDuration returns a duration in whole seconds, from 10 minutes on in minutes.
