@@ -48,7 +48,6 @@ type Options struct {
 	Stride int  // bytes from one record to the next; 0 for the physical block of the device
 	Force  bool // whether to destroy the contents of the device
 
-	Now      func() time.Time     // source of the time of formatting; nil for time.Now
 	Progress func(message string) // called for steps that take long; nil if not needed
 	Counter  lockspace.Counter    // progress of these steps; if nil, Progress has percentages
 }
@@ -107,13 +106,9 @@ func (o Options) geometry(stride int) layout.Geometry {
 }
 
 func (o Options) superblock(stride int) layout.Superblock {
-	now := time.Now
-	if o.Now != nil {
-		now = o.Now
-	}
 	return layout.Superblock{
 		UUID: layout.UUID(uuid.New()), Name: o.Name, Geometry: o.geometry(stride),
-		Lease: o.Lease, Policy: o.Policy, Formatted: now().UTC().Truncate(time.Microsecond),
+		Lease: o.Lease, Policy: o.Policy, Formatted: time.Now().UTC().Truncate(time.Microsecond),
 	}
 }
 
@@ -157,11 +152,8 @@ func underDev(path string) bool {
 	return err == nil && strings.HasPrefix(abs, "/dev/")
 }
 
-// errOtherStride is the stride that the filesystem of a new file needs, if formatNew assumed
-// another.
-type errOtherStride int
-
-func (e errOtherStride) Error() string { return fmt.Sprintf("the stride is %d", int(e)) }
+// errOtherStride is returned when the filesystem of a new file needs another stride.
+var errOtherStride = errors.New("another stride")
 
 // formatNew creates a file with a lockspace. The size depends on the block size of the filesystem,
 // which is known only for an open file. Therefore it assumes a stride and tries again if that was
@@ -172,35 +164,31 @@ func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
 		stride = 4096
 	}
 	for {
-		result := &Result{Path: path, Created: true}
 		const block = 4096 // the size of the file is a multiple of it
 		size := (o.geometry(stride).Size() + block - 1) / block * block
-		err := blockdev.Create(path, size, func(dev blockdev.Device) error {
-			fitting, err := chooseStride(dev.Info(), o.Stride)
-			if err != nil {
+		sb, fits := o.superblock(stride), 0
+		err := blockdev.Create(path, size, func(dev blockdev.Device) (err error) {
+			if fits, err = chooseStride(dev.Info(), o.Stride); err != nil {
 				return err
 			}
-			if fitting != stride {
-				return errOtherStride(fitting)
+			if fits != stride {
+				return errOtherStride
 			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			result.Superblock = o.superblock(stride)
-			result.Size = text.Bytes(result.Superblock.Geometry.Size())
-			if err := allocateBlocks(dev, result.Superblock.Geometry); err != nil {
+			if err := allocateBlocks(dev, sb.Geometry); err != nil {
 				return err
 			}
-			return writeSuperblocks(dev, result.Superblock)
+			return writeSuperblocks(dev, sb)
 		})
-		var other errOtherStride
 		switch {
 		case err == nil:
-			return result, nil
-		case !errors.As(err, &other):
+			return &Result{Path: path, Created: true, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}, nil
+		case !errors.Is(err, errOtherStride):
 			return nil, err
 		}
-		stride = int(other)
+		stride = fits
 	}
 }
 

@@ -51,16 +51,17 @@ func TestFormatOptions(t *testing.T) {
 
 func TestFormatNewFile(t *testing.T) {
 	path := filepath.Join(lockspacetest.Dir(t), "locks")
-	now := time.Date(2026, 5, 6, 7, 8, 9, 123456789, time.UTC)
 	o := formatOptions("prod")
-	o.Policy, o.Now = layout.PolicyManual, func() time.Time { return now }
+	o.Policy = layout.PolicyManual
+	begun := time.Now().Truncate(time.Microsecond)
 	result, err := Format(t.Context(), path, o)
 	require.NoError(t, err)
 	require.True(t, result.Created)
 	require.Empty(t, result.Warnings)
 	sb := result.Superblock
 	require.Equal(t, layout.Superblock{UUID: sb.UUID, Name: "prod", Lease: o.Lease, Policy: layout.PolicyManual,
-		Geometry: layout.Geometry{Stride: sb.Geometry.Stride, Hosts: 3, Locks: 2}, Formatted: now.Truncate(time.Microsecond)}, sb)
+		Geometry: layout.Geometry{Stride: sb.Geometry.Stride, Hosts: 3, Locks: 2}, Formatted: sb.Formatted}, sb)
+	require.WithinRange(t, sb.Formatted, begun, time.Now())
 	require.Equal(t, byte(4), sb.UUID[6]>>4, "a random uuid")
 
 	info, err := os.Stat(path)
