@@ -41,26 +41,17 @@ func Inspect(dev blockdev.Device) (*Snapshot, error) {
 	}
 	// Read the slots of hosts that ever joined only, as hosts do.
 	highest := 0
-	top := Walker{Dev: dev, Space: sb.Space(), Visit: func(r Record) error {
+	w.Visit = func(r Record) error {
 		highest = max(highest, r.Host)
 		if r.HostRecord != nil {
 			highest = max(highest, r.HostRecord.ReadHorizon)
 		}
 		return nil
-	}}
-	if err := top.VisitHosts(); err != nil {
-		return nil, err
-	}
-	for _, lock := range s.UsedLocks() {
-		if err := w.VisitSlots(lock, highest); err != nil {
-			return nil, err
-		}
 	}
 	if err := w.VisitHosts(); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(s.Damaged, func(a, b Record) int { return int(a.Offset - b.Offset) })
-	return s, nil
+	return s.Reread(dev, s.UsedLocks(), highest, true)
 }
 
 func (s *Snapshot) add(r Record) error {

@@ -83,23 +83,14 @@ func ReadHead(dev blockdev.Device) ([]byte, error) {
 	block := BlockSize(dev)
 	p := Pool.Get(int(min(layout.HeadSize, dev.Info().Size)))
 	defer Pool.Put(p)
-	err := dev.Read(p, 0)
-	if err != nil && !IsBadSector(err) {
+	errs, err := ReadRecords(dev, p, 0, block)
+	if err != nil {
 		return nil, err
 	}
-	readable := err == nil
-	for at := 0; err != nil && at < len(p); at += block {
-		switch sectorErr := dev.Read(p[at:at+block], int64(at)); {
-		case sectorErr == nil:
-			readable = true
-		case IsBadSector(sectorErr):
-			copy(p[at:], bytes.Repeat([]byte{0xff}, block))
-		default:
-			return nil, sectorErr
+	for i, sectorErr := range errs {
+		if sectorErr != nil {
+			copy(p[i*block:], bytes.Repeat([]byte{0xff}, block))
 		}
-	}
-	if !readable {
-		return nil, err
 	}
 	return bytes.Clone(p), nil
 }

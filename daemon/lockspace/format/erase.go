@@ -190,10 +190,10 @@ func (f *formatter) zero(ctx context.Context, from int64) error {
 	return f.inChunks(ctx, "zeroing", "zeroed", from, func(off, n int64) (bool, error) { return true, blockdev.Zero(f.dev, off, n) })
 }
 
-// allZero reports whether the area is zeroes; at is the first byte that is not.
-func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error) {
+// allZero reports whether the area is zeroes from an offset on; at is the first byte that is not.
+func (f *formatter) allZero(ctx context.Context, from int64) (zero bool, at int64, err error) {
 	zero, at = true, -1
-	err = f.inChunks(ctx, "looking for data", "read", 0, func(off, n int64) (bool, error) {
+	err = f.inChunks(ctx, "looking for data", "read", from, func(off, n int64) (bool, error) {
 		zero, at, err = blockdev.AllZero(f.dev, off, n, func(done int64) { f.o.Counter.Report("looking for data", off+done, f.area, true) })
 		return zero, err
 	})

@@ -25,9 +25,8 @@ func ReadOccupancy(ctx context.Context, dev blockdev.Device) (Occupancy, error) 
 	o := Occupancy{}
 	info := dev.Info()
 	if stride, err := chooseStride(info, 0); err == nil {
-		o.Stride = stride
-		g := layout.Geometry{Stride: stride, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
-		o.HasRoom, o.Fits = true, fmt.Sprintf("a lockspace of %d hosts and %d locks fits", g.Hosts, g.Locks)
+		g := defaultGeometry(stride)
+		o.Stride, o.HasRoom, o.Fits = stride, true, fmt.Sprintf("a lockspace of %d hosts and %d locks fits", g.Hosts, g.Locks)
 		if g.Size() > info.Size {
 			o.Fits = fitting(g, info.Size)
 			o.HasRoom = layout.Geometry{Stride: stride, Hosts: 1, Locks: 1}.Size() <= info.Size
@@ -54,7 +53,11 @@ func surveyorOf(dev blockdev.Device) *formatter {
 	info := dev.Info()
 	area := info.Size
 	if stride, err := chooseStride(info, 0); err == nil {
-		area = min(area, layout.Geometry{Stride: stride, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}.Size())
+		area = min(area, defaultGeometry(stride).Size())
 	}
 	return &formatter{dev: dev, area: area}
+}
+
+func defaultGeometry(stride int) layout.Geometry {
+	return layout.Geometry{Stride: stride, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/retry"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // A probe of an empty device writes to the first block only, and zeroes it at the end. The format
@@ -44,19 +43,13 @@ func isScratch(head []byte) bool { return bytes.HasPrefix(head, []byte(scratchMa
 // surveyScratch finds out whether a device holds anything but a scratch block.
 func (f *formatter) surveyScratch(ctx context.Context) (occupant, error) {
 	o := occupant{kind: deviceForeign, what: "the block of a bakeryctl probe --write that is running or was killed"}
-	block := int64(max(f.dev.Info().PhysicalBlock, lockspace.BlockSize(f.dev)))
-	for off := block; off < f.area; off += eraseChunk {
-		if err := ctx.Err(); err != nil {
-			return o, err
-		}
-		zero, at, err := blockdev.AllZero(f.dev, off, min(eraseChunk, f.area-off), nil)
-		if err != nil {
-			return o, err
-		}
-		if !zero {
-			o.what += fmt.Sprintf(", and unknown data, the first byte that is not zero at %d", at)
-			return o, nil
-		}
+	zero, at, err := f.allZero(ctx, int64(max(f.dev.Info().PhysicalBlock, lockspace.BlockSize(f.dev))))
+	if err != nil {
+		return o, err
+	}
+	if !zero {
+		o.what += fmt.Sprintf(", and unknown data, the first byte that is not zero at %d", at)
+		return o, nil
 	}
 	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
 		o.what = signature
@@ -97,7 +90,7 @@ func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
 			return nil, err
 		}
 	}
-	g := layout.Geometry{Stride: info.PhysicalBlock, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
+	g := defaultGeometry(info.PhysicalBlock)
 	s.many = blockdev.Alloc(int(min(measure.ManySlots*int64(info.PhysicalBlock), info.Size)))
 	if g.Validate() == nil && g.Size() <= info.Size {
 		s.manyAddress = g.Slot(1, 1)

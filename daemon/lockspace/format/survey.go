@@ -56,7 +56,7 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	if isScratch(head) {
 		return f.surveyScratch(ctx)
 	}
-	zero, at, err := f.allZero(ctx)
+	zero, at, err := f.allZero(ctx, 0)
 	if err != nil {
 		return occupant{}, err
 	}
