@@ -41,7 +41,6 @@ type clock struct {
 	boot      string // empty: unknown
 	low, high int64  // bounds of its lead over the uptime, in us
 	records   []*record
-	first     int // index of its first node
 }
 
 // clocks holds all clocks, and the bounds of their differences.
@@ -149,11 +148,11 @@ func (c *clocks) makeNodes(j *journals) {
 	}
 	window := max(minSpan, span/(maxNodes/2)+1)
 	for _, k := range c.all {
-		k.first = c.nodes
-		begin := k.records[0].raw
+		first, begin := c.nodes, k.records[0].raw
 		for _, r := range k.records {
+			r.clock = k
 			if len(c.all) > 1 {
-				r.node = k.first + int((r.raw-begin)/window)
+				r.node = first + int((r.raw-begin)/window)
 			}
 			for c.nodes <= r.node {
 				c.nodes++
@@ -189,7 +188,7 @@ func (c *clocks) makeNodes(j *journals) {
 			if b.UptimeMS >= a.UptimeMS {
 				apart -= a.UptimeMS
 			}
-			if !c.same(a, b) {
+			if !same(a, b) {
 				c.add(a.node, b.node, int64(a.raw-b.raw)+int64(lasted(apart-1)))
 			}
 		}
@@ -222,7 +221,7 @@ func (c *clocks) add(a, b int, by int64) bool {
 // may violate it slightly.
 func (c *clocks) require(a, b *record, slack int64) bool {
 	by := int64(a.raw-b.raw) - slack
-	if c.same(a, b) {
+	if same(a, b) {
 		return by <= 0
 	}
 	if c.add(a.node, b.node, by) {
@@ -237,22 +236,14 @@ func (c *clocks) require(a, b *record, slack int64) bool {
 // possible reports whether a time after an event can be before another event.
 func (c *clocks) possible(a *record, after int64, b *record) bool {
 	by := int64(a.raw-b.raw) + after
-	if c.same(a, b) {
+	if same(a, b) {
 		return by <= 0
 	}
 	return c.atLeast[b.node][a.node] == unknown || by+c.atLeast[b.node][a.node] <= c.slip
 }
 
 // same reports whether two events have one clock.
-func (c *clocks) same(a, b *record) bool { return c.clockOf(a.node) == c.clockOf(b.node) }
-
-func (c *clocks) clockOf(node int) *clock {
-	i, found := slices.BinarySearchFunc(c.all, node, func(k *clock, n int) int { return cmp.Compare(k.first, n) })
-	if !found {
-		i--
-	}
-	return c.all[i]
-}
+func same(a, b *record) bool { return a.clock == b.clock }
 
 // solve chooses the offset of each clock: as small as the order allows.
 func (c *clocks) solve() {

@@ -17,7 +17,8 @@ type record struct {
 	keeper int    // id of the host that recorded it
 	raw    Moment // by its clock
 	at     Moment // by the corrected clocks
-	node   int    // window of its clock (clock.go)
+	clock  *clock // which dated it
+	node   int    // window of that clock
 }
 
 // journals holds the records of all sources.

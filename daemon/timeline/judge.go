@@ -412,7 +412,7 @@ func (t *Timeline) tokenBack(c *clocks, b, a *Attempt) {
 	if max(b.Entered, b.known) > a.Entered {
 		return // one of the grants is missing: their order is unknown
 	}
-	if !c.same(b.entered, a.entered) && c.possible(a.entered, 0, b.entered) && t.lockOf(a).Permits == 1 {
+	if !same(b.entered, a.entered) && c.possible(a.entered, 0, b.entered) && t.lockOf(a).Permits == 1 {
 		return
 	}
 	for _, f := range t.Findings {
@@ -475,7 +475,7 @@ func (t *Timeline) judgeClocks(c *clocks) {
 	for _, o := range t.tokenOrder() {
 		by := int64(o.before.raw - o.after.raw)
 		// There may be more of a difference: it has no bound in the other direction.
-		if by <= farOff || c.same(o.before, o.after) || c.atLeast[o.after.node][o.before.node] != unknown {
+		if by <= farOff || same(o.before, o.after) || c.atLeast[o.after.node][o.before.node] != unknown {
 			continue
 		}
 		a, b := o.first, o.second

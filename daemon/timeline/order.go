@@ -62,7 +62,7 @@ func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 	done := map[[2]int]bool{}
 	for _, o := range all {
 		k := [2]int{o.before.node, o.after.node}
-		if _, tried := done[k]; !tried && !c.same(o.before, o.after) {
+		if _, tried := done[k]; !tried && !same(o.before, o.after) {
 			done[k] = c.add(k[0], k[1], most[k])
 		}
 		if !done[k] && !c.require(o.before, o.after, slack) && mustBe {
