@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -79,8 +80,10 @@ func (l *Log) read(r *reader, files bool) error {
 		n, lost := l.after(r.last)
 		for files || lost {
 			before := r.last
-			if err := l.readFiles(r); err != nil {
-				return err
+			if path := l.where(); path != "" {
+				if err := r.readFiles(path, &l.keeper.opening); err != nil {
+					return err
+				}
 			}
 			files = false
 			if n, lost = l.after(r.last); lost && r.last == before {
@@ -108,45 +111,16 @@ func (l *Log) read(r *reader, files bool) error {
 	}
 }
 
-// readFiles reads the rotated file, then the one in use.
-func (l *Log) readFiles(r *reader) error {
-	path := l.where()
-	if path == "" {
-		return nil
+// readFiles reads the rotated file of a journal, then the one in use. opening is held while they are
+// opened.
+func (r *reader) readFiles(path string, opening sync.Locker) error {
+	files, err := openFiles(path, opening)
+	for _, f := range files {
+		defer f.Close()
 	}
-	l.keeper.opening.Lock()
-	files, err := openFiles(path)
-	l.keeper.opening.Unlock()
 	if err != nil {
 		return err
 	}
-	return r.scanFiles(files)
-}
-
-// openFiles opens the existing files of a journal, in order.
-func openFiles(path string) (files []*os.File, err error) {
-	for _, p := range []string{path + aside, path} {
-		f, err := openToRead(p)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			closeAll(files)
-			return nil, fmt.Errorf("read the journal %s: %w", p, text.WithoutPath(err))
-		}
-		files = append(files, f)
-	}
-	return files, nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
-
-func (r *reader) scanFiles(files []*os.File) error {
-	defer closeAll(files)
 	for _, f := range files {
 		for e, err := range scan(f, r.last) {
 			if err != nil {
@@ -160,6 +134,23 @@ func (r *reader) scanFiles(files []*os.File) error {
 	return nil
 }
 
+// openFiles opens those files of a journal that exist, in order.
+func openFiles(path string, opening sync.Locker) (files []*os.File, err error) {
+	opening.Lock()
+	defer opening.Unlock()
+	for _, p := range []string{path + aside, path} {
+		f, err := openToRead(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return files, fmt.Errorf("read the journal %s: %w", p, text.WithoutPath(err))
+		default:
+			files = append(files, f)
+		}
+	}
+	return files, nil
+}
+
 // ErrNotJournal is returned when a file is not a log's.
 var ErrNotJournal = errors.New("not a journal of events")
 
@@ -169,12 +160,8 @@ func ReadFile(path string, q Query, fn func([]Event) error) error {
 	if err := isJournal(path); err != nil {
 		return fmt.Errorf("read the journal %s: %w", path, text.WithoutPath(err))
 	}
-	files, err := openFiles(path)
-	if err != nil {
-		return err
-	}
 	r := newReader(q, fn)
-	if err := r.scanFiles(files); err != nil {
+	if err := r.readFiles(path, &sync.Mutex{}); err != nil {
 		return err
 	}
 	return r.flush()
