@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -135,16 +136,14 @@ func (k *keeper) open(path string) error {
 }
 
 func (k *keeper) append(batch []Event, missed uint64) error {
-	k.buf.Reset()
-	enc := NewEncoder(&k.buf)
 	if missed > 0 {
 		first := &batch[0]
-		err := enc.Encode(&Event{Seq: first.Seq - 1, At: first.At, UptimeMS: first.UptimeMS, Kind: Gap, Missed: missed,
-			Host: first.Host, HostName: first.HostName, Reason: "the disk of the journal was too slow, or failed"})
-		if err != nil {
-			return err
-		}
+		gap := Event{Seq: first.Seq - 1, At: first.At, UptimeMS: first.UptimeMS, Kind: Gap, Missed: missed,
+			Host: first.Host, HostName: first.HostName, Reason: "the disk of the journal was too slow, or failed"}
+		batch = slices.Concat([]Event{gap}, batch)
 	}
+	k.buf.Reset()
+	enc := NewEncoder(&k.buf)
 	for i := range batch {
 		if err := enc.Encode(&batch[i]); err != nil {
 			return err

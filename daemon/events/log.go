@@ -2,6 +2,7 @@ package events
 
 import (
 	"log/slog"
+	"sort"
 	"sync"
 	"time"
 
@@ -130,15 +131,9 @@ func (l *Log) take(n uint64, buf []Event) (got []Event, next, missed uint64) {
 func (l *Log) after(seq uint64) (n uint64, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	low, high := l.end-uint64(len(l.ring)), l.end
-	for low < high {
-		if mid := low + (high-low)/2; l.ring[mid%ringSize].Seq > seq {
-			high = mid
-		} else {
-			low = mid + 1
-		}
-	}
-	return low, seq < l.gone
+	first := l.end - uint64(len(l.ring))
+	older := sort.Search(len(l.ring), func(i int) bool { return l.ring[(first+uint64(i))%ringSize].Seq > seq })
+	return first + uint64(older), seq < l.gone
 }
 
 // raise renumbers the ring above the Seq found in a file: the clock is behind that of an earlier
