@@ -97,7 +97,7 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 			o.Counter.Report("reading", read, sb.Geometry.Size(), true)
 		}
 	}}
-	ex := examiner{ctx: ctx, dev: dev, sb: sb, space: sb.Space(), o: o}
+	ex := examiner{ctx: ctx, dev: dev, sb: sb, o: o}
 	p, err := ex.readPicture(ex.allLocks())
 	if err != nil {
 		return nil, err
@@ -124,11 +124,10 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 
 // examiner reads a lockspace that hosts may be writing to.
 type examiner struct {
-	ctx   context.Context
-	dev   blockdev.Device
-	sb    layout.Superblock
-	space layout.Space
-	o     Options
+	ctx context.Context
+	dev blockdev.Device
+	sb  layout.Superblock
+	o   Options
 }
 
 func (ex *examiner) allLocks() []int {
@@ -157,7 +156,7 @@ type picture struct {
 // readPicture reads the superblocks, the slots and entries of some locks, and all host records.
 func (ex *examiner) readPicture(locks []int) (*picture, error) {
 	p := &picture{ex: ex, locks: locks, slots: map[int][]layout.Slot{}, entries: map[int]layout.Entry{}, hosts: map[int]layout.HostRecord{}}
-	w := lockspace.Walker{Dev: ex.dev, Space: ex.space, Visit: p.add}
+	w := lockspace.Walker{Dev: ex.dev, Space: ex.sb.Space(), Visit: p.add}
 	if err := w.VisitSuperblocks(ex.sb); err != nil {
 		return nil, fmt.Errorf("read superblock: %w", err)
 	}

@@ -48,7 +48,7 @@ type EntryRepair struct {
 // incarnation before left them. others returns the other hosts that may be up, and is called after
 // all reads; nil means that there are none.
 func PlanEntryRepair(dev blockdev.Device, sb layout.Superblock, lock, self int, intents []layout.Slot, others func() ([]string, error)) (EntryRepair, error) {
-	ex := examiner{dev: dev, sb: sb, space: sb.Space()}
+	ex := examiner{dev: dev, sb: sb}
 	p, err := ex.readPicture([]int{lockspace.DirectoryLock, lock})
 	if err != nil {
 		return EntryRepair{}, err
@@ -59,7 +59,7 @@ func PlanEntryRepair(dev blockdev.Device, sb layout.Superblock, lock, self int, 
 	p.slots[lockspace.DirectoryLock] = append(slices.DeleteFunc(p.slots[lockspace.DirectoryLock], own), intents...)
 	delete(p.hosts, self)
 	p.damaged = slices.DeleteFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindEntry })
-	w := lockspace.Walker{Dev: dev, Space: ex.space, Visit: p.add}
+	w := lockspace.Walker{Dev: dev, Space: sb.Space(), Visit: p.add}
 	if err := w.VisitEntries(); err != nil {
 		return EntryRepair{}, err
 	}
@@ -74,7 +74,7 @@ func PlanEntryRepair(dev blockdev.Device, sb layout.Superblock, lock, self int, 
 
 // ReadIntents returns the slots of a host in the internal lock.
 func ReadIntents(dev blockdev.Device, sb layout.Superblock, host int) ([]layout.Slot, error) {
-	ex := examiner{dev: dev, sb: sb, space: sb.Space()}
+	ex := examiner{dev: dev, sb: sb}
 	p, err := ex.readPicture([]int{lockspace.DirectoryLock})
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (p *picture) intended() (newest map[int]layout.Intent, creation uint64, err
 		if len(s.Value) == 0 {
 			continue
 		}
-		i, err := p.ex.space.DecodeIntent(s.Value)
+		i, err := p.ex.sb.Space().DecodeIntent(s.Value)
 		switch {
 		case err != nil && p.ended(s.Host, s.Incarnation): // void
 			continue

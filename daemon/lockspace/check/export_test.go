@@ -9,7 +9,7 @@ import (
 
 // Suspicions returns the findings of one pass, before they are confirmed.
 func Suspicions(dev blockdev.Device, sb layout.Superblock) (found []Finding, err error) {
-	ex := examiner{dev: dev, sb: sb, space: sb.Space()}
+	ex := examiner{dev: dev, sb: sb}
 	p, err := ex.readPicture(ex.allLocks())
 	if err != nil {
 		return nil, err

@@ -73,19 +73,11 @@ type Result struct {
 
 // Validate returns an [OptionError] if an option is invalid for every device.
 func (o Options) Validate() error {
-	within := func(option string, value, low, high int) error {
-		if value < low || value > high {
-			return &OptionError{option, fmt.Sprint(value), fmt.Sprintf("%d to %d", low, high)}
-		}
-		return nil
-	}
-	if err := within("hosts", o.Hosts, 1, layout.MaxHosts); err != nil {
-		return err
-	}
-	if err := within("locks", o.Locks, 1, layout.MaxLocks); err != nil {
-		return err
-	}
 	switch {
+	case o.Hosts < 1 || o.Hosts > layout.MaxHosts:
+		return &OptionError{"hosts", fmt.Sprint(o.Hosts), fmt.Sprintf("1 to %d", layout.MaxHosts)}
+	case o.Locks < 1 || o.Locks > layout.MaxLocks:
+		return &OptionError{"locks", fmt.Sprint(o.Locks), fmt.Sprintf("1 to %d", layout.MaxLocks)}
 	case o.Lease < layout.MinLease || o.Lease > layout.MaxLease || o.Lease%time.Microsecond != 0:
 		return &OptionError{"lease", o.Lease.String(),
 			fmt.Sprintf("%v to %v in whole microseconds", layout.MinLease, layout.MaxLease)}

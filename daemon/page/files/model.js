@@ -33,14 +33,11 @@ export class Model {
   }
 
   count() {
-    const t = { live: 0, silent: 0, held: 0, wanted: 0, stuck: 0, waits: 0 };
-    for (const h of this.report.hosts) if (h.health in t) t[h.health]++;
+    const t = { live: 0, held: 0, waits: 0 };
+    for (const h of this.report.hosts) t.live += h.health === 'live';
     for (const l of this.locks) {
-      const waits = this.waits(l);
-      t.waits += waits;
       t.held += l.holders.length > 0;
-      t.wanted += waits > 0;
-      t.stuck += !!l.stuck;
+      t.waits += this.waits(l);
     }
     return t;
   }
