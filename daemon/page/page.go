@@ -34,16 +34,10 @@ var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// file is a served file.
-type file struct {
-	kind, tag string
-	text      []byte
-}
-
 // Handler serves "/" and the files Below. A browser caches the files and revalidates them each
 // time, so that the script of an earlier bakeryd is not used with a later one.
 func Handler() http.Handler {
-	served := map[string]file{}
+	served := map[string]http.HandlerFunc{}
 	all, err := fs.ReadDir(files, "files")
 	if err != nil {
 		panic(err) // the files are embedded
@@ -54,15 +48,21 @@ func Handler() http.Handler {
 			panic(err)
 		}
 		sum := sha256.Sum256(text)
+		kind, tag := kinds[path.Ext(f.Name())], `"`+base64.RawURLEncoding.EncodeToString(sum[:12])+`"`
 		at := Below + f.Name()
 		if f.Name() == "page.html" {
 			at = "/"
 		}
-		served[at] = file{kinds[path.Ext(f.Name())], `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`, text}
+		served[at] = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Cache-Control", "no-cache")
+			w.Header().Set("ETag", tag)
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
+		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Guard(w.Header())
-		f, found := served[r.URL.Path]
+		serve, found := served[r.URL.Path]
 		switch {
 		case !found:
 			http.Error(w, "the page has no such file", http.StatusNotFound)
@@ -70,10 +70,7 @@ func Handler() http.Handler {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, fmt.Sprintf("read-only: want GET, not %s", r.Method), http.StatusMethodNotAllowed)
 		default:
-			w.Header().Set("Content-Type", f.kind)
-			w.Header().Set("Cache-Control", "no-cache")
-			w.Header().Set("ETag", f.tag)
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.text))
+			serve(w, r)
 		}
 	})
 }
