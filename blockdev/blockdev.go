@@ -12,7 +12,6 @@ package blockdev
 import (
 	"errors"
 	"fmt"
-	"reflect"
 )
 
 // Device is a disk that several hosts may have open. All methods may be called concurrently.
@@ -104,47 +103,8 @@ const (
 )
 
 func (op Op) String() string {
-	switch op {
-	case OpAny:
-		return "any"
-	case OpRead:
-		return "read"
-	case OpWrite:
-		return "write"
-	case OpZero:
-		return "zero"
+	if op < opCount {
+		return [...]string{"any", "read", "write", "zero"}[op]
 	}
 	return fmt.Sprintf("op %d", uint8(op))
-}
-
-// requestError adds the request to an error: "write 4096 bytes at 8192 of /dev/sdb: input/output
-// error".
-func requestError(op Op, n, off int64, path string, err error) error {
-	return fmt.Errorf("%v %d bytes at %d of %s: %w", op, n, off, path, err)
-}
-
-// checkRange returns an error for a request that no device with this geometry could serve.
-func (i *Info) checkRange(op Op, n, off int64) error {
-	block := int64(i.LogicalBlock)
-	switch {
-	case n <= 0 || n%block != 0 || off%block != 0:
-		return requestError(op, n, off, i.Path, fmt.Errorf("%w, which are %d bytes", ErrAlignment, block))
-	case off < 0 || n > i.Size || off > i.Size-n:
-		return requestError(op, n, off, i.Path, fmt.Errorf("%w of %d bytes", ErrRange, i.Size))
-	case op != OpRead && i.ReadOnly:
-		return requestError(op, n, off, i.Path, ErrReadOnly)
-	}
-	return nil
-}
-
-// check is checkRange for a request with a buffer.
-func (i *Info) check(op Op, p []byte, off int64) error {
-	if err := i.checkRange(op, int64(len(p)), off); err != nil {
-		return err
-	}
-	if align := min(i.LogicalBlock, pageSize); reflect.ValueOf(&p[0]).Pointer()%uintptr(align) != 0 {
-		return requestError(op, int64(len(p)), off, i.Path,
-			fmt.Errorf("buffer %w: use one of blockdev.Alloc", ErrAlignment))
-	}
-	return nil
 }

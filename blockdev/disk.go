@@ -22,9 +22,8 @@ type Options struct {
 
 // Disk is a block device or a regular file, opened for direct and durable IO.
 type Disk struct {
-	fd     int
-	info   Info
-	ledger *ledger
+	handle
+	fd int
 }
 
 var (
@@ -61,7 +60,8 @@ func open(path, name string, opts Options) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Disk{fd: fd, info: Info{Path: name, ReadOnly: opts.ReadOnly}, ledger: newLedger()}
+	d := &Disk{fd: fd}
+	d.handle = newHandle(d, Info{Path: name, ReadOnly: opts.ReadOnly})
 	if err := d.inspect(opts); err != nil {
 		_ = unix.Close(fd) // nothing was written: the earlier error is returned
 		return nil, err
@@ -122,88 +122,53 @@ func (d *Disk) inspect(opts Options) error {
 	return nil
 }
 
-// Info implements Device.
-func (d *Disk) Info() Info { return d.info }
-
-// Read implements Device.
-func (d *Disk) Read(p []byte, off int64) error {
-	if err := d.info.check(OpRead, p, off); err != nil {
-		return err
+func (d *Disk) serve(r request) error {
+	switch r.op {
+	case OpRead:
+		return d.transfer(unix.Pread, r)
+	case OpWrite:
+		return d.transfer(unix.Pwrite, r)
 	}
-	id, ok := d.ledger.begin(OpRead)
-	if !ok {
-		return requestError(OpRead, int64(len(p)), off, d.info.Path, ErrClosed)
-	}
-	err := d.pread(p, off)
-	d.ledger.end(id, err)
-	return err
-}
-
-// Write implements Device.
-func (d *Disk) Write(p []byte, off int64) error {
-	if err := d.info.check(OpWrite, p, off); err != nil {
-		return err
-	}
-	id, ok := d.ledger.begin(OpWrite)
-	if !ok {
-		return requestError(OpWrite, int64(len(p)), off, d.info.Path, ErrClosed)
-	}
-	err := d.pwrite(p, off)
-	d.ledger.end(id, err)
-	return err
-}
-
-func (d *Disk) pread(p []byte, off int64) error {
-	n, err := unix.Pread(d.fd, p, off)
-	for err == unix.EINTR {
-		n, err = unix.Pread(d.fd, p, off)
-	}
-	if err != nil || n != len(p) {
-		return d.explain(OpRead, int64(n), int64(len(p)), off, err)
+	if err := d.zero(r.off, r.n); err != nil {
+		return d.fail(r, err)
 	}
 	return nil
 }
 
-func (d *Disk) pwrite(p []byte, off int64) error {
-	n, err := unix.Pwrite(d.fd, p, off)
+// transfer makes a request by one system call.
+func (d *Disk) transfer(call func(fd int, p []byte, off int64) (int, error), r request) error {
+	n, err := call(d.fd, r.bytes, r.off)
 	for err == unix.EINTR {
-		n, err = unix.Pwrite(d.fd, p, off)
+		n, err = call(d.fd, r.bytes, r.off)
 	}
-	if err != nil || n != len(p) {
-		return d.explain(OpWrite, int64(n), int64(len(p)), off, err)
+	if err != nil || n != len(r.bytes) {
+		return d.explain(r, int64(n), err)
 	}
 	return nil
 }
 
-// explain returns the error of a request that ended with err, or short with got bytes of want.
-func (d *Disk) explain(op Op, got, want, off int64, err error) error {
+// explain returns the error of a request that ended with err, or short with got bytes.
+func (d *Disk) explain(r request, got int64, err error) error {
 	switch {
 	case errors.Is(err, unix.EINVAL):
 		// The request was aligned as the kernel demands, so the device demands more than that.
 		err = fmt.Errorf("%w: %w", ErrAlignment, err)
 	case err != nil:
-	case op == OpWrite:
+	case r.op == OpWrite:
 		err = fmt.Errorf("only %d written: %w", got, io.ErrShortWrite)
 	default:
 		// Checked only now: this costs a system call that successful requests do not need.
 		end, seekErr := unix.Seek(d.fd, 0, io.SeekEnd)
-		if seekErr == nil && off+got < end {
+		if seekErr == nil && r.off+got < end {
 			err = fmt.Errorf("only %d read: %w", got, unix.EIO)
 		} else {
 			err = fmt.Errorf("only %d read: %w: it has shrunk to %d bytes", got, ErrRange, end)
 		}
 	}
-	return requestError(op, want, off, d.info.Path, err)
+	return d.fail(r, err)
 }
 
-// Stats returns statistics since the device was opened.
-func (d *Disk) Stats() Stats { return d.ledger.stats() }
-
-// Close implements Device.
-func (d *Disk) Close() error {
-	if !d.ledger.close() {
-		return fmt.Errorf("close %s: %w", d.info.Path, ErrClosed)
-	}
+func (d *Disk) release() error {
 	if err := unix.Close(d.fd); err != nil {
 		return fmt.Errorf("close %s: %w", d.info.Path, err)
 	}

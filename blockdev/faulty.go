@@ -18,11 +18,10 @@ var ErrCrashed = errors.New("host has crashed")
 // Random choices follow from the seed: the nth request that matches a fault always has the same
 // result.
 type Faulty struct {
-	dev    Device
-	info   Info
-	ledger *ledger
-	seed   uint64
-	sleep  func(time.Duration)
+	handle
+	dev   Device
+	seed  uint64
+	sleep func(time.Duration)
 
 	mu      sync.Mutex   // guards the fields below, and the counts of every Injection
 	rules   []*Injection // oldest first
@@ -42,18 +41,11 @@ type FaultyOptions struct {
 	Sleep func(time.Duration) // nil is time.Sleep; a test with its own clock sets another
 }
 
-// request is a call of a Device method. The bytes of an OpZero are nil.
-type request struct {
-	op    Op
-	n     int64
-	off   int64
-	bytes []byte
-}
-
 // NewFaulty returns a device that wraps and owns dev. It passes on every request that no injected
 // fault hits.
 func NewFaulty(dev Device, opts FaultyOptions) *Faulty {
-	f := &Faulty{dev: dev, info: dev.Info(), ledger: newLedger(), seed: opts.Seed, sleep: opts.Sleep}
+	f := &Faulty{dev: dev, seed: opts.Seed, sleep: opts.Sleep}
+	f.handle = newHandle(f, dev.Info())
 	if f.sleep == nil {
 		f.sleep = time.Sleep
 	}
@@ -132,61 +124,11 @@ func (f *Faulty) Restart() {
 	f.crashed = false
 }
 
-// Info implements Device.
-func (f *Faulty) Info() Info { return f.info }
+// release implements backend. Close has waited for the requests that hang.
+func (f *Faulty) release() error { return f.dev.Close() }
 
-// Stats returns statistics of the device, faults included.
-func (f *Faulty) Stats() Stats { return f.ledger.stats() }
-
-// Read implements Device.
-func (f *Faulty) Read(p []byte, off int64) error {
-	if err := f.info.check(OpRead, p, off); err != nil {
-		return err
-	}
-	return f.account(request{op: OpRead, n: int64(len(p)), off: off, bytes: p})
-}
-
-// Write implements Device.
-func (f *Faulty) Write(p []byte, off int64) error {
-	if err := f.info.check(OpWrite, p, off); err != nil {
-		return err
-	}
-	return f.account(request{op: OpWrite, n: int64(len(p)), off: off, bytes: p})
-}
-
-// Zero implements Zeroer.
-func (f *Faulty) Zero(off, n int64) error {
-	if err := f.info.checkRange(OpZero, n, off); err != nil {
-		return err
-	}
-	return f.account(request{op: OpZero, n: n, off: off})
-}
-
-// Close implements Device. It waits for requests that hang.
-func (f *Faulty) Close() error {
-	if !f.ledger.close() {
-		return fmt.Errorf("close %s: %w", f.info.Path, ErrClosed)
-	}
-	return f.dev.Close()
-}
-
-// account counts a request in the ledger.
-func (f *Faulty) account(r request) error {
-	id, ok := f.ledger.begin(r.op)
-	if !ok {
-		return f.fail(r, ErrClosed)
-	}
-	err := f.do(r)
-	f.ledger.end(id, err)
-	return err
-}
-
-func (f *Faulty) fail(r request, err error) error {
-	return requestError(r.op, r.n, r.off, f.info.Path, err)
-}
-
-// do serves a request, with the effect of a fault.
-func (f *Faulty) do(r request) error {
+// serve serves a request, with the effect of a fault.
+func (f *Faulty) serve(r request) error {
 	i, nth, crashed := f.match(r)
 	if crashed {
 		return f.fail(r, ErrCrashed)

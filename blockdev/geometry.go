@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -22,22 +23,12 @@ const (
 // checkKind returns an error that names the kind of a file that is neither a block device nor a
 // regular file.
 func checkKind(mode uint32) error {
-	var what string
-	switch mode & unix.S_IFMT {
-	case unix.S_IFBLK, unix.S_IFREG:
+	kind := mode & unix.S_IFMT
+	if kind == unix.S_IFBLK || kind == unix.S_IFREG {
 		return nil
-	case unix.S_IFDIR:
-		what = "directory"
-	case unix.S_IFCHR:
-		what = "character device"
-	case unix.S_IFIFO:
-		what = "FIFO"
-	case unix.S_IFSOCK:
-		what = "socket"
-	default:
-		what = fmt.Sprintf("file of type %#o", mode&unix.S_IFMT)
 	}
-	return fmt.Errorf("%w but a %s", ErrNotDevice, what)
+	what := map[uint32]string{unix.S_IFDIR: "directory", unix.S_IFCHR: "character device", unix.S_IFIFO: "FIFO", unix.S_IFSOCK: "socket"}[kind]
+	return fmt.Errorf("%w but a %s", ErrNotDevice, cmp.Or(what, fmt.Sprintf("file of type %#o", kind)))
 }
 
 func noDirectIO(why string) error {

@@ -39,73 +39,34 @@ func (m *Memory) Open() Device { return m.open(false) }
 func (m *Memory) OpenReadOnly() Device { return m.open(true) }
 
 func (m *Memory) open(readOnly bool) *memoryHandle {
-	h := &memoryHandle{memory: m, info: m.info, ledger: newLedger()}
+	h := &memoryHandle{memory: m}
+	h.handle = newHandle(h, m.info)
 	h.info.ReadOnly = readOnly
 	return h
 }
 
 // memoryHandle is one host's view of a Memory.
 type memoryHandle struct {
+	handle
 	memory *Memory
-	info   Info
-	ledger *ledger
 }
 
-var _ Zeroer = (*memoryHandle)(nil)
-
-func (h *memoryHandle) Info() Info { return h.info }
-
-func (h *memoryHandle) Read(p []byte, off int64) error {
-	if err := h.info.check(OpRead, p, off); err != nil {
-		return err
-	}
-	return h.do(OpRead, int64(len(p)), off, func(m *Memory) {
+func (h *memoryHandle) serve(r request) error {
+	m := h.memory
+	if r.op == OpRead {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
-		copy(p, m.bytes[off:])
-	})
-}
-
-func (h *memoryHandle) Write(p []byte, off int64) error {
-	if err := h.info.check(OpWrite, p, off); err != nil {
-		return err
+		copy(r.bytes, m.bytes[r.off:])
+		return nil
 	}
-	return h.do(OpWrite, int64(len(p)), off, func(m *Memory) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		copy(m.bytes[off:], p)
-	})
-}
-
-// Zero implements Zeroer.
-func (h *memoryHandle) Zero(off, n int64) error {
-	if err := h.info.checkRange(OpZero, n, off); err != nil {
-		return err
-	}
-	return h.do(OpZero, n, off, func(m *Memory) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		clear(m.bytes[off : off+n])
-	})
-}
-
-// do runs action and counts it in the ledger.
-func (h *memoryHandle) do(op Op, n, off int64, action func(*Memory)) error {
-	id, ok := h.ledger.begin(op)
-	if !ok {
-		return requestError(op, n, off, h.info.Path, ErrClosed)
-	}
-	action(h.memory)
-	h.ledger.end(id, nil)
-	return nil
-}
-
-// Stats returns statistics since the device was opened.
-func (h *memoryHandle) Stats() Stats { return h.ledger.stats() }
-
-func (h *memoryHandle) Close() error {
-	if !h.ledger.close() {
-		return fmt.Errorf("close %s: %w", h.info.Path, ErrClosed)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.op == OpWrite {
+		copy(m.bytes[r.off:], r.bytes)
+	} else {
+		clear(m.bytes[r.off : r.off+r.n])
 	}
 	return nil
 }
+
+func (h *memoryHandle) release() error { return nil }

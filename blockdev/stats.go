@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 )
 
 // Stats holds statistics of a device since it was opened.
@@ -13,15 +13,14 @@ type Stats struct {
 
 	InFlight int           // requests under way
 	Oldest   time.Duration // age of the oldest of them: it shows a hung device
-	OldestOp Op            // the kind of the oldest
 }
 
 // Latency is the duration of the requests of one kind, including those that failed. Requests that
 // were refused for their alignment or range, or on a closed or read-only device, are not counted.
 type Latency struct {
-	Count, Errors  uint64
-	P50, P99, P999 time.Duration // to two significant figures
-	Max, Last, Sum time.Duration
+	Count, Errors uint64
+	P50, P99      time.Duration // to two significant figures
+	Max           time.Duration
 }
 
 // StatsOf returns the Stats of a device that keeps them, as all in this package do, otherwise
@@ -32,11 +31,6 @@ func StatsOf(dev Device) Stats {
 	}
 	return Stats{}
 }
-
-const (
-	shortest = 100 * time.Nanosecond // distinguishable from 0
-	longest  = time.Hour             // upper bound in the quantiles
-)
 
 // ledger tracks the requests of one device. Close waits on it and Stats reads it.
 type ledger struct {
@@ -58,11 +52,8 @@ type call struct {
 
 // opStats sums up the requests of one kind.
 type opStats struct {
-	times  *hdrhistogram.Histogram // nil before the first
+	times  latency.Recorder
 	errors uint64
-	max    time.Duration
-	last   time.Duration
-	sum    time.Duration
 }
 
 func newLedger() *ledger {
@@ -97,7 +88,11 @@ func (l *ledger) end(id int, err error) {
 	c := l.calls[id]
 	l.calls[id] = call{}
 	l.free = append(l.free, id)
-	l.tallies[c.op].add(now-c.begun, err)
+	t := &l.tallies[c.op]
+	t.times.Add(now - c.begun)
+	if err != nil {
+		t.errors++
+	}
 	if len(l.free) == len(l.calls) {
 		l.idle.Broadcast()
 	}
@@ -129,40 +124,13 @@ func (l *ledger) stats() Stats {
 		InFlight: len(l.calls) - len(l.free),
 	}
 	for _, c := range l.calls {
-		if c.op != OpAny && (s.OldestOp == OpAny || now-c.begun > s.Oldest) {
-			// A call can have begun after now was read.
-			s.Oldest, s.OldestOp = max(0, now-c.begun), c.op
+		if c.op != OpAny {
+			s.Oldest = max(s.Oldest, now-c.begun)
 		}
 	}
 	return s
 }
 
-func (t *opStats) add(d time.Duration, err error) {
-	if t.times == nil {
-		t.times = hdrhistogram.New(int64(shortest), int64(longest), 2)
-	}
-	// The value is within the histogram's bounds: no error.
-	_ = t.times.RecordValue(int64(min(d, longest)))
-	if err != nil {
-		t.errors++
-	}
-	t.max, t.last, t.sum = max(t.max, d), d, t.sum+d
-}
-
 func (t *opStats) latency() Latency {
-	if t.times == nil {
-		return Latency{}
-	}
-	// A quantile is the upper end of its bucket, which may be above the maximum.
-	quantile := func(q float64) time.Duration { return min(t.max, time.Duration(t.times.ValueAtQuantile(q))) }
-	return Latency{
-		Count:  uint64(t.times.TotalCount()),
-		Errors: t.errors,
-		P50:    quantile(50),
-		P99:    quantile(99),
-		P999:   quantile(99.9),
-		Max:    t.max,
-		Last:   t.last,
-		Sum:    t.sum,
-	}
+	return Latency{Count: uint64(t.times.Count()), Errors: t.errors, P50: t.times.At(50), P99: t.times.At(99), Max: t.times.Max()}
 }

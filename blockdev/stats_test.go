@@ -27,10 +27,7 @@ func TestLatency(t *testing.T) {
 		require.Equal(t, uint64(10), got.Errors)
 		require.InEpsilon(t, 500*time.Millisecond, got.P50, 0.01)
 		require.InEpsilon(t, 990*time.Millisecond, got.P99, 0.01)
-		require.InEpsilon(t, 999*time.Millisecond, got.P999, 0.01)
 		require.Equal(t, time.Second, got.Max)
-		require.Equal(t, time.Second, got.Last)
-		require.Equal(t, 500500*time.Millisecond, got.Sum)
 		require.Zero(t, l.stats().Write)
 	})
 }
@@ -47,12 +44,10 @@ func TestOldest(t *testing.T) {
 		stats := l.stats()
 		require.Equal(t, 2, stats.InFlight)
 		require.Equal(t, 2*time.Hour+time.Minute, stats.Oldest)
-		require.Equal(t, OpWrite, stats.OldestOp)
 
 		l.end(hung, nil)
 		stats = l.stats()
 		require.Equal(t, 2*time.Hour, stats.Oldest)
-		require.Equal(t, OpRead, stats.OldestOp)
 		require.Equal(t, 2*time.Hour+time.Minute, stats.Write.Max, "longer than the quantiles go")
 		require.Equal(t, time.Hour, stats.Write.P50.Round(time.Hour))
 

@@ -25,9 +25,9 @@ func Zero(dev Device, off, n int64) error {
 	if z, ok := dev.(Zeroer); ok {
 		return z.Zero(off, n)
 	}
-	info := dev.Info()
-	if err := info.checkRange(OpZero, n, off); err != nil {
-		return err
+	r, h := request{op: OpZero, n: n, off: off}, handle{info: dev.Info()}
+	if err := h.info.check(r); err != nil {
+		return h.fail(r, err)
 	}
 	return writeZeroes(dev.Write, off, n)
 }
@@ -58,24 +58,7 @@ func AllZero(dev Device, off, n int64, progress func(done int64)) (zero bool, fi
 	return true, -1, nil
 }
 
-// Zero implements Zeroer. It punches a hole in a file, and lets a block device write zeroes
-// itself.
-func (d *Disk) Zero(off, n int64) error {
-	if err := d.info.checkRange(OpZero, n, off); err != nil {
-		return err
-	}
-	id, ok := d.ledger.begin(OpZero)
-	if !ok {
-		return requestError(OpZero, n, off, d.info.Path, ErrClosed)
-	}
-	err := d.zero(off, n)
-	if err != nil {
-		err = requestError(OpZero, n, off, d.info.Path, err)
-	}
-	d.ledger.end(id, err)
-	return err
-}
-
+// zero punches a hole in a file, and lets a block device write zeroes itself.
 func (d *Disk) zero(off, n int64) error {
 	// On a block device this is BLKZEROOUT: the blocks stay allocated and can be written later.
 	mode := uint32(unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE)
@@ -93,6 +76,10 @@ func (d *Disk) zero(off, n int64) error {
 		return err
 	}
 	return unix.Fsync(d.fd)
+}
+
+func (d *Disk) pwrite(p []byte, off int64) error {
+	return d.transfer(unix.Pwrite, request{op: OpWrite, n: int64(len(p)), off: off, bytes: p})
 }
 
 func writeZeroes(write func(p []byte, off int64) error, off, n int64) error {

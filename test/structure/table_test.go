@@ -27,8 +27,9 @@ var imports = []struct{ path, imports string }{
 	// The foundations: the format, the protocol, the disk.
 	{"layout", ""},
 	{"bakery", "layout"},
-	{"blockdev", ""},
-	{"blockdev/probe", ""},
+	{"blockdev/latency", ""},
+	{"blockdev", "blockdev/latency"},
+	{"blockdev/probe", "blockdev/latency"},
 
 	// Tools for the rest. Each knows one thing, and no lockspace.
 	{"daemon/text", ""},

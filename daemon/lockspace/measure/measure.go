@@ -158,8 +158,9 @@ func measurePath(ctx context.Context, p Patch, other blockdev.Device, counter lo
 // no lockspace.
 func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
 	f := probe.Finding{ID: "lease", Verdict: probe.OK}
-	least, choose, ok := lease.Suggest(m.Write.P999, m.Write.Most, lockspace.DefaultLease)
-	f.Detail = fmt.Sprintf("the slowest of %d durable writes took %v", m.Write.Count, m.Write.Most.Round(time.Microsecond))
+	most := time.Duration(m.Write.Most) * time.Microsecond
+	least, choose, ok := lease.Suggest(time.Duration(m.Write.P999)*time.Microsecond, most, lockspace.DefaultLease)
+	f.Detail = fmt.Sprintf("the slowest of %d durable writes took %v", m.Write.Count, most)
 	switch {
 	case !ok:
 		f.Verdict, f.Remedy = probe.Unfit, "find out why the device hangs"
@@ -171,7 +172,7 @@ func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
 		f.Verdict = probe.Warning
 		f.Detail += fmt.Sprintf(", too long for the lease of %v (a twentieth of it, with a margin): choose a lease of %v", current, choose)
 		f.Remedy = formatLease(choose)
-		if current < m.Write.Most {
+		if current < most {
 			f.Verdict = probe.Unfit
 		}
 	default:

@@ -11,7 +11,7 @@ import (
 
 func TestJudgeLatency(t *testing.T) {
 	measured := func(worst time.Duration) *Measurement {
-		return &Measurement{Write: probe.Latency{Count: 1000, P999: worst / 4, Most: worst}}
+		return &Measurement{Write: probe.Latency{Count: 1000, P999: (worst / 4).Microseconds(), Most: worst.Microseconds()}}
 	}
 	for _, c := range []struct {
 		worst, lease time.Duration

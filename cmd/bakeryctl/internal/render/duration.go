@@ -71,9 +71,9 @@ func Micros(us int64) string {
 	}
 }
 
-// Millis writes a latency in a column where all are in milliseconds: 0.042 ms, 12.30 ms.
-func Millis(d time.Duration) string {
-	ms := float64(d.Microseconds()) / 1000
+// Millis formats microseconds in a column where all are in milliseconds: 0.042 ms, 12.30 ms.
+func Millis(us int64) string {
+	ms := float64(us) / 1000
 	if ms < 0.1 {
 		return fmt.Sprintf("%.3f ms", ms)
 	}
