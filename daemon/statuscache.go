@@ -99,7 +99,7 @@ func (g *statusCache) answer() Glance {
 		a.Read = GlanceRead{AgoMS: (g.host.clock.Now() - g.read).Milliseconds(), TookMS: g.took.Milliseconds(), Bytes: g.bytes,
 			EveryMS: max(g.pause, glanceEvery).Milliseconds()}
 		if a.Error != nil {
-			a.Report.AddReadError(a.Error.Message, a.Error.Hint, g.d.clock.Now()-g.read)
+			a.Report.AddReadError(a.Error.Message, a.Error.Hint, g.host.clock.Now()-g.read)
 		}
 	}
 	return a

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -100,11 +101,11 @@ var (
 const extraTime = 10 * time.Second
 
 // repeat runs batches of a measurement until Duration is over and at least one time was counted.
-func (r *run) repeat(counted *Times, batch func() error) error {
+func (r *run) repeat(counted *latency.Recorder, batch func() error) error {
 	return r.repeatFor(counted, r.Duration+extraTime, batch)
 }
 
-func (r *run) repeatFor(counted *Times, limit time.Duration, batch func() error) error {
+func (r *run) repeatFor(counted *latency.Recorder, limit time.Duration, batch func() error) error {
 	for begun := time.Now(); ; {
 		if err := batch(); err != nil {
 			return err

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// latency is the delay of every request of the disk below.
-	latency = 2 * time.Millisecond
+	// delay is how long every request of the disk below takes.
+	delay = 2 * time.Millisecond
 
 	// brief is how long measurements run in tests: at least one batch.
 	brief = time.Millisecond
@@ -37,7 +37,7 @@ type disk struct {
 
 func newDisk() *disk {
 	dev := blockdev.NewFaulty(blockdev.NewMemory(64<<10, 512, 512).Open(), blockdev.FaultyOptions{})
-	dev.Inject(blockdev.Fault{Delay: latency})
+	dev.Inject(blockdev.Fault{Delay: delay})
 	d := &disk{dev: dev, free: make(chan struct{}, 1)}
 	d.free <- struct{}{}
 	return d
@@ -126,7 +126,7 @@ func run1(t *testing.T, cfg Config) *Result {
 	return r
 }
 
-// TestRun makes every measurement, on a disk with known latency.
+// TestRun makes every measurement, on a disk with known delay.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
@@ -135,7 +135,7 @@ func TestRun(t *testing.T) {
 	require.Empty(t, r.Skipped)
 	require.Equal(t, 2, r.Slots)
 
-	request := latency.Microseconds()
+	request := delay.Microseconds()
 	require.EqualValues(t, batchRounds, r.Floor.Count, "the floor of the first measurement")
 	require.GreaterOrEqual(t, r.Floor.P50US, 3*request)
 	require.GreaterOrEqual(t, r.Floor.WriteP50US, request)
@@ -155,7 +155,7 @@ func TestRun(t *testing.T) {
 	require.GreaterOrEqual(t, h.FloorP50US, 3*request)
 	require.InEpsilon(t, float64(h.P50US)/float64(h.FloorP50US), h.Ratio, 0.01)
 
-	most := int64(time.Second / (3 * latency))
+	most := int64(time.Second / (3 * delay))
 	require.LessOrEqual(t, r.HandOff.PerSecond, most, "the limit of the disk")
 	require.LessOrEqual(t, r.HandOff.InProcessPerSecond, most)
 	require.Positive(t, r.HandOff.PerSecond)
@@ -174,7 +174,7 @@ func TestRun(t *testing.T) {
 func TestRun_FloorAndLock_Alternate(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
-	r := run1(t, Config{Bakeryd: d.host(1), Only: []Name{Uncontended}, Duration: 3 * batchRounds * 3 * latency})
+	r := run1(t, Config{Bakeryd: d.host(1), Only: []Name{Uncontended}, Duration: 3 * batchRounds * 3 * delay})
 	turns := r.Floor.Count / batchRounds
 	require.GreaterOrEqual(t, turns, int64(1))
 	require.Equal(t, turns*batchRounds, r.Uncontended.Count)
@@ -346,7 +346,7 @@ func TestTimes(t *testing.T) {
 	require.EqualValues(t, 1002, times.Count())
 	require.InDelta(t, 500*time.Microsecond, times.At(50), float64(time.Microsecond))
 	require.InDelta(t, 990*time.Microsecond, times.At(99), float64(2*time.Microsecond))
-	require.EqualValues(t, (2 * time.Hour).Microseconds(), times.dist().MaxUS)
+	require.EqualValues(t, (2 * time.Hour).Microseconds(), distOf(times).MaxUS)
 	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 	counts := times.Counts([]time.Duration{us(101), us(501), us(2000)})
 	require.Len(t, counts, 4)

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 )
 
 // Commands are run to measure the cost of a command under a lock.
@@ -42,7 +44,7 @@ func (r *run) wrapper() error {
 	err := r.repeat(locked, func() error {
 		for _, c := range []struct {
 			command Command
-			times   *Times
+			times   *latency.Recorder
 		}{{r.Commands.Locked, locked}, {r.Commands.Flock, flock}, {r.Commands.True, alone}} {
 			if c.command.Path == "" {
 				continue

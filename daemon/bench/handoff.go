@@ -1,10 +1,11 @@
 package bench
 
 import (
-	"context"
 	"math"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // handOffClients is how many clients of a host contend for the lock.
@@ -37,19 +38,23 @@ func (r *run) handOffs(h Host) (perSecond int64, err error) {
 	var grants atomic.Int64
 	begun := time.Now()
 	end := begun.Add(r.Duration)
-	err = concurrently(r.ctx, handOffClients, func(ctx context.Context, _ int) error {
-		c, n := h.Client(), int64(0)
-		defer func() { grants.Add(n) }()
-		for n == 0 || time.Now().Before(end) {
-			if _, err := c.Lock(ctx); err != nil {
-				return err
+	clients, ctx := errgroup.WithContext(r.ctx)
+	for range handOffClients {
+		clients.Go(func() error {
+			c, n := h.Client(), int64(0)
+			defer func() { grants.Add(n) }()
+			for n == 0 || time.Now().Before(end) {
+				if _, err := c.Lock(ctx); err != nil {
+					return err
+				}
+				n++
+				if err := c.Unlock(); err != nil {
+					return err
+				}
 			}
-			n++
-			if err := c.Unlock(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
+	err = clients.Wait()
 	return int64(math.Round(float64(grants.Load()) / time.Since(begun).Seconds())), err
 }

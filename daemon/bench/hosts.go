@@ -6,6 +6,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,7 +26,9 @@ type served struct {
 
 func (s *served) String() string { return "bakeryd" }
 func (s *served) Slots() int     { return s.slots }
-func (s *served) Client() Client { return &guest{served: s} }
+func (s *served) Client() Client {
+	return load.OfBakeryd(s.client, s.lock, client.Options{Command: command})
+}
 
 func (s *served) Floor(ctx context.Context, rounds int, each func(Round)) error {
 	all, slots, err := s.client.Floor(ctx, s.lock, rounds)
@@ -35,23 +38,6 @@ func (s *served) Floor(ctx context.Context, rounds int, each func(Round)) error 
 	}
 	return err
 }
-
-// guest is a client of a bakeryd.
-type guest struct {
-	*served
-	hold *client.Hold
-}
-
-func (g *guest) Lock(ctx context.Context) (layout.Ticket, error) {
-	h, err := g.client.Lock(ctx, g.lock, client.Options{Command: command})
-	if err != nil {
-		return 0, err
-	}
-	g.hold = h
-	return h.Token(), nil
-}
-
-func (g *guest) Unlock() error { return g.hold.Unlock() }
 
 // Joined returns a host in this process.
 func Joined(d *daemon.Host, lock string) Host {
@@ -66,7 +52,7 @@ type joined struct {
 
 func (j *joined) String() string { return "this process" }
 func (j *joined) Slots() int     { return j.slots }
-func (j *joined) Client() Client { return &local{joined: j} }
+func (j *joined) Client() Client { return local{load.OfHost(j.daemon, j.req)} }
 
 func (j *joined) Floor(ctx context.Context, rounds int, each func(Round)) error {
 	f, err := j.daemon.Floor(ctx, j.req.Name, rounds)
@@ -80,24 +66,13 @@ func (j *joined) Floor(ctx context.Context, rounds int, each func(Round)) error 
 	return nil
 }
 
-// local is a client in this process.
-type local struct {
-	*joined
-	hold *daemon.Hold
-}
+// local is a client in this process. With a context that cannot end, the host does its IO in this
+// goroutine. Nothing holds this lock for long.
+type local struct{ *load.Client }
 
-func (l *local) Lock(ctx context.Context) (layout.Ticket, error) {
+func (l local) Lock(ctx context.Context) (layout.Ticket, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	// With a context that cannot end, Acquire does its IO in this goroutine. Nothing holds this
-	// lock for long.
-	h, err := l.daemon.Acquire(context.WithoutCancel(ctx), l.req)
-	if err != nil {
-		return 0, err
-	}
-	l.hold = h
-	return h.Token(), nil
+	return l.Client.Lock(context.WithoutCancel(ctx))
 }
-
-func (l *local) Unlock() error { return l.hold.Release() }

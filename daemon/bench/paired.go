@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -18,8 +19,8 @@ type Floor struct {
 	WriteP50US int64 `json:"write_p50_us"`
 	ReadP50US  int64 `json:"read_p50_us"`
 
-	Times       *Times `json:"-"`
-	write, read *Times
+	Times       *latency.Recorder `json:"-"`
+	write, read *latency.Recorder
 }
 
 func newFloor() *Floor { return &Floor{Times: newTimes(), write: newTimes(), read: newTimes()} }
@@ -32,7 +33,7 @@ func (f *Floor) add(r Round) {
 }
 
 func (f *Floor) sum() *Floor {
-	f.Dist, f.WriteP50US, f.ReadP50US = f.Times.dist(), micros(f.write.At(50)), micros(f.read.At(50))
+	f.Dist, f.WriteP50US, f.ReadP50US = distOf(f.Times), micros(f.write.At(50)), micros(f.read.At(50))
 	return f
 }
 
@@ -43,7 +44,7 @@ type Lock struct {
 	Ratio      float64 `json:"ratio"`        // of the medians
 	PassedOn   int64   `json:"passed_on"`    // rounds not counted, because the host still held the lock
 
-	Times *Times `json:"-"`
+	Times *latency.Recorder `json:"-"`
 }
 
 func (r *run) uncontended() (err error) {
@@ -77,7 +78,7 @@ func (r *run) paired(h Host) (*Lock, error) {
 		return nil, err
 	}
 	r.measured(h, floor)
-	l.Dist, l.FloorP50US, l.Ratio = l.Times.dist(), floor.sum().P50US, ratio(l.Times.At(50), floor.Times.At(50))
+	l.Dist, l.FloorP50US, l.Ratio = distOf(l.Times), floor.sum().P50US, ratio(l.Times.At(50), floor.Times.At(50))
 	return l, nil
 }
 

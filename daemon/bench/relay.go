@@ -4,6 +4,10 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 )
 
 const (
@@ -25,7 +29,7 @@ type Relay struct {
 	FloorP50US int64   `json:"floor_p50_us"` // one write and two reads, measured in the same run
 	Ratio      float64 `json:"ratio"`
 
-	Times *Times `json:"-"`
+	Times *latency.Recorder `json:"-"`
 }
 
 // pair returns the two hosts between which the lock is handed over, or nil. It prefers two in this
@@ -63,7 +67,7 @@ func (r *run) handOver() error {
 	}
 	r.measured(hosts[1], floor)
 	least := floor.write.At(50) + 2*floor.read.At(50)
-	relayed.Dist, relayed.FloorP50US, relayed.Ratio = relayed.Times.dist(), micros(least), ratio(relayed.Times.At(50), least)
+	relayed.Dist, relayed.FloorP50US, relayed.Ratio = distOf(relayed.Times), micros(least), ratio(relayed.Times.At(50), least)
 	r.res.HandOver = relayed
 	return nil
 }
@@ -73,35 +77,42 @@ type race struct {
 	clients [2]Client
 
 	mu    sync.Mutex // guards the fields below: the lock under test is not trusted to
-	times *Times
+	times *latency.Recorder
 	laps  int          // so far
 	asked [2]time.Time // when each host asked last
 	last  int          // host that released last; -1 if none
 	at    time.Time    // when that release began
 }
 
-func newRace(clients [2]Client, times *Times) *race {
+func newRace(clients [2]Client, times *latency.Recorder) *race {
 	return &race{clients: clients, times: times, last: -1}
 }
 
 func (r *race) run(ctx context.Context) error {
-	return concurrently(ctx, len(r.clients), func(ctx context.Context, me int) error {
-		for !r.over(me) {
-			if _, err := r.clients[me].Lock(ctx); err != nil {
-				return err
-			}
-			r.entered(me, time.Now())
-			select {
-			case <-time.After(relayHold):
-			case <-ctx.Done(): // the next Lock returns the cause
-			}
-			r.leaves(me)
-			if err := r.clients[me].Unlock(); err != nil {
-				return err
-			}
+	hosts, ctx := errgroup.WithContext(ctx)
+	for me := range r.clients {
+		hosts.Go(func() error { return r.takeTurns(ctx, me) })
+	}
+	return hosts.Wait()
+}
+
+// takeTurns acquires and releases the lock as host me until the batch is complete.
+func (r *race) takeTurns(ctx context.Context, me int) error {
+	for !r.over(me) {
+		if _, err := r.clients[me].Lock(ctx); err != nil {
+			return err
 		}
-		return nil
-	})
+		r.entered(me, time.Now())
+		select {
+		case <-time.After(relayHold):
+		case <-ctx.Done(): // the next Lock returns the cause
+		}
+		r.leaves(me)
+		if err := r.clients[me].Unlock(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // over reports whether the batch is complete, and otherwise notes that host me asks again.
@@ -125,20 +136,4 @@ func (r *race) leaves(me int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last, r.at = me, time.Now()
-}
-
-// concurrently runs do n times concurrently and returns the first error, which cancels the others.
-func concurrently(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			if err := do(ctx, i); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	all.Wait()
-	return context.Cause(ctx)
 }

@@ -1,11 +1,16 @@
 package stress
 
 import (
-	"cmp"
 	"context"
+	"fmt"
+	"log/slog"
 	"os"
+	"time"
 
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/load"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // Clients is a lock of one or several bakeryds that share a lockspace. The workers are
@@ -18,35 +23,73 @@ type Clients struct {
 func (b Clients) open(ctx context.Context, r *run) ([]access, error) {
 	all := make([]access, r.cfg.Workers)
 	for i := range all {
-		all[i] = &guest{
-			daemonAccess: daemonAccess{run: r, ctx: ctx, worker: i + 1, name: b.Name},
-			c:            client.New(b.Sockets[i%len(b.Sockets)]),
-		}
+		o := client.Options{PID: os.Getpid(), Command: commandOf(i), OnWaiting: r.onWaiting(i)}
+		c := client.New(b.Sockets[i%len(b.Sockets)])
+		all[i] = &guest{ctx: ctx, client: load.OfBakeryd(c, b.Name, o)}
 	}
 	return all, nil
 }
 
-// guest takes the lock from bakeryd.
-type guest struct {
-	daemonAccess
-	c *client.Client
-	h *client.Hold
+// Device is a lock of the lockspace on a device. Every worker joins it as a separate host.
+type Device struct {
+	Path   string
+	Name   string       // of the lock
+	Logger *slog.Logger // of the hosts
 }
 
-func (a *guest) lock() (grant, error) {
-	h, err := a.c.Lock(a.ctx, a.name, client.Options{
-		PID: os.Getpid(), Command: a.command(), OnWaiting: a.onWaiting(),
-	})
+// leaveWithin bounds the time for leaving. The other hosts will declare a host dead that takes
+// longer.
+const leaveWithin = 10 * time.Second
+
+func (b Device) open(ctx context.Context, r *run) ([]access, error) {
+	dev, sb, _, err := lockspace.OpenLockspace(b.Path, true)
 	if err != nil {
-		return grant{}, err
+		return nil, err
 	}
-	a.h = h
-	return a.granted(grant{ticket: h.Token()}), nil
+	if err := dev.Close(); err != nil {
+		return nil, err
+	}
+	if n := sb.Geometry.Hosts; r.cfg.Workers > n {
+		return nil, fmt.Errorf("%w: %d workers, want at most %d, the hosts of the lockspace on %s", ErrInvalid, r.cfg.Workers, n, b.Path)
+	}
+	hosts, err := load.Join(ctx, r.cfg.Workers, daemon.Config{Device: b.Path, Logger: b.Logger})
+	var all []access
+	for i, d := range hosts {
+		req := daemon.Request{Name: b.Name, PID: os.Getpid(), Command: commandOf(i), OnWaiting: r.onWaiting(i)}
+		all = append(all, &guest{ctx: ctx, client: load.OfHost(d, req), host: d})
+	}
+	if err != nil {
+		for _, a := range all {
+			_ = a.close() // the earlier error is returned
+		}
+	}
+	return all, err
 }
 
-func (a *guest) unlock() error {
-	lost := a.h.Err()
-	return cmp.Or(lost, a.h.Unlock())
+func commandOf(worker int) string { return fmt.Sprintf("bakeryctl stress, worker %d", worker+1) }
+
+// guest takes the lock from a daemon.
+type guest struct {
+	ctx    context.Context
+	client *load.Client
+	host   *daemon.Host // of this worker alone; nil if it is a bakeryd
+	most   uint64
 }
 
-func (a *guest) close() error { return nil }
+func (g *guest) lock() (grant, error) {
+	ticket, err := g.client.Lock(g.ctx)
+	g.most = max(g.most, ticket.Number())
+	return grant{ticket: ticket}, err
+}
+
+func (g *guest) unlock() error   { return g.client.Unlock() }
+func (g *guest) highest() uint64 { return g.most }
+
+func (g *guest) close() error {
+	if g.host == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.ctx), leaveWithin)
+	defer cancel()
+	return g.host.Close(ctx)
+}

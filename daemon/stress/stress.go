@@ -5,7 +5,7 @@
 // In memory it is the bakery in its smallest form. Every worker is a host and drives the machine
 // of package bakery, the same that the daemon drives on a disk, over an array of slots. Begin
 // with visitor.go; memory.go carries out its actions. gate.go bounds the numbers of tickets,
-// which only this package does. device.go and clients.go use the daemon.
+// which only this package does. clients.go uses the daemon.
 package stress
 
 import (
@@ -14,9 +14,10 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -117,22 +118,16 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 	if cfg.Debug != nil {
 		r.trace = &trace{out: cfg.Debug}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	workers, ctx := errgroup.WithContext(ctx)
 	all, err := b.open(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	var workers sync.WaitGroup
 	for i, a := range all {
-		workers.Go(func() {
-			if err := r.work(ctx, i+1, a); err != nil {
-				cancel(err) // the first error is the cause
-			}
-		})
+		workers.Go(func() error { return r.work(ctx, i+1, a) })
 	}
-	workers.Wait()
+	err = workers.Wait()
 	res := &Result{
 		Workers: cfg.Workers, Iterations: cfg.Iterations, Expected: uint64(cfg.Workers) * uint64(cfg.Iterations),
 		Observed: r.counter, Drains: r.last.era, Overlaps: r.overlaps.Load(), Disordered: r.disordered,
@@ -141,7 +136,7 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 	for _, a := range all {
 		res.MaxTicket = max(res.MaxTicket, a.highest())
 	}
-	return res, context.Cause(ctx)
+	return res, err
 }
 
 // work is the loop of one worker.

@@ -41,6 +41,20 @@ func (t *trace) leaves(worker int) {
 	t.inside = 0
 }
 
+// onWaiting returns a callback that prints the wait of a worker, from 0, in a daemon.
+func (r *run) onWaiting(worker int) func(ahead, queued int) {
+	if r.trace == nil {
+		return nil
+	}
+	told := 0
+	return func(ahead, _ int) {
+		if ahead != told && ahead > 0 {
+			r.trace.waits(worker+1, ahead)
+		}
+		told = ahead
+	}
+}
+
 // waits prints a wait in a daemon, which reports only the number of clients ahead.
 func (t *trace) waits(worker, ahead int) {
 	t.mu.Lock()

@@ -78,8 +78,9 @@ var imports = []struct{ path, imports string }{
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/tally"},
-	{"daemon/bench", "daemon daemon/client layout"},
-	{"daemon/stress", "bakery daemon daemon/client daemon/lockspace layout"},
+	{"daemon/load", "daemon daemon/client layout"},
+	{"daemon/bench", "blockdev/latency daemon daemon/client daemon/load layout"},
+	{"daemon/stress", "bakery daemon daemon/client daemon/load daemon/lockspace layout"},
 
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
 	{"ctl/cli", ""},
@@ -93,7 +94,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/lockspace daemon/text layout"},
 	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
-	{"ctl/bench", "ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/lockspace daemon/report daemon/text"},
+	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon daemon/client daemon/events daemon/report daemon/text layout"},
 	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics"},

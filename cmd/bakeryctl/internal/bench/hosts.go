@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
@@ -48,24 +48,13 @@ func (b *benching) join(ctx context.Context, device string) error {
 	if b.child != nil {
 		n = 2
 	}
-	joined, errs := make([]*daemon.Host, n), make([]error, n)
-	var joining sync.WaitGroup
-	for i := range n {
-		joining.Go(func() {
-			joined[i], errs[i] = daemon.Join(ctx, daemon.Config{Device: device, Logger: ondevice.Logger(b.stderr)})
-		})
-	}
-	joining.Wait()
-	for i, err := range errs {
-		if err == nil {
-			b.inside = append(b.inside, joined[i])
-		}
-	}
+	joined, err := load.Join(ctx, n, daemon.Config{Device: device, Logger: ondevice.Logger(b.stderr)})
+	b.inside = joined
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if len(b.inside) == 0 {
-		reason := whyNotJoined(errs[0])
+		reason := whyNotJoined(err)
 		b.why[bench.InProcess], b.why[bench.HandOver] = reason, reason
 	}
 	return nil

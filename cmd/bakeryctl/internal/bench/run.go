@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
@@ -179,18 +181,11 @@ func (b *benching) commands(flocked string) *bench.Commands {
 // end removes the lock, and then the hosts, because a host must remove the lock.
 func (b *benching) end() error {
 	errs := []error{b.remove()}
-	left := make([]error, len(b.inside))
-	all := make(chan struct{})
-	for i, d := range b.inside {
-		go func() {
-			left[i] = ondevice.Leave(d)
-			all <- struct{}{}
-		}()
+	var leaving errgroup.Group
+	for _, d := range b.inside {
+		leaving.Go(func() error { return ondevice.Leave(d) })
 	}
-	for range b.inside {
-		<-all
-	}
-	errs = append(errs, left...)
+	errs = append(errs, leaving.Wait())
 	if b.child != nil {
 		errs = append(errs, b.child.end())
 	}

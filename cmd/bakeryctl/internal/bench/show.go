@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -37,26 +39,21 @@ func newReport(s *report.Report, r *bench.Result) *Report {
 
 // Show writes a report as text.
 func Show(out io.Writer, r *Report) error {
-	_, err := fmt.Fprintf(out, "lockspace %s on %s\n  records %d bytes apart, a read covers %s of %d\n\n",
+	w := bufio.NewWriter(out) // Flush returns the first error of all writes
+	fmt.Fprintf(w, "lockspace %s on %s\n  records %d bytes apart, a read covers %s of %d\n\n",
 		text.Printable(r.Lockspace), text.Printable(r.Device), r.Stride, render.Count(r.Highest, "slot"), r.Hosts)
-	if err == nil {
-		err = render.WriteTable(out, func(w io.Writer) { showLatencies(w, r.Result) })
+	_ = render.WriteTable(w, func(w io.Writer) { showLatencies(w, r.Result) })
+	_ = render.WriteTable(w, func(w io.Writer) { showOthers(w, r.Result) })
+	if r.Floor != nil && (r.Uncontended != nil || r.InProcess != nil) {
+		showHistogram(w, r.Result)
 	}
-	if err == nil {
-		err = render.WriteTable(out, func(w io.Writer) { showOthers(w, r.Result) })
-	}
-	if err == nil && r.Floor != nil && (r.Uncontended != nil || r.InProcess != nil) {
-		err = showHistogram(out, r.Result)
-	}
-	if err == nil && len(r.Skipped) > 0 {
-		_, err = fmt.Fprintln(out)
+	if len(r.Skipped) > 0 {
+		fmt.Fprintln(w)
 	}
 	for _, s := range r.Skipped {
-		if err == nil {
-			_, err = fmt.Fprintf(out, "skipped %s: %s\n", s.Name, s.Reason)
-		}
+		fmt.Fprintf(w, "skipped %s: %s\n", s.Name, s.Reason)
 	}
-	return err
+	return w.Flush()
 }
 
 // showLatencies writes the measurements that have a floor.
@@ -114,7 +111,7 @@ const (
 )
 
 // showHistogram draws the distributions of the floor and the lock next to each other, in percent.
-func showHistogram(out io.Writer, r *bench.Result) error {
+func showHistogram(out io.Writer, r *bench.Result) {
 	lock, what := r.Uncontended, "uncontended, by bakeryd"
 	if lock == nil {
 		lock, what = r.InProcess, "uncontended, in process"
@@ -125,24 +122,19 @@ func showHistogram(out io.Writer, r *bench.Result) error {
 	for i := range left {
 		most = max(most, share(left, i), share(right, i))
 	}
-	if _, err := fmt.Fprintf(out, "\n%11s  %-31s%s\n", "", "floor", what); err != nil {
-		return err
-	}
+	fmt.Fprintf(out, "\n%11s  %-31s%s\n", "", "floor", what)
 	for i := range left {
 		label := "< " + render.Micros(bounds[min(i, len(bounds)-1)].Microseconds())
 		if i == len(bounds) {
 			label = "longer"
 		}
 		line := fmt.Sprintf("%11s  %-31s%s", label, bar(left, i, most), bar(right, i, most))
-		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " ")); err != nil {
-			return err
-		}
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
-	return nil
 }
 
 // barBounds returns bounds that cover nearly all times, with a constant ratio.
-func barBounds(a, b *bench.Times) []time.Duration {
+func barBounds(a, b *latency.Recorder) []time.Duration {
 	low, high := min(a.At(0.5), b.At(0.5)), max(a.At(99), b.At(99))
 	step := max(leastBar, math.Pow(float64(high)/float64(low), 1/float64(barRows-1)))
 	bounds := []time.Duration{}
