@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"time"
 )
@@ -28,18 +29,13 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: no answer within %v", ErrUnreachable, limit))
 		defer cancel()
 	}
-	req, err := request(method, path, body)
+	r, err := c.send(ctx, maxCall, method, path, body)
 	if err != nil {
 		return err
 	}
-	conn, err := dial(ctx, c.socket)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err = roundTrip(conn, req, answer)
-	if !stop() {
+	defer r.Close()
+	err = decode(r, answer)
+	if !r.stop() {
 		return context.Cause(ctx)
 	}
 	return err
@@ -48,7 +44,30 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 // Open makes a GET whose answer is a stream, and returns the stream, to be closed. The end of ctx
 // ends it. It returns an *Error, ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
-	req, err := request(http.MethodGet, path, nil)
+	r, err := c.send(ctx, math.MaxInt64, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// reply is the body of an answer.
+type reply struct {
+	io.Reader
+	conn io.Closer
+	stop func() bool // returns false if the end of the context has closed conn
+}
+
+// Close implements io.Closer.
+func (r *reply) Close() error {
+	r.stop()
+	return r.conn.Close()
+}
+
+// send makes a request on a new connection, which the end of ctx closes, and reads the answer, at
+// most limit bytes, up to its body.
+func (c *Client) send(ctx context.Context, limit int64, method, path string, body any) (*reply, error) {
+	req, err := request(method, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -56,41 +75,16 @@ func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	fail := func(err error) (io.ReadCloser, error) {
+	r := &reply{conn: conn, stop: context.AfterFunc(ctx, func() { _ = conn.Close() })}
+	r.Reader, err = roundTrip(conn, req, limit)
+	if err != nil {
 		_ = conn.Close()
-		if !stop() {
+		if !r.stop() {
 			err = context.Cause(ctx)
 		}
 		return nil, err
 	}
-	if err := req.Write(conn); err != nil && !hungUp(err) {
-		return fail(fmt.Errorf("%w: %w", ErrUnreachable, err))
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
-	if err != nil {
-		return fail(brokenOff(err))
-	}
-	if resp.StatusCode == http.StatusOK {
-		return stream{resp.Body, conn, stop}, nil
-	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxCall))
-	if err != nil {
-		return fail(brokenOff(err))
-	}
-	return fail(refusal(resp.Status, text))
-}
-
-// stream is the body of an answer that arrives over time.
-type stream struct {
-	io.Reader
-	conn io.Closer
-	stop func() bool
-}
-
-func (s stream) Close() error {
-	s.stop()
-	return s.conn.Close()
+	return r, nil
 }
 
 // request returns an HTTP request of the API.
@@ -111,48 +105,52 @@ func request(method, path string, body any) (*http.Request, error) {
 	return req, nil
 }
 
-// roundTrip sends a request and reads all of the answer, at most maxCall bytes.
-func roundTrip(conn io.ReadWriter, req *http.Request, answer any) error {
+// roundTrip sends a request and reads the answer as readReply does.
+func roundTrip(conn io.ReadWriter, req *http.Request, limit int64) (io.Reader, error) {
 	if err := req.Write(conn); err != nil && !hungUp(err) {
-		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	budget := &io.LimitedReader{R: conn, N: maxCall}
-	fail := func(err error) error {
-		if budget.N <= 0 {
-			return fmt.Errorf("%w: an answer of more than %d bytes", ErrProtocol, maxCall)
-		}
-		return brokenOff(err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(budget), req)
-	if err != nil {
-		return fail(err)
-	}
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fail(err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		if err := json.Unmarshal(text, answer); err != nil {
-			return fmt.Errorf("%w: %w", ErrProtocol, err)
-		}
-		return nil
-	}
-	return refusal(resp.Status, text)
+	return readReply(conn, req, limit)
 }
 
-// refusal returns the error in the body of an answer with a status other than 200.
-func refusal(status string, text []byte) error {
+// readReply reads an answer, at most limit bytes, and returns its body. An answer with a status other
+// than 200 is an error.
+func readReply(conn io.Reader, req *http.Request, limit int64) (io.Reader, error) {
+	bounded := http.MaxBytesReader(nil, io.NopCloser(conn), limit)
+	resp, err := http.ReadResponse(bufio.NewReader(bounded), req)
+	if err != nil {
+		return nil, brokenOff(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
 	var refused struct {
 		Error *Error `json:"error"`
 	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, brokenOff(err)
+	}
 	if err := json.Unmarshal(text, &refused); err != nil {
-		return fmt.Errorf("%w: status %s: %w", ErrProtocol, status, err)
+		return nil, fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
 	}
 	if refused.Error == nil || refused.Error.Code == "" {
-		return fmt.Errorf("%w: status %s without an error", ErrProtocol, status)
+		return nil, fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
 	}
-	return refused.Error
+	return nil, refused.Error
 }
 
 // maxCall bounds an answer. The list of 65,536 locks with the longest names is smaller.
 const maxCall = 64 << 20
+
+// decode decodes a body.
+func decode(body io.Reader, answer any) error {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return brokenOff(err)
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return nil
+}

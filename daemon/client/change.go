@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -70,7 +69,7 @@ func (a *Access) SetValue(ctx context.Context, value []byte) error {
 func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answer any) error {
 	var pause backoff
 	for {
-		err := a.once(ctx, path, body, answer)
+		err := a.client.callWithin(ctx, answerTimeout, http.MethodPost, path, body, answer)
 		if !transient(err) {
 			return err
 		}
@@ -78,12 +77,6 @@ func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answe
 			return fmt.Errorf("%w: %w", err, why)
 		}
 	}
-}
-
-func (a *Access) once(ctx context.Context, path string, body, answer any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("%w: no answer within %v", ErrUnreachable, answerTimeout))
-	defer cancel()
-	return a.client.Call(ctx, http.MethodPost, path, body, answer)
 }
 
 // Session returns the id by which bakeryd knows the hold. Together with the token it gives Access.
@@ -99,7 +92,7 @@ func (h *Hold) Mode() layout.Mode {
 
 // SetMode is Access.SetMode, but retries no longer than the hold lasts.
 func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
-	ctx, stop := h.whileHeld(ctx)
+	ctx, stop := until(ctx, h.over.context())
 	defer stop()
 	change, err := h.access().setMode(ctx, mode)
 	if err != nil {
@@ -111,7 +104,7 @@ func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 
 // SetValue is Access.SetValue, but retries no longer than the hold lasts.
 func (h *Hold) SetValue(ctx context.Context, value []byte) error {
-	ctx, stop := h.whileHeld(ctx)
+	ctx, stop := until(ctx, h.over.context())
 	defer stop()
 	if err := h.access().SetValue(ctx, value); err != nil {
 		return fmt.Errorf("set the value of %q: %w", h.Name, err)
@@ -120,19 +113,6 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 }
 
 func (h *Hold) access() *Access { return h.session.client.Access(h.session.id, h.token) }
-
-// whileHeld returns a context that also ends with the hold.
-func (h *Hold) whileHeld(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(h.over.context(), func() {
-		err := h.Err()
-		if err == nil {
-			err = fmt.Errorf("%w: it was let go", ErrLost)
-		}
-		cancel(err)
-	})
-	return ctx, func() { stop(); cancel(nil) }
-}
 
 // applyMode sets the mode that bakeryd reports, unless a later change is known: the answer to a
 // change and the event of an earlier one arrive in any order.
@@ -146,35 +126,29 @@ func (h *Hold) applyMode(mode layout.Mode, change uint64) {
 
 // Value is the value of a lock, which its holders set for others to read.
 type Value struct {
-	Value    []byte        // nil if none
-	Token    layout.Ticket // of the hold that set or cleared it; 0 if no hold did
-	Host     int           // host of that hold; 0 if none
-	HostName string
+	Value    []byte        `json:"value"` // nil if none
+	Token    layout.Ticket `json:"token"` // of the hold that set or cleared it; 0 if no hold did
+	Host     int           `json:"host"`  // host of that hold; 0 if none
+	HostName string        `json:"host_name"`
 }
 
 // Value returns the value of a lock that was set under the highest token, even if its writer is
 // dead. It returns an *Error, which may be ErrNoLock, ErrUnreachable, ErrProtocol, or the cause of
 // ctx's end.
 func (c *Client) Value(ctx context.Context, name string) (Value, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 3*answerTimeout, fmt.Errorf("%w: no answer within %v", ErrUnreachable, 3*answerTimeout))
-	defer cancel()
 	var answer struct {
-		Name     string        `json:"name"`
-		Value    []byte        `json:"value"`
-		Token    layout.Ticket `json:"token"`
-		Host     int           `json:"host"`
-		HostName string        `json:"host_name"`
+		Name string `json:"name"`
+		Value
 	}
-	err := c.Call(ctx, http.MethodGet, "/v1/value?name="+url.QueryEscape(name), nil, &answer)
+	err := c.callWithin(ctx, 3*answerTimeout, http.MethodGet, "/v1/value?name="+url.QueryEscape(name), nil, &answer)
 	if err == nil && answer.Name != name {
 		err = fmt.Errorf("%w: the value of %q, asked for that of %q", ErrProtocol, answer.Name, name)
 	}
-	var refusal *Error
-	if err != nil && !errors.As(err, &refusal) { // a refusal contains the lock's name
+	switch {
+	case err == nil:
+		return answer.Value, nil
+	case codeOf(err) == "": // a refusal contains the lock's name
 		err = fmt.Errorf("value of %q: %w", name, err)
 	}
-	if err != nil {
-		return Value{}, err
-	}
-	return Value{Value: answer.Value, Token: answer.Token, Host: answer.Host, HostName: answer.HostName}, nil
+	return Value{}, err
 }

@@ -34,8 +34,8 @@ type Hold struct {
 	witness       string // path; empty if none
 	uncontainable string // why bakeryd cannot contain a command; empty: it can, or this is unknown
 
-	warned onceChan       // closed when stop is set
-	lost   onceChan       // closed when err is set
+	warned lazyContext    // ends when stop is set
+	lost   lazyContext    // ends when err is set
 	silent chan struct{}  // gets a value when bakeryd is gone for silentAfter
 	moved  chan struct{}  // gets a value when the deadline moves
 	over   lazyContext    // ends when the hold is lost or unlocked
@@ -164,6 +164,8 @@ func (h *Hold) Unlock() error {
 // releaseTimeout is how long a release may take.
 const releaseTimeout = 2 * time.Second
 
+var errUnlocked = fmt.Errorf("%w: it was let go", ErrLost)
+
 func (h *Hold) close() error {
 	h.awaitLink(catchUp)
 	h.mu.Lock()
@@ -177,17 +179,14 @@ func (h *Hold) close() error {
 	}
 	released := h.released
 	h.mu.Unlock()
-	h.over.close(context.Canceled)
+	h.over.close(errUnlocked)
 	h.work.close(context.Canceled)
 
 	var err error
-	switch {
-	case byClosing:
+	if byClosing {
 		err = l.conn.Close()
-	case followed:
-		err = h.releaseFollowed(l, released)
-	default:
-		err = h.release(l)
+	} else {
+		err = h.release(l, released)
 	}
 	h.tasks.Wait()
 	h.session.client.remove(h)
@@ -197,36 +196,18 @@ func (h *Hold) close() error {
 	return nil
 }
 
-// release unlocks by a link that has no other reader.
-func (h *Hold) release(l *link) error {
-	c := h.session.client
-	c.startReaderBy(h, h.closedAt.Add(releaseTimeout)) // onTimer then ends the read
+// release unlocks. If released is nil, the link has no other reader; otherwise released gets what
+// follow reads.
+func (h *Hold) release(l *link, released <-chan error) error {
+	h.session.client.callAt(h, h.closedAt.Add(releaseTimeout)) // onTimer then ends the read
 	err := l.unlock(h.token)
-	if err == nil {
+	switch {
+	case err != nil:
+	case released == nil:
 		err = l.awaitRelease()
+	default:
+		err = <-released
 	}
-	return h.finishRelease(l, err, time.Since(h.closedAt))
-}
-
-// releaseFollowed unlocks by a link that follow reads.
-func (h *Hold) releaseFollowed(l *link, released <-chan error) error {
-	begun := time.Now()
-	err := l.unlock(h.token)
-	if err == nil {
-		late := time.NewTimer(releaseTimeout)
-		defer late.Stop()
-		select {
-		case err = <-released:
-		case <-late.C:
-			err = errNotReleased
-		}
-	}
-	return h.finishRelease(l, err, time.Since(begun))
-}
-
-// finishRelease keeps the link for the next lock, or closes it, which releases what is not released
-// yet.
-func (h *Hold) finishRelease(l *link, err error, took time.Duration) error {
 	h.mu.Lock()
 	h.gone = true
 	readsExpired := h.readsExpired
@@ -235,8 +216,8 @@ func (h *Hold) finishRelease(l *link, err error, took time.Duration) error {
 		h.session.client.putLink(l)
 		return nil
 	}
-	_ = l.conn.Close() // it may be broken
-	if err != nil && took >= releaseTimeout {
+	_ = l.conn.Close() // it may be broken; this releases what is not released yet
+	if err != nil && time.Since(h.closedAt) >= releaseTimeout {
 		return fmt.Errorf("%w: the lock is not released yet, after %v", ErrUnreachable, releaseTimeout)
 	}
 	return nil
@@ -393,17 +374,22 @@ func (h *Hold) lose(why error) {
 	if h.err = why; !errors.Is(why, ErrLost) {
 		h.err = fmt.Errorf("%w: %w", ErrLost, why)
 	}
-	h.warned.close()
-	h.lost.close()
+	h.warned.close(h.err)
+	h.lost.close(h.err)
 	h.warn() // last: a goroutine that waits for the context may then check the channels
-	h.over.close(context.Canceled)
+	h.over.close(h.err)
 }
 
 // warn ends the work contexts. It is called with mu held.
 func (h *Hold) warn() {
-	if !h.stop {
-		h.stop = true
-		h.warned.close()
-		h.work.close(h.whyStop())
+	if h.stop {
+		return
 	}
+	why := h.err
+	if why == nil {
+		why = fmt.Errorf("%w: the lease is about to end without a renewal", ErrLost)
+	}
+	h.stop = true
+	h.warned.close(why)
+	h.work.close(why)
 }

@@ -1,10 +1,8 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -162,34 +161,25 @@ func (l *link) accept() error {
 func (l *link) refused(first []byte) error {
 	l.soon = false
 	l.conn.Limit(answerTimeout)
-	head := string(first) + "\n" + string(l.in.Rest())
-	budget := &io.LimitedReader{R: io.MultiReader(bytes.NewReader([]byte(head)), l.conn), N: maxAnswer}
-	resp, err := http.ReadResponse(bufio.NewReader(budget), nil)
-	if err != nil && budget.N <= 0 {
-		return fmt.Errorf("%w: headers of more than %d bytes", ErrProtocol, maxAnswer)
-	}
-	if err != nil {
-		return brokenOff(err)
-	}
-	if resp.StatusCode == http.StatusNotFound {
+	if bytes.HasPrefix(first, []byte("HTTP/1.1 404 ")) {
 		return fmt.Errorf("%w: it has no links, as one that is older than this client", ErrProtocol)
 	}
-	var answer struct {
-		Error *Error `json:"error"`
+	head := string(first) + "\n" + string(l.in.Rest())
+	_, err := readReply(io.MultiReader(strings.NewReader(head), l.conn), nil, maxAnswer)
+	if err == nil {
+		err = fmt.Errorf("%w: status 200 without a link", ErrProtocol)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
-	}
-	if answer.Error == nil || answer.Error.Code == "" {
-		return fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
-	}
-	return answer.Error
+	return err
 }
 
 // brokenOff wraps the error of a read.
 func brokenOff(err error) error {
 	var netErr net.Error
 	var fileErr *os.PathError
+	var tooLong *http.MaxBytesError
+	if errors.As(err, &tooLong) {
+		return fmt.Errorf("%w: an answer of more than %d bytes", ErrProtocol, tooLong.Limit)
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &netErr) || errors.As(err, &fileErr) {
 		return fmt.Errorf("%w: the connection broke: %w", ErrUnreachable, err)
 	}

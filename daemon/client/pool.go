@@ -17,8 +17,8 @@ const (
 	readerAfter = 5 * time.Millisecond
 )
 
-// pool is what the holds of a client share, so that a short hold allocates nothing of its own: idle
-// links, the alarm for the deadlines, and a timer for what is less urgent.
+// pool is what the holds of a client share: idle links, the alarm for the deadlines, and a timer for
+// what is less urgent. With a timer of its own each hold would wake the runtime's poller.
 //
 // mu may be acquired while a Hold's mu is held, never the other way round.
 type pool struct {
@@ -134,8 +134,8 @@ func (c *Client) remove(h *Hold) {
 	k.closeUnusedAlarm()
 }
 
-// startReaderBy sets when the timer calls the hold's onTimer.
-func (c *Client) startReaderBy(h *Hold, at time.Time) {
+// callAt sets when the timer calls the hold's onTimer.
+func (c *Client) callAt(h *Hold, at time.Time) {
 	k := &c.pool
 	k.mu.Lock()
 	defer k.mu.Unlock()

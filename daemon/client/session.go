@@ -46,30 +46,26 @@ func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, api.Event{}, cause
 	}
-	for token == 0 {
-		l := s.client.takeLink()
-		if l == nil {
-			break
+	for {
+		var l *link
+		if token == 0 {
+			l = s.client.takeLink()
+		}
+		wasIdle := l != nil
+		if !wasIdle {
+			var err error
+			if l, err = dialLink(ctx, s.client.socket); err != nil {
+				return nil, api.Event{}, err
+			}
+			s.reached = true
 		}
 		granted, err := s.negotiate(ctx, l, token, timeout, onWaiting)
-		if err == nil {
-			return l, granted, nil
-		}
 		// A link that broke while idle is no error: bakeryd was restarted.
-		if l.heard || ctx.Err() != nil || !errors.Is(err, ErrUnreachable) {
-			return nil, api.Event{}, err
+		if err != nil && wasIdle && !l.heard && ctx.Err() == nil && errors.Is(err, ErrUnreachable) {
+			continue
 		}
+		return l, granted, err
 	}
-	l, err := dialLink(ctx, s.client.socket)
-	if err != nil {
-		return nil, api.Event{}, err
-	}
-	s.reached = true
-	granted, err := s.negotiate(ctx, l, token, timeout, onWaiting)
-	if err != nil {
-		return nil, api.Event{}, err
-	}
-	return l, granted, nil
 }
 
 // negotiate asks by a link. If the lock is not granted, it closes the link or returns it to the
@@ -163,11 +159,19 @@ func ceilMillis(d time.Duration) int64 {
 // transient reports whether the same request may soon get another answer: bakeryd is gone, or
 // starting.
 func transient(err error) bool {
-	var refusal *Error
-	if errors.As(err, &refusal) {
-		return refusal.Code == api.CodeUnavailable
+	if code := codeOf(err); code != "" {
+		return code == api.CodeUnavailable
 	}
 	return errors.Is(err, ErrUnreachable)
+}
+
+// codeOf returns the code of a refusal, "" for other errors.
+func codeOf(err error) string {
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		return refusal.Code
+	}
+	return ""
 }
 
 // Bounds of the pause between two attempts to reach bakeryd.

@@ -123,11 +123,7 @@ func (s *socket) readSoon(p []byte) (int, error) {
 
 // wait waits in the kernel for at most shortWait. It returns false if nothing came.
 func (s *socket) wait() (ready bool) {
-	raw, err := s.file.SyscallConn()
-	if err != nil {
-		return false
-	}
-	_ = raw.Control(func(fd uintptr) {
+	_ = s.Control(func(fd uintptr) {
 		polled := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(polled[:], shortWait)
 		ready = err == nil && n > 0
@@ -143,12 +139,8 @@ func (s *socket) poll() (*os.File, error) {
 		return nil, net.ErrClosed
 	}
 	if s.polled == nil {
-		raw, err := s.file.SyscallConn()
-		if err != nil {
-			return nil, err
-		}
 		dup, dupErr := -1, error(nil)
-		err = raw.Control(func(fd uintptr) { dup, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+		err := s.Control(func(fd uintptr) { dup, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 		if err = errors.Join(err, dupErr); err != nil {
 			return nil, err
 		}

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,15 +28,13 @@ func (w *waiter) grant(ctx context.Context) (*link, api.Event, error) {
 			return l, granted, nil
 		case ctx.Err() != nil:
 			return nil, api.Event{}, context.Cause(ctx)
-		case isUnconfirmed(err): // this process was paused when the lock was granted
+		case codeOf(err) == api.CodeUnconfirmed: // this process was paused when the lock was granted
 			w.broken = clock.Boottime.Now() // bakeryd may still be releasing that grant, and refuse until then
 		case !w.reached || !transient(err):
 			return nil, api.Event{}, err
+		case w.broken == 0 && codeOf(err) != "": // a refusal on an unbroken connection is final
+			return nil, api.Event{}, err
 		case w.broken == 0:
-			var refusal *Error
-			if errors.As(err, &refusal) {
-				return nil, api.Event{}, err // a refusal on an unbroken connection is final
-			}
 			w.broken = clock.Boottime.Now()
 		}
 		left := w.remaining()
@@ -48,11 +45,6 @@ func (w *waiter) grant(ctx context.Context) (*link, api.Event, error) {
 			return nil, api.Event{}, err
 		}
 	}
-}
-
-func isUnconfirmed(err error) bool {
-	var refusal *Error
-	return errors.As(err, &refusal) && refusal.Code == api.CodeUnconfirmed
 }
 
 // attempt asks once. After a broken connection it waits for the first event at most as long as

@@ -5,36 +5,8 @@ import (
 	"sync"
 )
 
-// onceChan is a channel that is closed once. It is created on first use, because most short holds
-// need none.
-type onceChan struct {
-	mu     sync.Mutex // guards the fields below
-	c      chan struct{}
-	opened bool
-}
-
-func (o *onceChan) done() <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.c == nil {
-		o.c = make(chan struct{})
-		if o.opened {
-			close(o.c)
-		}
-	}
-	return o.c
-}
-
-func (o *onceChan) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.opened && o.c != nil {
-		close(o.c)
-	}
-	o.opened = true
-}
-
-// lazyContext is a context that ends once. It is created on first use.
+// lazyContext is a context that ends once. It is created on first use, because most short holds need
+// none.
 type lazyContext struct {
 	mu    sync.Mutex // guards the fields below
 	ctx   context.Context
@@ -42,6 +14,8 @@ type lazyContext struct {
 	ended bool
 	cause error
 }
+
+func (s *lazyContext) done() <-chan struct{} { return s.context().Done() }
 
 func (s *lazyContext) context() context.Context {
 	s.mu.Lock()
@@ -64,5 +38,18 @@ func (s *lazyContext) close(cause error) {
 	}
 	if !s.ended {
 		s.ended, s.cause = true, cause
+	}
+}
+
+// until returns a context that also ends with end, and by the cause of that.
+func until(ctx, end context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if end.Err() != nil {
+		cancel(context.Cause(end)) // synchronously: the returned context must not look valid
+	}
+	stop := context.AfterFunc(end, func() { cancel(context.Cause(end)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
 	}
 }
