@@ -8,8 +8,8 @@ import (
 
 // Fault selects requests and defines how they fail. A zero field has no effect.
 //
-// A request first waits (Delay, Jitter, Hang), then moves to the place that Shift gives. Then the
-// first of Crash, Late, Err, Flicker and Returns that is set takes effect.
+// A request first waits (Delay, Hang). Then the first of Crash, Late, Err, Flicker and Returns that is
+// set takes effect.
 type Fault struct {
 	Op       Op      // OpAny: every kind
 	From, To int64   // requests that overlap [From,To); To 0 is the end of the device
@@ -17,13 +17,10 @@ type Fault struct {
 	Times    int     // number of requests that are hit then; 0 is all
 	Chance   float64 // probability with which each of these is hit; 0 is 1
 
-	Delay  time.Duration // the request waits for Delay,
-	Jitter time.Duration // then for a random time up to Jitter,
-	Hang   bool          // then until it is released
+	Delay time.Duration // the request waits for Delay,
+	Hang  bool          // then until it is released
 
-	Shift int64 // the request goes to a wrong place, this number of bytes further on
-
-	Crash bool  // the host crashes: this request and all later ones return ErrCrashed, until Restart
+	Crash bool  // the host crashes: this request and all later ones return ErrCrashed
 	Late  bool  // a write is acknowledged, or returns Err, and lands when Land is called
 	Err   error // the request fails with this error, usually an errno
 	// Landed is the number of bytes of a failing or crashing write that reach the disk, which may
@@ -48,7 +45,6 @@ type Contents uint8
 const (
 	Right   Contents = iota // the contents of the disk
 	Stale                   // the contents when the fault was injected
-	Mixed                   // each block new, old, or part of each, but never all of them new
 	Garbage                 // random bytes
 )
 
@@ -58,7 +54,7 @@ type Injection struct {
 
 	faulty  *Faulty
 	id      uint64
-	before  []byte        // contents from the block of From on, when injected; for Stale and Mixed
+	before  []byte        // contents from the block of From on, when injected; for Stale
 	base    int64         // offset of before
 	hit     chan struct{} // closed by the first request that is hit
 	release chan struct{} // closed by Release
@@ -140,34 +136,15 @@ func (i *Injection) remember() {
 
 // corrupt changes the result of a read at off, in the blocks that overlap the range of the fault.
 func (i *Injection) corrupt(dice *rand.Rand, p []byte, off int64) {
-	block := i.faulty.info.LogicalBlock
-	begin, end := i.base, i.base+int64(len(i.before))
-	begin, end = max(begin, off), min(end, off+int64(len(p)))
+	begin, end := max(i.base, off), min(i.base+int64(len(i.before)), off+int64(len(p)))
 	if begin >= end {
 		return
 	}
 	now, was := p[begin-off:end-off], i.before[begin-i.base:end-i.base]
-	switch i.Returns {
-	case Stale:
+	if i.Returns == Stale {
 		copy(now, was)
-	case Garbage:
+	} else {
 		fill(dice, now)
-	case Mixed:
-		// At least one block differs from the disk.
-		spoilt := dice.IntN(len(now)/block) * block
-		for at := 0; at < len(now); at += block {
-			kind := dice.IntN(3)
-			if at == spoilt {
-				kind = dice.IntN(2)
-			}
-			switch kind {
-			case 0:
-				copy(now[at:at+block], was[at:])
-			case 1:
-				cut := dice.IntN(block)
-				copy(now[at+cut:at+block], was[at+cut:])
-			}
-		}
 	}
 }
 
@@ -199,8 +176,6 @@ func (i *Injection) validate(info Info) error {
 		return fmt.Errorf("fault in [%d,%d) of a device of %d bytes", i.From, i.To, info.Size)
 	case i.Chance < 0 || i.Chance > 1:
 		return fmt.Errorf("fault with probability %v", i.Chance)
-	case i.Shift%int64(info.LogicalBlock) != 0:
-		return fmt.Errorf("fault with a shift of %d bytes with blocks of %d", i.Shift, info.LogicalBlock)
 	case i.Returns != Right && i.Op != OpRead:
 		return fmt.Errorf("fault of %v with what a read returns", i.Op)
 	case (i.Late || i.Flicker != 0) && i.Op != OpWrite:

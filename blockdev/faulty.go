@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrCrashed is returned by a Faulty after a Fault with Crash, until Restart.
+// ErrCrashed is returned by a Faulty after a Fault with Crash.
 var ErrCrashed = errors.New("host has crashed")
 
 // Faulty is a device as one host sees it when faults occur between the host and the disk. Without
@@ -53,7 +53,7 @@ func NewFaulty(dev Device, opts FaultyOptions) *Faulty {
 }
 
 // Inject adds a fault. If several faults match a request, the newest hits it. It panics if the
-// fault is inconsistent, or if it needs old contents (Stale, Mixed) and these cannot be read.
+// fault is inconsistent, or if it needs old contents (Stale) and these cannot be read.
 func (f *Faulty) Inject(fault Fault) *Injection {
 	if fault.To == 0 {
 		fault.To = f.info.Size
@@ -117,13 +117,6 @@ func (f *Faulty) Crash() {
 	f.crashed = true
 }
 
-// Restart ends a crash.
-func (f *Faulty) Restart() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.crashed = false
-}
-
 // release implements backend. Close has waited for the requests that hang.
 func (f *Faulty) release() error { return f.dev.Close() }
 
@@ -137,23 +130,21 @@ func (f *Faulty) serve(r request) error {
 		return f.pass(r)
 	}
 	dice := i.random(uint64(nth), 1)
-	if i.wait(dice); f.isCrashed() {
+	if i.wait(); f.isCrashed() {
 		return f.fail(r, ErrCrashed)
 	}
-	asked := r
-	r.off += i.Shift
 	switch {
 	case i.Crash:
 		f.Crash()
-		return f.fail(asked, f.land(r, i.Landed, ErrCrashed))
+		return f.fail(r, f.land(r, i.Landed, ErrCrashed))
 	case i.Late:
 		f.keep(r)
 		if i.Err != nil {
-			return f.fail(asked, i.Err)
+			return f.fail(r, i.Err)
 		}
 		return nil
 	case i.Err != nil:
-		return f.fail(asked, f.land(r, i.Landed, i.Err))
+		return f.fail(r, f.land(r, i.Landed, i.Err))
 	case i.Flicker > 0:
 		return f.flicker(i, dice, r)
 	}
@@ -194,13 +185,9 @@ func (f *Faulty) isCrashed() bool {
 }
 
 // wait blocks a request for the time of the fault.
-func (i *Injection) wait(dice *rand.Rand) {
-	d := i.Delay
-	if i.Jitter > 0 {
-		d += time.Duration(dice.Int64N(int64(i.Jitter)))
-	}
-	if d > 0 {
-		i.faulty.sleep(d)
+func (i *Injection) wait() {
+	if i.Delay > 0 {
+		i.faulty.sleep(i.Delay)
 	}
 	if i.Hang {
 		<-i.release

@@ -119,8 +119,6 @@ func TestCrash(t *testing.T) {
 
 	f.RemoveFaults()
 	require.ErrorIs(t, f.Read(Alloc(512), 0), ErrCrashed)
-	f.Restart()
-	require.Equal(t, want, mustRead(t, f, 0, len(old)))
 }
 
 func TestLateWrite(t *testing.T) {
@@ -190,40 +188,12 @@ func TestCrashFailsWhatHangs(t *testing.T) {
 
 func TestDelay(t *testing.T) {
 	var slept []time.Duration
-	trial := func() []time.Duration {
-		slept = nil
-		f := NewFaulty(NewMemory(1<<20, 512, 512).Open(), FaultyOptions{Seed: 7,
-			Sleep: func(d time.Duration) { slept = append(slept, d) }})
-		f.Inject(Fault{Delay: time.Second, Jitter: time.Second})
-		for range 5 {
-			mustRead(t, f, 0, 512)
-		}
-		return slept
+	f := NewFaulty(NewMemory(1<<20, 512, 512).Open(), FaultyOptions{Sleep: func(d time.Duration) { slept = append(slept, d) }})
+	f.Inject(Fault{Delay: time.Second, Times: 2})
+	for range 5 {
+		mustRead(t, f, 0, 512)
 	}
-	first := trial()
-	require.Len(t, first, 5)
-	for _, d := range first {
-		require.GreaterOrEqual(t, d, time.Second)
-		require.Less(t, d, 2*time.Second)
-	}
-	require.NotEqual(t, first[0], first[1])
-	require.Equal(t, first, trial(), "the seed repeats it")
-}
-
-func TestMisdirected(t *testing.T) {
-	f, other, old := faulty(t)
-	f.Inject(Fault{Op: OpRead, Times: 1, Shift: 1024})
-	require.Equal(t, old[1024:1536], mustRead(t, f, 0, 512))
-	require.Equal(t, old[:512], mustRead(t, f, 0, 512))
-
-	f.Inject(Fault{Op: OpWrite, Times: 1, Shift: -512})
-	p := random(2, 512)
-	require.NoError(t, f.Write(p, 1024))
-	require.Equal(t, p, mustRead(t, other, 512, 512))
-	require.Equal(t, old[1024:1536], mustRead(t, other, 1024, 512))
-
-	f.Inject(Fault{Op: OpRead, Times: 1, Shift: 1 << 20})
-	require.ErrorIs(t, f.Read(p, 0), ErrRange)
+	require.Equal(t, []time.Duration{time.Second, time.Second}, slept)
 }
 
 func TestStaleRead(t *testing.T) {
@@ -247,42 +217,6 @@ func TestGarbageRead(t *testing.T) {
 	copy(first[512:1024], old[512:1024])
 	require.Equal(t, old, first, "nowhere else")
 	require.Equal(t, old, mustRead(t, other, 0, len(old)), "the disk itself is right")
-}
-
-func TestMixedRead(t *testing.T) {
-	trial := func() (reads [][]byte) {
-		f, other, old := faulty(t)
-		f.Inject(Fault{Op: OpRead, Returns: Mixed})
-		now := random(2, len(old))
-		require.NoError(t, other.Write(now, 0))
-		var asIs, asWas, torn int
-		for range 20 {
-			p := mustRead(t, f, 0, len(old))
-			require.NotEqual(t, now, p)
-			for at := 0; at < len(p); at += 512 {
-				got, is, was := p[at:at+512], now[at:at+512], old[at:at+512]
-				switch {
-				case bytes.Equal(got, is):
-					asIs++
-				case bytes.Equal(got, was):
-					asWas++
-				default:
-					cut := 0
-					for got[cut] == is[cut] {
-						cut++
-					}
-					require.Equal(t, was[cut:], got[cut:], "first new, then old")
-					torn++
-				}
-			}
-			reads = append(reads, p)
-		}
-		require.Positive(t, asIs)
-		require.Positive(t, asWas)
-		require.Positive(t, torn)
-		return reads
-	}
-	require.Equal(t, trial(), trial(), "the seed repeats it")
 }
 
 // While a write flickers, a reader sees blocks that are old, new, torn and garbage, and in the
@@ -340,7 +274,6 @@ func TestInjectPanicsAtNonsense(t *testing.T) {
 		{From: -1},
 		{To: 1<<20 + 1},
 		{Chance: 2},
-		{Shift: 100},
 		{Op: OpWrite, Returns: Garbage},
 		{Op: OpRead, Late: true},
 		{Flicker: 1},
