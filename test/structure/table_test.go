@@ -95,7 +95,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/lockspace daemon/text layout"},
 	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/text"},
-	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon daemon/client daemon/events daemon/report daemon/text layout"},
+	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon daemon/api daemon/client daemon/events daemon/report daemon/text layout"},
 	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics"},
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
@@ -43,176 +42,157 @@ func helpLines() (all []render.Line) {
 	return all
 }
 
-// sheet collects lines of facts.
-type sheet struct {
-	lines []render.Line
-	g     render.Glyphs
-}
-
-func (s *sheet) title(of render.Level, text string) {
-	var l render.Line
-	l.Add(render.Plain, "  ")
-	l.Add(of, text)
-	s.lines = append(s.lines, nil, l)
-}
-
-func (s *sheet) fact(name string, of render.Level, text string) {
-	if text == "" {
+// section adds a title and rows below it, unless there are none.
+func (s *screen) section(title string, columns []column, rows [][]cell) {
+	if len(rows) == 0 {
 		return
 	}
-	var l render.Line
+	s.line()
+	l := s.line()
 	l.Add(render.Plain, "  ")
-	l.Cell(render.Soft, name, 12, s.g)
-	l.Add(of, text)
-	s.lines = append(s.lines, l)
+	l.Add(render.Head, title)
+	s.grid(columns, rows, -1)
 }
 
-// row adds a line of cells below a title; the last cell has no fixed width.
-func (s *sheet) row(of render.Level, first string, cells ...string) {
-	var l render.Line
-	l.Add(render.Plain, "    ")
-	l.Cell(of, first, 14, s.g)
-	for i, c := range cells {
-		if i == len(cells)-1 {
-			l.Add(render.Plain, c)
-		} else {
-			l.Cell(render.Plain, c, []int{20, 9, 7, 10}[min(i, 3)], s.g)
+// list adds a section of a list.
+func (s *screen) list(title string, rows [][]cell) {
+	s.section(title, []column{fixed(16), fixed(20), fixed(9), fixed(7), fixed(10)}, rows)
+}
+
+// item returns a row of a list.
+func item(of render.Level, first string, more ...string) []cell {
+	row := []cell{{of: of, text: "  " + first}}
+	for _, text := range more {
+		row = append(row, plain(text))
+	}
+	return row
+}
+
+// facts adds a section of names and values. A fact without a value is left out.
+func (s *screen) facts(title string, all []fact) {
+	var rows [][]cell
+	for _, f := range all {
+		if f.text != "" {
+			rows = append(rows, []cell{{of: render.Soft, text: f.name}, {of: f.of, text: f.text}})
 		}
 	}
-	s.lines = append(s.lines, l)
+	s.section(title, []column{fixed(12)}, rows)
 }
 
-// details returns the details of the selected row.
-func (s *screen) details() []render.Line {
-	m, d := s.m, &sheet{g: s.g}
+type fact struct {
+	name string
+	of   render.Level
+	text string
+}
+
+// details adds the details of the selected row.
+func (s *screen) details() {
+	m := s.m
 	at, there := m.place()
 	switch {
 	case !there:
-		d.title(render.Plain, "it does not exist any more")
+		s.line()
+		s.line().Add(render.Plain, "  it does not exist any more")
 	case m.at.lock:
-		s.lockDetails(d, m.answer.report.Locks[m.locks[at-len(m.hosts)]])
+		s.lockDetails(m.answer.Report.Locks[m.locks[at-len(m.hosts)]])
 	default:
-		s.hostDetails(d, m.aged(m.answer.report.Hosts[m.hosts[at]]))
+		s.hostDetails(m.aged(m.answer.Report.Hosts[m.hosts[at]]))
 	}
-	return d.lines
 }
 
-func (s *screen) lockDetails(d *sheet, l report.Lock) {
-	m := s.m
-	of, state := s.lockState(l)
-	d.title(render.Head, "lock "+show.LockName(l))
-	d.fact("state", of, state)
-	d.fact("stuck", render.Bad, l.Stuck)
-	d.fact("permits", render.Plain, strconv.Itoa(l.Permits))
-	d.fact("number", render.Plain, fmt.Sprintf("%d, creation %d", l.Lock, l.Creation))
-	if len(l.Holders) > 0 {
-		d.title(render.Head, "held by")
-	}
+func (s *screen) lockDetails(l report.Lock) {
+	m, state := s.m, lockState(l)
+	s.facts("lock "+show.LockName(l), []fact{
+		{"state", state.of, state.text},
+		{"stuck", render.Bad, l.Stuck},
+		{"permits", render.Plain, strconv.Itoa(l.Permits)},
+		{"number", render.Plain, fmt.Sprintf("%d, creation %d", l.Lock, l.Creation)},
+	})
+	var rows [][]cell
 	for _, h := range l.Holders {
-		since, pid := "", ""
-		if !h.Since.IsZero() {
-			since = render.Age(m.held(h.Since))
-		}
+		pid := ""
 		if h.PID != 0 {
 			pid = fmt.Sprint("pid ", h.PID)
 		}
 		word, of := "held", render.Good
 		if h.Orphan {
-			word, of, pid = "held, orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(h.Processes[:min(4, len(h.Processes))]), "[]")
+			word, of, pid = "held, orphan", render.Warn, "left: "+pidList(h.Processes, 4)
 		}
-		d.row(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), since, pid)
+		rows = append(rows, item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), m.heldFor(h.Since), pid))
 		if h.Command != "" {
-			d.row(render.Plain, "", text.PrintableLine(h.Command))
+			rows = append(rows, item(render.Plain, "", text.PrintableLine(h.Command)))
 		}
-		d.row(render.Plain, "", "token "+h.Token.String())
+		rows = append(rows, item(render.Plain, "", "token "+h.Token.String()))
 	}
-	if len(l.Queue) > 0 {
-		d.title(render.Head, "waiting hosts, in order")
-	}
+	s.list("held by", rows)
+	rows = nil
 	for _, q := range l.Queue {
-		d.row(render.Warn, fmt.Sprintf("%d. %v", q.Place, q.Phase), show.HostTitle(q.Host, q.HostName), q.Mode.String(), "ticket "+q.Ticket.String())
+		rows = append(rows, item(render.Warn, fmt.Sprintf("%d. %v", q.Place, q.Phase), show.HostTitle(q.Host, q.HostName), q.Mode.String(), "ticket "+q.Ticket.String()))
 	}
-	if len(l.Local) > 0 {
-		d.title(render.Head, "waiting clients of this host, in order")
-	}
+	s.list("waiting hosts, in order", rows)
+	rows = nil
 	for _, c := range l.Local {
-		since := ""
-		if !c.Since.IsZero() {
-			since = render.Age(m.held(c.Since))
-		}
-		d.row(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), since, text.PrintableLine(c.Command))
+		rows = append(rows, item(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), m.heldFor(c.Since), text.PrintableLine(c.Command)))
 	}
-	s.eventsOf(d, func(e events.Event) bool { return e.Lock == l.Name && l.Lock != 0 })
+	s.list("waiting clients of this host, in order", rows)
+	s.eventsOf(func(e events.Event) bool { return e.Lock == l.Name && l.Lock != 0 })
 }
 
-func (s *screen) hostDetails(d *sheet, h report.Host) {
-	m, r := s.m, s.m.answer.report
-	d.title(render.Head, "host "+show.HostTitle(h.ID, h.Name))
-	state := show.HostState(h)
+func (s *screen) hostDetails(h report.Host) {
+	m, r := s.m, s.m.answer.Report
+	state, seen, key := show.HostState(h), "", ""
 	if m.own(h.ID) {
 		state += ", this host"
 	}
-	d.fact("state", show.HostLevel(h), state)
 	if h.SilentMS != nil {
-		d.fact("seen", render.Plain, show.Seen(h, r.Lockspace.Policy))
+		seen = show.Seen(h, r.Lockspace.Policy)
 	}
-	d.fact("renewals", render.Plain, fmt.Sprint(h.Sequence))
-	d.fact("watchdog", render.Plain, show.Watchdog(h))
-	d.fact("incarnation", render.Plain, fmt.Sprintf("%016x", h.Incarnation))
-	d.fact("machine", render.Plain, h.MachineID)
-	d.fact("boot", render.Plain, h.BootID)
 	if h.PRKey != 0 {
-		d.fact("pr key", render.Plain, fmt.Sprintf("%016x", h.PRKey))
+		key = fmt.Sprintf("%016x", h.PRKey)
 	}
-	d.fact("verdicts", render.Plain, show.Verdicts(h, r.Hosts))
+	all := []fact{
+		{"state", show.HostLevel(h), state},
+		{"seen", render.Plain, seen},
+		{"renewals", render.Plain, fmt.Sprint(h.Sequence)},
+		{"watchdog", render.Plain, show.Watchdog(h)},
+		{"incarnation", render.Plain, fmt.Sprintf("%016x", h.Incarnation)},
+		{"machine", render.Plain, h.MachineID},
+		{"boot", render.Plain, h.BootID},
+		{"pr key", render.Plain, key},
+		{"verdicts", render.Plain, show.Verdicts(h, r.Hosts)},
+	}
 	for _, other := range r.Hosts {
 		for _, v := range other.Verdicts {
 			if v.Host == h.ID && v.Incarnation == h.Incarnation {
-				d.fact("verdict", render.Warn, fmt.Sprintf("%v, by %s", v.Kind, show.HostTitle(other.ID, other.Name)))
+				all = append(all, fact{"verdict", render.Warn, fmt.Sprintf("%v, by %s", v.Kind, show.HostTitle(other.ID, other.Name))})
 			}
 		}
 	}
-	has, wants := 0, 0
+	s.facts("host "+show.HostTitle(h.ID, h.Name), all)
+	var holds, waits [][]cell
 	for _, l := range r.Locks {
 		for _, x := range l.Holders {
 			if x.Host == h.ID {
-				if has++; has == 1 {
-					d.title(render.Head, "it holds")
-				}
-				since := ""
-				if !x.Since.IsZero() {
-					since = render.Age(m.held(x.Since))
-				}
-				d.row(render.Good, x.Mode.String(), show.LockName(l), since, text.PrintableLine(x.Command))
+				holds = append(holds, item(render.Good, x.Mode.String(), show.LockName(l), m.heldFor(x.Since), text.PrintableLine(x.Command)))
 			}
 		}
-	}
-	for _, l := range r.Locks {
 		if i := slices.IndexFunc(l.Queue, func(q report.Queued) bool { return q.Host == h.ID }); i >= 0 {
-			if wants++; wants == 1 {
-				d.title(render.Head, "it waits for")
-			}
-			d.row(render.Warn, fmt.Sprintf("place %d", l.Queue[i].Place), show.LockName(l))
+			waits = append(waits, item(render.Warn, fmt.Sprintf("place %d", l.Queue[i].Place), show.LockName(l)))
 		}
 	}
-	s.eventsOf(d, func(e events.Event) bool { return e.Lock == "" && e.Host == h.ID })
+	s.list("it holds", holds)
+	s.list("it waits for", waits)
+	s.eventsOf(func(e events.Event) bool { return e.Lock == "" && e.Host == h.ID })
 }
 
 // eventsOf adds the known events about something.
-func (s *screen) eventsOf(d *sheet, about func(events.Event) bool) {
-	titled := false
+func (s *screen) eventsOf(about func(events.Event) bool) {
+	var rows [][]cell
 	for _, e := range s.m.events {
-		if !about(e) {
-			continue
+		if about(e) {
+			rows = append(rows, eventCells(e))
+			rows[len(rows)-1][0].text = "  " + rows[len(rows)-1][0].text
 		}
-		if !titled {
-			d.title(render.Head, "last events")
-			titled = true
-		}
-		var l render.Line
-		l.Add(render.Soft, "    "+e.At.Local().Format(time.TimeOnly)+"  ")
-		l.Cell(show.EventLevel(e.Kind), show.EventKind(&e), show.KindWidth, s.g)
-		l.Add(render.Plain, eventWords(e))
-		d.lines = append(d.lines, l)
 	}
+	s.section("last events", []column{fixed(10), fixed(show.KindWidth)}, rows)
 }

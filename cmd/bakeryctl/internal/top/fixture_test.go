@@ -13,9 +13,11 @@ import (
 // noon is the time of the test data.
 var noon = showtest.Noon
 
-func anAnswer(r *report.Report) *answer {
-	return &answer{at: noon, report: r, read: daemon.GlanceRead{AgoMS: 400, TookMS: 3},
-		speeds: []speed{{what: "read", p50: 210 * time.Microsecond, p99: 1200 * time.Microsecond}, {what: "write", p50: 1900 * time.Microsecond, p99: 14 * time.Millisecond, errors: 1}}}
+func anAnswer(r *report.Report) *daemon.Glance {
+	if r.ThisHost != nil {
+		r.ThisHost.IO = &report.IO{Read: report.Latency{Count: 1, P50US: 210, P99US: 1200}, Write: report.Latency{Count: 1, P50US: 1900, P99US: 14_000, Errors: 1}}
+	}
+	return &daemon.Glance{At: noon, Report: r, Read: daemon.GlanceRead{AgoMS: 400, TookMS: 3}}
 }
 
 // aModel returns a model with that answer and some events.

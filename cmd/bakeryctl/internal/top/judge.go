@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,7 +56,7 @@ func (j *judgement) reach() {
 	case m.failed != nil:
 		what, l := fmt.Sprintf("no answer for %s, since %s: %s", render.Seconds(m.now.Sub(m.since).Milliseconds()), m.since.Local().Format(time.TimeOnly), reason(m.failed)), render.Bad
 		var todo string
-		if m.answer != nil && m.answer.report.ThisHost != nil {
+		if m.answer != nil && m.answer.Report.ThisHost != nil {
 			if left := m.left(); left > 0 {
 				todo = "its lease ends in " + render.Seconds(left.Milliseconds()) + ": if bakeryd starts before that, it keeps every lock; "
 			} else {
@@ -73,7 +72,7 @@ func (j *judgement) reach() {
 		}
 		j.add(l, what, todo)
 	case m.away != nil:
-		j.add(render.Warn, fmt.Sprintf("nothing to show for %s: %s", render.Seconds(m.now.Sub(m.since).Milliseconds()), m.away.trouble), m.away.hint)
+		j.add(render.Warn, fmt.Sprintf("nothing to show for %s: %s", render.Seconds(m.now.Sub(m.since).Milliseconds()), m.away.Message), m.away.Hint)
 	}
 }
 
@@ -89,36 +88,36 @@ func reason(err error) string {
 // device adds that the disk cannot be read, or a request hangs.
 func (j *judgement) device() {
 	m := j.m
-	if m.answer.trouble != "" {
-		age := m.passed().Milliseconds() + m.answer.read.AgoMS
-		j.add(render.Bad, m.answer.trouble, "the data shown from the disk is "+render.Seconds(age)+" old; "+m.answer.hint)
+	if e := m.answer.Error; e != nil {
+		age := m.passed().Milliseconds() + m.answer.Read.AgoMS
+		j.add(render.Bad, e.Message, "the data shown from the disk is "+render.Seconds(age)+" old; "+e.Hint)
 	}
-	if lease := m.lease(); m.answer.oldest > max(time.Second, lease/20) {
+	self := m.answer.Report.ThisHost
+	if self == nil || self.IO == nil {
+		return
+	}
+	if lease := m.lease().Milliseconds(); self.IO.OldestMS > max(1000, lease/20) {
 		l := render.Warn
-		if m.answer.oldest > lease/6 {
+		if self.IO.OldestMS > lease/6 {
 			l = render.Bad
 		}
-		j.add(l, "a request to the device has not returned for "+render.Seconds(m.answer.oldest.Milliseconds()), "it hangs or is overloaded: run dmesg, multipath -ll, iostat -x 1")
+		j.add(l, "a request to the device has not returned for "+render.Seconds(self.IO.OldestMS), "it hangs or is overloaded: run dmesg, multipath -ll, iostat -x 1")
 	}
 }
 
 // self adds that the lease of this host is lost or at risk.
 func (j *judgement) self() {
 	m := j.m
-	self := m.answer.report.ThisHost
+	self := m.answer.Report.ThisHost
 	if self == nil {
 		return
 	}
 	left, lease := m.left(), m.lease()
-	switch {
+	switch level := leaseLevel(left, lease); {
 	case self.State == "lost" || left <= 0:
 		j.add(render.Bad, "this host has lost its lease and its locks", "it rejoins automatically when its commands have ended and the device answers; see the log of bakeryd")
-	case left < lease*6/10:
-		l := render.Warn
-		if left < lease/3 {
-			l = render.Bad
-		}
-		j.add(l, "the lease of this host ends in "+render.Seconds(left.Milliseconds())+", it was last renewed "+render.Seconds((lease-left).Milliseconds())+" ago",
+	case level != render.Good:
+		j.add(level, "the lease of this host ends in "+render.Seconds(left.Milliseconds())+", it was last renewed "+render.Seconds((lease-left).Milliseconds())+" ago",
 			"check the device: dmesg, multipath -ll")
 	}
 	if self.State == "leaving" {
@@ -128,10 +127,10 @@ func (j *judgement) self() {
 
 func (j *judgement) hosts() {
 	m := j.m
-	policy := m.answer.report.Lockspace.Policy
+	policy := m.answer.Report.Lockspace.Policy
 	counts := map[report.Health]int{}
 	for _, i := range m.findHosts(nil) {
-		h := m.aged(m.answer.report.Hosts[i])
+		h := m.aged(m.answer.Report.Hosts[i])
 		name, state := show.HostTitle(h.ID, h.Name), show.Health(h)
 		if state == report.HealthSilent || state == report.HealthDead && !h.Forgotten {
 			if counts[state]++; counts[state] > sameAtMost {
@@ -140,9 +139,9 @@ func (j *judgement) hosts() {
 		}
 		switch {
 		case state == report.HealthSilent:
-			j.add(render.Bad, name+" is "+show.Seen(h, policy), silentRemedy(h, m.answer.report.ThisHost != nil, policy))
+			j.add(render.Bad, name+" is "+show.Seen(h, policy), silentRemedy(h, m.answer.Report.ThisHost != nil, policy))
 		case h.Unreadable:
-			j.add(render.Bad, "the record of "+name+" cannot be read", "its next renewal repairs that; if the host is down, run bakeryctl check --repair "+m.answer.report.Lockspace.Device)
+			j.add(render.Bad, "the record of "+name+" cannot be read", "its next renewal repairs that; if the host is down, run bakeryctl check --repair "+m.answer.Report.Lockspace.Device)
 		case state == report.HealthDead && !h.Forgotten:
 			j.add(render.Warn, name+" is dead: its locks are free", fmt.Sprintf("start it again; if it will not return, run bakeryctl evict %d --forget", h.ID))
 		}
@@ -173,7 +172,7 @@ func silentRemedy(h report.Host, watched bool, policy layout.Policy) string {
 
 func (j *judgement) locks() {
 	stuck, orphans := 0, 0
-	for _, l := range j.m.answer.report.Locks {
+	for _, l := range j.m.answer.Report.Locks {
 		if l.Stuck != "" {
 			if stuck++; stuck <= sameAtMost {
 				j.add(render.Bad, "lock "+show.LockName(l)+" is stuck: "+l.Stuck, "")
@@ -187,11 +186,7 @@ func (j *judgement) locks() {
 		if orphans++; orphans <= sameAtMost {
 			todo := ""
 			if pids := l.Holders[i].Processes; len(pids) > 0 {
-				words := make([]string, min(8, len(pids)))
-				for k := range words {
-					words[k] = strconv.Itoa(pids[k])
-				}
-				todo = "it is released when these processes end: " + strings.Join(words, ", ")
+				todo = "it is released when these processes end: " + strings.ReplaceAll(pidList(pids, 8), " ", ", ")
 			}
 			j.add(render.Soft, "lock "+show.LockName(l)+" is kept by remaining processes of a command: its bakeryctl has ended", todo)
 		}
@@ -201,8 +196,13 @@ func (j *judgement) locks() {
 	}
 }
 
+// pidList returns at most most pids, separated by spaces.
+func pidList(pids []int, most int) string {
+	return strings.Trim(fmt.Sprint(pids[:min(most, len(pids))]), "[]")
+}
+
 func (j *judgement) disk() {
-	r := j.m.answer.report
+	r := j.m.answer.Report
 	for _, d := range r.Damaged[:min(sameAtMost, len(r.Damaged))] {
 		j.add(render.Bad, "damaged: "+d.What+": "+d.Error, "run bakeryctl check "+r.Lockspace.Device)
 	}

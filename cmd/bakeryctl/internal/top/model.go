@@ -9,7 +9,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -24,11 +29,11 @@ type model struct {
 	width, height int            // of the screen; height 0: no limit
 	now           time.Time
 
-	answer *answer // the last one with a report; nil if none yet
+	answer *daemon.Glance // the last one with a report; nil if none yet
 	got    time.Time
-	away   *answer   // an answer of bakeryd without a report; nil if it has one
-	failed error     // why there is no answer; nil if there is one
-	since  time.Time // start of failed or away
+	away   *api.Error // why bakeryd has no report; nil if it has one
+	failed error      // why there is no answer; nil if there is one
+	since  time.Time  // start of failed or away
 	speed  map[string][]time.Duration
 
 	hosts []int // indices into the report, in display order
@@ -69,18 +74,8 @@ func (o order) String() string {
 // samplesKept is the number of latencies that a sparkline keeps.
 const samplesKept = 60
 
-// effect is the action that the caller of key performs.
-type effect int
-
-const (
-	effectNone effect = iota
-	effectQuit
-	effectSuspend
-	effectRead // immediately
-)
-
 // update applies the result of a read: an answer, or the error.
-func (m model) update(a *answer, err error, now time.Time) model {
+func (m model) update(a *daemon.Glance, err error, now time.Time) model {
 	if m.paused {
 		return m
 	}
@@ -92,11 +87,11 @@ func (m model) update(a *answer, err error, now time.Time) model {
 		m.failed = err
 		return m
 	}
-	if a.report == nil {
+	if a.Report == nil {
 		if m.failed == nil && m.away == nil {
 			m.since = now
 		}
-		m.failed, m.away = nil, a
+		m.failed, m.away = nil, a.Error
 		return m
 	}
 	m.failed, m.away = nil, nil
@@ -106,16 +101,16 @@ func (m model) update(a *answer, err error, now time.Time) model {
 }
 
 // sample records the latencies of the sparklines.
-func (m *model) sample(a *answer) {
+func (m *model) sample(a *daemon.Glance) {
 	kept := make(map[string][]time.Duration)
 	add := func(what string, d time.Duration) {
 		all := append(slices.Clone(m.speed[what]), d)
 		kept[what] = all[max(0, len(all)-samplesKept):]
 	}
-	for _, s := range a.speeds {
-		add(s.what, s.p99)
+	for _, s := range speedsOf(a.Report) {
+		add(s.what, micros(s.P99US))
 	}
-	add("", time.Duration(a.read.TookMS)*time.Millisecond)
+	add("", time.Duration(a.Read.TookMS)*time.Millisecond)
 	m.speed = kept
 }
 
@@ -137,30 +132,30 @@ func (m model) tick(now time.Time) model {
 	return m
 }
 
-// key handles a key with its name and text.
-func (m model) key(name, text string) (model, effect) {
+// key handles a key with its name and text. The message, unless nil, is for the program.
+func (m model) key(name, text string) (model, tea.Msg) {
 	switch name {
 	case "ctrl+c":
-		return m, effectQuit
+		return m, tea.QuitMsg{}
 	case "ctrl+z":
-		return m, effectSuspend
+		return m, tea.SuspendMsg{}
 	}
 	if m.typing {
-		return m.write(name, text), effectNone
+		return m.write(name, text), nil
 	}
 	if m.help || m.opened {
 		switch name {
 		case "esc", "enter", "?", "backspace", "left":
 			m.help, m.opened, m.scroll = false, false, 0
-			return m, effectNone
+			return m, nil
 		case "up", "k", "down", "j", "pgup", "pgdown", "home", "g", "end", "G":
 			m.scroll = max(0, m.scroll+m.step(name)) // window limits it to the number of lines
-			return m, effectNone
+			return m, nil
 		}
 	}
 	switch name {
 	case "q":
-		return m, effectQuit
+		return m, tea.QuitMsg{}
 	case "?":
 		m.help, m.scroll = true, 0
 	case "/":
@@ -178,7 +173,7 @@ func (m model) key(name, text string) (model, effect) {
 				m = m.addEvent(e)
 			}
 			m.unseen = nil
-			return m, effectRead
+			return m, readNow{}
 		}
 	case "enter", "right":
 		if _, there := m.place(); there {
@@ -197,7 +192,7 @@ func (m model) key(name, text string) (model, effect) {
 		m.chooses = true
 		m = m.move(m.step(name))
 	}
-	return m, effectNone
+	return m, nil
 }
 
 // write handles a key while the filter is being edited.
@@ -265,9 +260,9 @@ func (m model) place() (at int, there bool) {
 
 func (m model) keyOf(lock bool, i int) rowID {
 	if lock {
-		return rowID{true, m.answer.report.Locks[i].Lock}
+		return rowID{true, m.answer.Report.Locks[i].Lock}
 	}
-	return rowID{false, m.answer.report.Hosts[i].ID}
+	return rowID{false, m.answer.Report.Hosts[i].ID}
 }
 
 // arrange filters and sorts the rows. It keeps the selection while that row exists.
@@ -276,7 +271,7 @@ func (m model) arrange() model {
 	if m.answer == nil {
 		return m
 	}
-	r, words := m.answer.report, strings.Fields(strings.ToLower(m.filter))
+	r, words := m.answer.Report, strings.Fields(strings.ToLower(m.filter))
 	m.hosts = m.findHosts(words)
 	for i, l := range r.Locks {
 		if matches(words, lockWords(l)...) {
@@ -300,7 +295,7 @@ func (m model) arrange() model {
 
 // findHosts returns the hosts that match the words; hosts that need attention come first.
 func (m model) findHosts(words []string) (found []int) {
-	all := m.answer.report.Hosts
+	all := m.answer.Report.Hosts
 	for i, h := range all {
 		if matches(words, fmt.Sprint(h.ID), h.Name, show.HostState(h)) {
 			found = append(found, i)
@@ -384,7 +379,7 @@ func (m model) hostRank(h report.Host) int {
 
 // own reports whether a host is the one whose bakeryd is asked.
 func (m model) own(id int) bool {
-	self := m.answer.report.ThisHost
+	self := m.answer.Report.ThisHost
 	return self != nil && self.ID == id
 }
 
@@ -427,16 +422,20 @@ func (m model) known() time.Duration {
 
 // lease returns the lease of the lockspace.
 func (m model) lease() time.Duration {
-	return time.Duration(m.answer.report.Lockspace.LeaseMS) * time.Millisecond
+	return time.Duration(m.answer.Report.Lockspace.LeaseMS) * time.Millisecond
 }
 
 func (m model) left() time.Duration {
-	return max(0, time.Duration(m.answer.report.ThisHost.LeaseLeftMS)*time.Millisecond-m.passed())
+	return max(0, time.Duration(m.answer.Report.ThisHost.LeaseLeftMS)*time.Millisecond-m.passed())
 }
 
-// held returns how long a lock has been held, by the clock of bakeryd.
-func (m model) held(since time.Time) time.Duration {
-	return m.answer.at.Add(m.known()).Sub(since)
+// heldFor returns how long a lock has been held or waited for, by the clock of bakeryd; "" if that
+// is not known.
+func (m model) heldFor(since time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return render.Age(m.answer.At.Add(m.known()).Sub(since))
 }
 
 // aged returns h with its times advanced by known.
@@ -449,3 +448,16 @@ func (m model) aged(h report.Host) report.Host {
 	}
 	return h
 }
+
+// leaseLevel rates the rest of a lease, which is renewed six times per lease.
+func leaseLevel(left, lease time.Duration) render.Level {
+	switch {
+	case left < lease/3:
+		return render.Bad
+	case left < lease*6/10:
+		return render.Warn
+	}
+	return render.Good
+}
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -7,11 +7,14 @@ import (
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call/calltest"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -19,7 +22,7 @@ import (
 // lockNames returns the names of the locks in display order.
 func lockNames(m model) (names []string) {
 	for _, i := range m.locks {
-		names = append(names, m.answer.report.Locks[i].Name)
+		names = append(names, m.answer.Report.Locks[i].Name)
 	}
 	return names
 }
@@ -67,11 +70,11 @@ func TestModel_Filter_MatchesWords(t *testing.T) {
 	require.Equal(t, "", press(m, "esc").filter)
 	require.Equal(t, "", press(m, "/", "esc").filter)
 	m, then := press(m, "/").key("q", "q")
-	require.Equal(t, effectNone, then, "a letter of the filter")
+	require.Nil(t, then, "a letter of the filter")
 	m, _ = m.key("", "\x1b[2J\nx")
 	require.Equal(t, "qq[2Jx", m.filter, "nothing that controls a terminal")
 	_, then = m.key("ctrl+c", "")
-	require.Equal(t, effectQuit, then)
+	require.Equal(t, tea.QuitMsg{}, then)
 }
 
 func TestModel_Paused_ShowsNothingNew(t *testing.T) {
@@ -81,7 +84,7 @@ func TestModel_Paused_ShowsNothingNew(t *testing.T) {
 	m = m.addEvent(events.Event{Seq: 9, Kind: events.Dead, Host: 3})
 	require.Equal(t, before, m.view(false, render.Fine))
 	m, then := m.key("p", "p")
-	require.Equal(t, effectRead, then)
+	require.Equal(t, readNow{}, then)
 	require.Equal(t, events.Dead, m.events[0].Kind, "the event during the pause")
 }
 
@@ -93,8 +96,8 @@ func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 	require.Len(t, found, 1, "earlier troubles may be over")
 	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", found[0].what)
 	require.Contains(t, found[0].todo, "its lease ends in 20 s")
-	require.Equal(t, int64(21_000), *m.aged(m.answer.report.Hosts[2]).SilentMS, "it may have renewed since")
-	m = m.update(&answer{trouble: "joining"}, nil, noon.Add(9*time.Second))
+	require.Equal(t, int64(21_000), *m.aged(m.answer.Report.Hosts[2]).SilentMS, "it may have renewed since")
+	m = m.update(&daemon.Glance{Error: &api.Error{Message: "joining"}}, nil, noon.Add(9*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since, "there is still nothing to show")
 	m = m.update(anAnswer(showtest.Report()), nil, noon.Add(12*time.Second))
 	require.False(t, m.stale())
@@ -109,24 +112,24 @@ func TestJudge_ShortOutage_IsAWarning(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*answer)
+		change func(*daemon.Glance)
 		level  render.Level
 		what   string
 	}{
-		"lost":       {func(a *answer) { a.report.ThisHost.State = "lost" }, render.Bad, "this host has lost its lease and its locks"},
-		"late":       {func(a *answer) { a.report.ThisHost.LeaseLeftMS = 12_000 }, render.Warn, "the lease of this host ends in 12 s, it was last renewed 18 s ago"},
-		"very late":  {func(a *answer) { a.report.ThisHost.LeaseLeftMS = 6_000 }, render.Bad, "the lease of this host ends in 6.0 s"},
-		"leaving":    {func(a *answer) { a.report.ThisHost.State = "leaving" }, render.Warn, "this host is leaving"},
-		"dead":       {func(a *answer) { a.report.Hosts[1].Health = report.HealthDead }, render.Warn, "db2 (2) is dead: its locks are free"},
-		"unreadable": {func(a *answer) { a.report.Hosts[1].Unreadable = true }, render.Bad, "the record of db2 (2) cannot be read"},
-		"asked":      {func(a *answer) { a.report.Hosts[1].AskedToLeave = true }, render.Warn, "db2 (2) was asked to leave"},
-		"orphan":     {func(a *answer) { a.report.Locks[3].Holders[0].Orphan = true }, render.Soft, "lock reboot is kept by remaining processes"},
-		"damaged":    {func(a *answer) { a.report.Damaged = []report.Damage{{What: "slot", Error: "checksum"}} }, render.Bad, "damaged: slot: checksum"},
-		"warning":    {func(a *answer) { a.report.Lockspace.Warnings = []string{"stride"} }, render.Warn, "stride"},
-		"old":        {func(a *answer) { a.trouble = "the device hangs" }, render.Bad, "the device hangs"},
-		"hanging":    {func(a *answer) { a.oldest = 2 * time.Second }, render.Warn, "has not returned for 2.0 s"},
-		"silent":     {func(*answer) {}, render.Bad, "db3 (3) is silent for 21 s, dead in 15 s"},
-		"stuck":      {func(*answer) {}, render.Bad, "lock deploy is stuck: held by host 3"},
+		"lost":       {func(a *daemon.Glance) { a.Report.ThisHost.State = "lost" }, render.Bad, "this host has lost its lease and its locks"},
+		"late":       {func(a *daemon.Glance) { a.Report.ThisHost.LeaseLeftMS = 12_000 }, render.Warn, "the lease of this host ends in 12 s, it was last renewed 18 s ago"},
+		"very late":  {func(a *daemon.Glance) { a.Report.ThisHost.LeaseLeftMS = 6_000 }, render.Bad, "the lease of this host ends in 6.0 s"},
+		"leaving":    {func(a *daemon.Glance) { a.Report.ThisHost.State = "leaving" }, render.Warn, "this host is leaving"},
+		"dead":       {func(a *daemon.Glance) { a.Report.Hosts[1].Health = report.HealthDead }, render.Warn, "db2 (2) is dead: its locks are free"},
+		"unreadable": {func(a *daemon.Glance) { a.Report.Hosts[1].Unreadable = true }, render.Bad, "the record of db2 (2) cannot be read"},
+		"asked":      {func(a *daemon.Glance) { a.Report.Hosts[1].AskedToLeave = true }, render.Warn, "db2 (2) was asked to leave"},
+		"orphan":     {func(a *daemon.Glance) { a.Report.Locks[3].Holders[0].Orphan = true }, render.Soft, "lock reboot is kept by remaining processes"},
+		"damaged":    {func(a *daemon.Glance) { a.Report.Damaged = []report.Damage{{What: "slot", Error: "checksum"}} }, render.Bad, "damaged: slot: checksum"},
+		"warning":    {func(a *daemon.Glance) { a.Report.Lockspace.Warnings = []string{"stride"} }, render.Warn, "stride"},
+		"old":        {func(a *daemon.Glance) { a.Error = &api.Error{Message: "the device hangs"} }, render.Bad, "the device hangs"},
+		"hanging":    {func(a *daemon.Glance) { a.Report.ThisHost.IO.OldestMS = 2000 }, render.Warn, "has not returned for 2.0 s"},
+		"silent":     {func(*daemon.Glance) {}, render.Bad, "db3 (3) is silent for 21 s, dead in 15 s"},
+		"stuck":      {func(*daemon.Glance) {}, render.Bad, "lock deploy is stuck: held by host 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := anAnswer(showtest.Report())
@@ -145,21 +148,24 @@ func TestJudge(t *testing.T) {
 	require.Empty(t, model{now: noon}.update(anAnswer(r), nil, noon).judge(), "all is well")
 }
 
-func TestParseTopAnswer(t *testing.T) {
-	a, err := parseAnswer([]byte(`{"at":"2026-11-21T12:00:00Z","read":{"ago_ms":5},"report":{"lockspace":{"lease_ms":1},"this_host":{"id":1,
-		"io":{"read":{"p50_us":200,"p99_us":900,"max_us":5000,"count":7,"errors":2},"write":{"p50_us":0,"count":0},"oldest_ms":1500},"renewals":{"p50_us":3000,"count":1}}}}`))
+func TestSocketSource_Read(t *testing.T) {
+	t.Parallel()
+	read := func(text string) (*daemon.Glance, error) {
+		return socketSource{calltest.Serve(t, 200, text).Socket}.read(t.Context())
+	}
+	a, err := read(`{"at":"2026-11-21T12:00:00Z","read":{"ago_ms":5},"report":{"lockspace":{"lease_ms":1},"this_host":{"id":1,
+		"io":{"read":{"p50_us":200,"p99_us":900,"max_us":5000,"count":7,"errors":2},"write":{"p50_us":0,"count":0},"oldest_ms":1500},"renewals":{"p50_us":3000,"count":1}}}}`)
 	require.NoError(t, err)
-	require.Equal(t, []speed{{"read", 200 * time.Microsecond, 900 * time.Microsecond, 5 * time.Millisecond, 7, 2}, {what: "renewal", p50: 3 * time.Millisecond, count: 1}}, a.speeds,
-		"no writes yet")
-	require.Equal(t, 1500*time.Millisecond, a.oldest)
-	a, err = parseAnswer([]byte(`{"report":{"this_host":{"id":1,"io":null}}}`))
+	require.Equal(t, []speed{{"read", report.Latency{Count: 7, Errors: 2, P50US: 200, P99US: 900, MaxUS: 5000}}, {"renewal", report.Latency{Count: 1, P50US: 3000}}},
+		speedsOf(a.Report), "no writes yet")
+	a, err = read(`{"report":{"this_host":{"id":1,"io":null}}}`)
 	require.NoError(t, err, "a bakeryd that reports no latencies")
-	require.Empty(t, a.speeds)
-	a, err = parseAnswer([]byte(`{"error":{"message":"joining","hint":"wait"}}`))
+	require.Empty(t, speedsOf(a.Report))
+	a, err = read(`{"error":{"message":"joining","hint":"wait"}}`)
 	require.NoError(t, err)
-	require.Equal(t, "joining", a.trouble)
+	require.Equal(t, "joining", a.Error.Message)
 	for _, text := range []string{`{}`, `[]`, `{"report":7}`, ``} {
-		_, err := parseAnswer([]byte(text))
+		_, err := read(text)
 		require.Error(t, err, text)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
@@ -37,8 +38,8 @@ func Once(ctx context.Context, source Source, out io.Writer, p render.Paint) err
 	if err != nil {
 		return err
 	}
-	if answer.report == nil {
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: errors.New(answer.trouble), Hint: answer.hint}
+	if answer.Report == nil {
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: errors.New(answer.Error.Message), Hint: answer.Error.Hint}
 	}
 	m := model{source: source.name(), width: onceColumns(out)}.update(answer, nil, time.Now())
 	_, err = fmt.Fprintln(out, m.view(p, render.GlyphsFor(os.Getenv)))
@@ -103,7 +104,7 @@ func Run(ctx context.Context, source Source, t Terminal) error {
 // Messages of a live, in addition to keys and events.
 type (
 	readDone struct {
-		answer *answer
+		answer *daemon.Glance
 		err    error
 		at     time.Time
 		took   time.Duration
@@ -111,6 +112,7 @@ type (
 	eventsGone struct{ err error } // no events arrive; nil: they do again
 	ticked     time.Time
 	readAgain  int // read again, unless a later read than this number was started
+	readNow    struct{}
 )
 
 // live shows a model and reads for it. bubbletea calls it from one goroutine.
@@ -158,16 +160,13 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		s.model.width, s.model.height = msg.Width, msg.Height
 	case tea.KeyPressMsg:
-		var then effect
+		var then tea.Msg
 		s.model, then = s.model.key(msg.String(), msg.Text)
-		switch then {
-		case effectQuit:
-			return s, tea.Quit
-		case effectSuspend:
-			return s, tea.Suspend
-		case effectRead:
-			return s, s.read()
+		if then != nil {
+			return s, func() tea.Msg { return then }
 		}
+	case readNow:
+		return s, s.read()
 	case tea.PasteMsg:
 		if s.model.typing {
 			s.model, _ = s.model.key("", msg.Content)

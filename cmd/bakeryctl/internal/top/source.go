@@ -28,30 +28,40 @@ const (
 	lineAtMost    = 1 << 20          // maximum bytes of an event line
 )
 
-// answer is the result of one read.
-type answer struct {
-	at      time.Time // by the clock of bakeryd
-	report  *report.Report
-	trouble string // why report is old or missing; empty if it is current
-	hint    string
-	read    daemon.GlanceRead
-	speeds  []speed
-	oldest  time.Duration // age of the oldest pending request to the device
-}
-
 // speed is the latency of one kind of device request of bakeryd.
 type speed struct {
-	what           string
-	p50, p99, most time.Duration
-	count, errors  uint64
+	what string
+	report.Latency
+}
+
+// speedsOf returns the latencies in a report. A kind of which there was none yet is left out.
+func speedsOf(r *report.Report) (all []speed) {
+	self := r.ThisHost
+	if self == nil {
+		return nil
+	}
+	add := func(what string, l report.Latency) {
+		if l.Count > 0 {
+			all = append(all, speed{what, l})
+		}
+	}
+	if self.IO != nil {
+		add("read", self.IO.Read)
+		add("write", self.IO.Write)
+	}
+	if self.Renewals != nil {
+		add("renewal", *self.Renewals)
+	}
+	return all
 }
 
 // Source is the data source of top.
 type Source interface {
 	// name returns the socket or device, for display.
 	name() string
-	// read returns the current data. An error means there is none.
-	read(ctx context.Context) (*answer, error)
+	// read returns the current data. An error means there is none. A Glance without a report has an
+	// error.
+	read(ctx context.Context) (*daemon.Glance, error)
 	// follow calls each for every event until ctx is done. It calls gone with the reason when no
 	// events arrive, and with nil when they do again.
 	follow(ctx context.Context, each func(events.Event), gone func(error))
@@ -66,66 +76,17 @@ func Bakeryd(socket string) Source { return socketSource{socket} }
 
 func (s socketSource) name() string { return s.socket }
 
-func (s socketSource) read(ctx context.Context) (*answer, error) {
+func (s socketSource) read(ctx context.Context) (*daemon.Glance, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	var body json.RawMessage
-	if err := call.Ask(ctx, s.socket, http.MethodGet, "/page/status", nil, &body); err != nil {
+	g := new(daemon.Glance)
+	if err := call.Ask(ctx, s.socket, http.MethodGet, "/page/status", nil, g); err != nil {
 		return nil, err
 	}
-	a, err := parseAnswer(body)
-	if err != nil {
-		return nil, call.Unreachable(fmt.Errorf("read its answer: %w", err))
+	if g.Report == nil && g.Error == nil {
+		return nil, call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
 	}
-	return a, nil
-}
-
-// parseAnswer parses a Glance, and the latencies of the device if bakeryd reports them.
-func parseAnswer(body []byte) (*answer, error) {
-	var g daemon.Glance
-	if err := json.Unmarshal(body, &g); err != nil {
-		return nil, err
-	}
-	a := &answer{at: g.At, report: g.Report, read: g.Read}
-	if g.Error != nil {
-		a.trouble, a.hint = g.Error.Message, g.Error.Hint
-	}
-	if a.report == nil && a.trouble == "" {
-		return nil, errors.New("it has neither a report nor an error")
-	}
-	type latency struct {
-		P50    *int64 `json:"p50_us"`
-		P99    int64  `json:"p99_us"`
-		Max    int64  `json:"max_us"`
-		Count  uint64 `json:"count"`
-		Errors uint64 `json:"errors"`
-	}
-	var extra struct {
-		Report struct {
-			ThisHost struct {
-				IO struct {
-					Read, Write latency
-					OldestMS    int64 `json:"oldest_ms"`
-				} `json:"io"`
-				Renewals latency `json:"renewals"`
-			} `json:"this_host"`
-		} `json:"report"`
-	}
-	if json.Unmarshal(body, &extra) != nil {
-		return a, nil // latencies of another form are ignored
-	}
-	self := extra.Report.ThisHost
-	a.oldest = time.Duration(self.IO.OldestMS) * time.Millisecond
-	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-	for _, s := range []struct {
-		what string
-		of   latency
-	}{{"read", self.IO.Read}, {"write", self.IO.Write}, {"renewal", self.Renewals}} {
-		if s.of.P50 != nil && s.of.Count > 0 { // otherwise there was none yet
-			a.speeds = append(a.speeds, speed{s.what, us(*s.of.P50), us(s.of.P99), us(s.of.Max), s.of.Count, s.of.Errors})
-		}
-	}
-	return a, nil
+	return g, nil
 }
 
 func (s socketSource) follow(ctx context.Context, each func(events.Event), gone func(error)) {
@@ -194,7 +155,7 @@ type sighting struct {
 
 func (s *deviceSource) name() string { return s.path }
 
-func (s *deviceSource) read(ctx context.Context) (*answer, error) {
+func (s *deviceSource) read(ctx context.Context) (*daemon.Glance, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -205,7 +166,7 @@ func (s *deviceSource) read(ctx context.Context) (*answer, error) {
 	}
 	now := time.Now()
 	s.watch(report, now)
-	return &answer{at: now, report: report, read: daemon.GlanceRead{TookMS: now.Sub(begun).Milliseconds()}}, nil
+	return &daemon.Glance{At: now, Report: report, Read: daemon.GlanceRead{TookMS: now.Sub(begun).Milliseconds()}}, nil
 }
 
 // watch adds to a report how long hosts have not renewed.

@@ -19,7 +19,7 @@ func (s *screen) title() {
 	m, l := s.m, s.line()
 	l.Add(render.Head, "bakeryctl top")
 	if m.answer != nil {
-		space := m.answer.report.Lockspace
+		space := m.answer.Report.Lockspace
 		l.Addf(render.Plain, "  %s on %s", text.Printable(cmp.Or(space.Name, space.UUID.String())), text.PrintableLine(space.Device))
 	} else {
 		l.Addf(render.Plain, "  %s", text.PrintableLine(m.source))
@@ -45,7 +45,7 @@ func (s *screen) summary(most int) {
 		switch {
 		case m.answer == nil:
 			l.Add(render.Warn, "asking "+m.source)
-		case m.answer.report.ThisHost == nil:
+		case m.answer.Report.ThisHost == nil:
 			l.Add(render.Plain, "read from the device, which does not show whether a host is alive")
 		default:
 			l.Add(render.Good, "all is well")
@@ -72,13 +72,13 @@ func (s *screen) state() {
 	if m.answer == nil {
 		return
 	}
-	r := m.answer.report
+	r := m.answer.Report
 	if self := r.ThisHost; self != nil {
 		l, left, lease := s.line(), m.left(), m.lease()
-		of := render.Good
-		if self.State == "lost" || left < lease/3 {
+		of := leaseLevel(left, lease)
+		if self.State == "lost" {
 			of = render.Bad
-		} else if left < lease*6/10 || self.State != "live" {
+		} else if of == render.Good && self.State != "live" {
 			of = render.Warn
 		}
 		l.Add(render.Soft, "lease   ")
@@ -100,42 +100,44 @@ func (s *screen) barWidth() int {
 	return 5
 }
 
+// tally adds the numbers of hosts and locks.
 func (s *screen) tally() {
 	m, l := s.m, s.line()
-	of := map[report.Health]int{}
-	for _, h := range m.answer.report.Hosts {
-		of[show.Health(h)]++
+	hosts := map[report.Health]int{}
+	for _, h := range m.answer.Report.Hosts {
+		hosts[show.Health(h)]++
 	}
-	l.Add(render.Soft, "hosts   ")
-	part := func(n int, level render.Level, what string) {
-		if n > 0 {
-			if len(*l) > 1 && (*l)[len(*l)-1].Text != " "+s.g.Dot+" locks " {
-				l.Add(render.Plain, ", ")
-			}
-			l.Addf(level, "%d %s", n, what)
-		}
-	}
-	part(of[report.HealthLive], render.Good, "live")
-	part(of[report.HealthJoining], render.Warn, "joining")
-	part(of[report.HealthSilent], render.Bad, "silent")
-	part(of[report.HealthDead], render.Bad, "dead")
-	part(of[report.HealthLeft], render.Soft, "left")
-	if len(m.answer.report.Hosts) == 0 {
-		l.Add(render.Plain, "none ever joined")
-	}
-	held, wanted, stuck, free := 0, 0, 0, 0
-	for _, k := range m.answer.report.Locks {
+	stuck, held, wanted, free := 0, 0, 0, 0
+	for _, k := range m.answer.Report.Locks {
 		held += min(1, len(k.Holders))
-		wanted += min(1, m.waits(k))
+		wanted += min(1, len(k.Queue)+len(k.Local))
 		stuck += min(1, len(k.Stuck))
 		free += lockRank(k) / 4
 	}
+	between := ""
+	part := func(n int, of render.Level, what string) {
+		if n > 0 {
+			l.Add(render.Plain, between)
+			l.Addf(of, "%d %s", n, what)
+			between = ", "
+		}
+	}
+	l.Add(render.Soft, "hosts   ")
+	part(hosts[report.HealthLive], render.Good, "live")
+	part(hosts[report.HealthJoining], render.Warn, "joining")
+	part(hosts[report.HealthSilent], render.Bad, "silent")
+	part(hosts[report.HealthDead], render.Bad, "dead")
+	part(hosts[report.HealthLeft], render.Soft, "left")
+	if between == "" {
+		l.Add(render.Plain, "none ever joined")
+	}
+	between = ""
 	l.Add(render.Soft, " "+s.g.Dot+" locks ")
 	part(stuck, render.Bad, "stuck")
 	part(held, render.Good, "held")
 	part(wanted, render.Warn, "waited for")
 	part(free, render.Soft, "free")
-	if len(m.answer.report.Locks) == 0 {
+	if between == "" {
 		l.Add(render.Plain, "none yet")
 	}
 }
@@ -144,20 +146,21 @@ func (s *screen) tally() {
 func (s *screen) latency() {
 	m, l := s.m, s.line()
 	l.Add(render.Soft, "device  ")
-	for _, v := range m.answer.speeds {
-		l.Addf(render.Plain, "%s %s, p99 %s ", v.what, render.Short(v.p50), render.Short(v.p99))
+	speeds := speedsOf(m.answer.Report)
+	for _, v := range speeds {
+		l.Addf(render.Plain, "%s %s, p99 %s ", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
 		if s.wide >= 110 || s.wide <= 0 {
 			l.Add(render.Soft, s.spark(m.speed[v.what], 10)+" ")
 		}
-		if v.errors > 0 {
-			l.Add(render.Bad, render.Count(int(min(v.errors, 1<<30)), "error")+" ")
+		if v.Errors > 0 {
+			l.Add(render.Bad, render.Count(int(min(v.Errors, 1<<30)), "error")+" ")
 		}
 		l.Add(render.Soft, s.g.Dot+" ")
 	}
-	read := m.answer.read
+	read := m.answer.Read
 	age := m.passed() + time.Duration(read.AgoMS)*time.Millisecond
 	l.Addf(render.Plain, "read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
-	if len(m.answer.speeds) == 0 {
+	if len(speeds) == 0 {
 		l.Add(render.Soft, s.spark(m.speed[""], 20))
 	}
 }

@@ -16,37 +16,61 @@ import (
 
 // The tables of top: hosts, locks and events, with as many rows as fit.
 
-// rows returns the range of visible rows, which includes the selected one.
-func rows(all, room, selected int) (from, to int) {
-	room = max(0, room)
-	from = min(max(0, selected-room/2), max(0, all-room))
-	return from, min(all, from+room)
+// column is a column of a table, as wide as its widest cell within bounds.
+type column struct{ least, most int }
+
+func fixed(wide int) column { return column{wide, wide} }
+
+// cell is a text, or a bar that shows a part, in the colour of a level. The last cell of a row has
+// the rest of the line.
+type cell struct {
+	of   render.Level
+	text string
+	bar  bool
+	part float64
 }
 
-// selected returns the position of the selected row in a table, or -1.
-func (s *screen) selected(lock bool, table []int) int {
-	if s.m.at.lock != lock {
-		return -1
+func plain(text string) cell { return cell{text: text} }
+
+// headings returns the cells of the first row of a table.
+func headings(titles ...string) (row []cell) {
+	for _, t := range titles {
+		row = append(row, cell{of: render.Head, text: t})
 	}
-	return slices.IndexFunc(table, func(i int) bool { return s.m.keyOf(lock, i) == s.m.at })
+	return row
 }
 
-// marker adds the selection marker of a row.
-func (s *screen) marker(l *render.Line, here bool) {
-	if here {
-		l.Add(render.Head, s.g.Mark+" ")
-	} else {
-		l.Add(render.Plain, "  ")
+// grid adds aligned rows. It marks the row at an index, none if that is -1.
+func (s *screen) grid(columns []column, rows [][]cell, marked int) {
+	wide := make([]int, len(columns))
+	for k, c := range columns {
+		wide[k] = c.least
+		for _, row := range rows {
+			if wide[k] < c.most && k < len(row)-1 {
+				wide[k] = max(wide[k], render.Width(render.Safe(row[k].text)))
+			}
+		}
+		wide[k] = max(1, min(wide[k], c.most))
 	}
-}
-
-// widest returns the width of a column of names, within bounds.
-func widest(least, most int, names []string) int {
-	wide := least
-	for _, n := range names {
-		wide = max(wide, render.Width(render.Safe(n)))
+	for i, row := range rows {
+		l := s.line()
+		if i == marked {
+			l.Add(render.Head, s.g.Mark+" ")
+		} else {
+			l.Add(render.Plain, "  ")
+		}
+		for k, c := range row {
+			switch {
+			case k == len(row)-1:
+				l.Add(c.of, c.text)
+			case c.bar:
+				l.Bar(c.of, c.part, wide[k], s.g)
+				l.Add(render.Plain, "  ")
+			default:
+				l.Cell(c.of, c.text, wide[k], s.g)
+			}
+		}
 	}
-	return max(1, min(wide, most))
 }
 
 // part returns a fraction of the width, or free if the width has no limit.
@@ -57,41 +81,24 @@ func (s *screen) part(of, free int) int {
 	return max(6, s.wide/of)
 }
 
-// hostTable adds the hosts and a heading, at most room lines, and returns the number of lines.
-func (s *screen) hostTable(room int, moves bool) int {
-	m := s.m
-	if room <= 0 {
-		return 0
+// visible returns the range of the rows of a table of hosts or locks that are visible in room lines
+// with the heading, and the index of the selected one among these lines, -1 if none is.
+func (s *screen) visible(lock bool, table []int, room int) (from, to, marked int) {
+	at := -1
+	if s.m.at.lock == lock {
+		at = slices.IndexFunc(table, func(i int) bool { return s.m.keyOf(lock, i) == s.m.at })
 	}
-	at := s.selected(false, m.hosts)
-	from, to := rows(len(m.hosts), room-1, at)
-	names := []string{}
-	for _, i := range m.hosts[from:to] {
-		h := m.answer.report.Hosts[i]
-		names = append(names, show.HostTitle(h.ID, h.Name))
+	room = max(0, room-1)
+	from = min(max(0, at-room/2), max(0, len(table)-room))
+	to = min(len(table), from+room)
+	if at < 0 || s.m.height <= 0 { // all rows are printed once
+		return from, to, -1
 	}
-	title := s.heading("HOSTS", len(m.hosts), len(m.answer.report.Hosts), from, to)
-	wide := widest(render.Width(title), s.part(3, 60), names)
-	l := s.line()
-	s.marker(l, false)
-	l.Cell(render.Head, title, wide, s.g)
-	l.Cell(render.Head, "STATE", 8, s.g)
-	l.Cell(render.Head, "LEASE", s.barWidth(), s.g)
-	l.Add(render.Head, "SEEN")
-	for k, i := range m.hosts[from:to] {
-		h := m.aged(m.answer.report.Hosts[i])
-		l := s.line()
-		s.marker(l, moves && from+k == at)
-		l.Cell(render.Plain, show.HostTitle(h.ID, h.Name), wide, s.g)
-		l.Cell(show.HostLevel(h), string(show.Health(h)), 8, s.g)
-		s.hostLease(l, h)
-		s.hostNotes(l, h)
-	}
-	return to - from + 1
+	return from, to, at - from + 1
 }
 
-// heading returns the title of a table with the number of rows.
-func (s *screen) heading(what string, found, all, from, to int) string {
+// title returns the title of a table with the number of rows.
+func title(what string, found, all, from, to int) string {
 	text := fmt.Sprintf("%s %d", what, found)
 	if found != all {
 		text += fmt.Sprintf(" of %d", all)
@@ -102,158 +109,121 @@ func (s *screen) heading(what string, found, all, from, to int) string {
 	return text
 }
 
-// hostLease adds a bar of the remaining lease of a host, or of the time until it is declared dead.
-func (s *screen) hostLease(l *render.Line, h report.Host) {
-	m, wide := s.m, s.barWidth()
-	part := -1.0
-	of := show.HostLevel(h)
-	lease := m.lease()
+// hostTable adds the hosts and a heading, at most room lines.
+func (s *screen) hostTable(room int) {
+	m, all := s.m, s.m.answer.Report.Hosts
+	from, to, marked := s.visible(false, m.hosts, room)
+	rows := [][]cell{headings(title("HOSTS", len(m.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
+	for _, i := range m.hosts[from:to] {
+		h := m.aged(all[i])
+		rows = append(rows, []cell{plain(show.HostTitle(h.ID, h.Name)), {of: show.HostLevel(h), text: string(show.Health(h))}, s.hostLease(h), s.hostNotes(h)})
+	}
+	s.grid([]column{{1, s.part(3, 60)}, fixed(8), fixed(s.barWidth())}, rows, marked)
+}
+
+// hostLease returns a bar of the remaining lease of a host, or of the time until it is declared dead.
+func (s *screen) hostLease(h report.Host) cell {
+	m, lease, of := s.m, s.m.lease(), show.HostLevel(h)
 	switch state := show.Health(h); {
 	case state == report.HealthSilent && h.DeadInMS != nil:
 		watchdog := time.Duration(0)
 		if h.WatchdogArmed {
 			watchdog = time.Duration(h.WatchdogSeconds) * time.Second
 		}
-		part = float64(*h.DeadInMS) / float64(max(1, (lease*6/5+watchdog).Milliseconds()))
+		return cell{of: of, bar: true, part: float64(*h.DeadInMS) / float64(max(1, (lease*6/5+watchdog).Milliseconds()))}
 	case state == report.HealthSilent:
-		part = 0
-	case state == report.HealthLive:
-		left := time.Duration(-1)
+		return cell{of: of, bar: true}
+	case state == report.HealthLive && (m.own(h.ID) || h.SilentMS != nil):
+		var left time.Duration
 		if m.own(h.ID) {
 			left = m.left()
-		} else if h.SilentMS != nil {
+		} else {
 			left = max(0, lease-time.Duration(*h.SilentMS)*time.Millisecond)
 		}
-		if left >= 0 {
-			part = float64(left) / float64(max(1, lease))
-			if left < lease/3 {
-				of = render.Bad
-			} else if left < lease*6/10 {
-				of = render.Warn
-			}
+		if l := leaseLevel(left, lease); l != render.Good {
+			of = l
 		}
+		return cell{of: of, bar: true, part: float64(left) / float64(max(1, lease))}
 	}
-	if part < 0 {
-		l.Add(render.Plain, strings.Repeat(" ", wide+2))
-		return
-	}
-	l.Bar(of, part, wide, s.g)
-	l.Add(render.Plain, "  ")
+	return cell{}
 }
 
-func (s *screen) hostNotes(l *render.Line, h report.Host) {
-	m := s.m
+func (s *screen) hostNotes(h report.Host) cell {
+	m, health, of := s.m, show.Health(h), render.Plain
 	var notes []string
 	switch {
-	case m.own(h.ID) && show.Health(h) == report.HealthLive:
+	case m.own(h.ID) && health == report.HealthLive:
 		notes = append(notes, "this host")
-	case show.Health(h) == report.HealthSilent:
-		notes = append(notes, show.Seen(h, m.answer.report.Lockspace.Policy))
-	case h.SilentMS != nil:
-		notes = append(notes, show.Seen(h, m.answer.report.Lockspace.Policy))
-	case show.Health(h) == report.HealthDead:
+	case health == report.HealthSilent, h.SilentMS != nil:
+		notes = append(notes, show.Seen(h, m.answer.Report.Lockspace.Policy))
+	case health == report.HealthDead:
 		notes = append(notes, "its locks are free")
 	}
-	if state := show.HostState(h); state != string(show.Health(h)) {
-		notes = append(notes, strings.TrimPrefix(state, string(show.Health(h))+", "))
+	if more, found := strings.CutPrefix(show.HostState(h), string(health)+", "); found {
+		notes = append(notes, more)
 	}
 	if h.WatchdogArmed {
 		notes = append(notes, fmt.Sprintf("watchdog %d s", h.WatchdogSeconds))
 	}
-	of := render.Plain
-	if show.Health(h) == report.HealthSilent {
+	if health == report.HealthSilent {
 		of = render.Bad
 	}
-	l.Add(of, strings.Join(notes, ", "))
+	return cell{of: of, text: strings.Join(notes, ", ")}
 }
 
 // lockState returns the state of a lock in one or two words.
-func (s *screen) lockState(l report.Lock) (render.Level, string) {
+func lockState(l report.Lock) cell {
 	n := len(l.Holders)
 	switch {
 	case l.Stuck != "":
-		return render.Bad, "stuck"
+		return cell{of: render.Bad, text: "stuck"}
 	case slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
-		return render.Warn, "orphan"
+		return cell{of: render.Warn, text: "orphan"}
 	case n > 0 && l.Holders[0].Mode == layout.Shared:
-		return render.Good, fmt.Sprintf("shared %d", n)
+		return cell{of: render.Good, text: fmt.Sprintf("shared %d", n)}
 	case n > 0 && l.Permits > 1:
-		return render.Good, fmt.Sprintf("held %d/%d", n, l.Permits)
+		return cell{of: render.Good, text: fmt.Sprintf("held %d/%d", n, l.Permits)}
 	case n > 0:
-		return render.Good, "held"
+		return cell{of: render.Good, text: "held"}
 	case len(l.Queue)+len(l.Local) > 0:
-		return render.Warn, "entering"
+		return cell{of: render.Warn, text: "entering"}
 	}
-	return render.Soft, "free"
+	return cell{of: render.Soft, text: "free"}
 }
 
 // lockTable adds the locks and a heading, at most room lines, and returns the number of lines.
-func (s *screen) lockTable(room int, moves bool) int {
-	m := s.m
+func (s *screen) lockTable(room int) int {
 	if room <= 0 {
 		return 0
 	}
-	all := m.answer.report.Locks
-	at := s.selected(true, m.locks)
-	from, to := rows(len(m.locks), room-1, at)
-	names, holders := []string{}, []string{}
+	m, all, before := s.m, s.m.answer.Report.Locks, len(s.lines)
+	from, to, marked := s.visible(true, m.locks, room)
+	rows := [][]cell{headings(title("LOCKS", len(m.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
 	for _, i := range m.locks[from:to] {
-		names = append(names, show.LockName(all[i]))
-		holders = append(holders, s.heldBy(all[i]))
+		l := all[i]
+		name, waits, last := plain(show.LockName(l)), plain(""), plain("")
+		if n := m.waits(l); n > 0 {
+			waits = cell{of: render.Warn, text: fmt.Sprintf("%4d", n)}
+		}
+		if l.Stuck != "" {
+			name.of, last = render.Bad, cell{of: render.Bad, text: l.Stuck}
+		} else if len(l.Holders) > 0 {
+			last = plain(text.PrintableLine(l.Holders[0].Command))
+		}
+		rows = append(rows, []cell{name, lockState(l), plain(heldBy(l)), plain(m.heldFor(oldest(l))), waits, last})
 	}
-	title := s.heading("LOCKS", len(m.locks), len(all), from, to)
-	wide, by := widest(render.Width(title), s.part(3, 128), names), widest(7, s.part(5, 60), holders)
-	l := s.line()
-	s.marker(l, false)
-	for _, c := range []struct {
-		title string
-		wide  int
-	}{{title, wide}, {"STATE", 8}, {"HELD BY", by}, {"FOR", 6}, {"WAIT", 4}} {
-		l.Cell(render.Head, c.title, c.wide, s.g)
-	}
-	l.Add(render.Head, "COMMAND")
+	s.grid([]column{{1, s.part(3, 128)}, fixed(8), {7, s.part(5, 60)}, fixed(6), fixed(4)}, rows, marked)
 	if s.wide > 0 {
-		l.Right(render.Soft, m.order.String(), s.wide)
+		s.lines[before].Right(render.Soft, m.order.String(), s.wide)
 	}
-	for k, i := range m.locks[from:to] {
-		lock := all[i]
-		of, state := s.lockState(lock)
-		l := s.line()
-		s.marker(l, moves && from+k == at)
-		name := render.Plain
-		if of == render.Bad {
-			name = render.Bad
-		}
-		l.Cell(name, names[k], wide, s.g)
-		l.Cell(of, state, 8, s.g)
-		l.Cell(render.Plain, holders[k], by, s.g)
-		since := ""
-		if t := oldest(lock); !t.IsZero() {
-			since = render.Age(m.held(t))
-		}
-		l.Cell(render.Plain, since, 6, s.g)
-		if n := m.waits(lock); n > 0 {
-			l.Cell(render.Warn, fmt.Sprintf("%4d", n), 4, s.g)
-		} else {
-			l.Cell(render.Plain, "", 4, s.g)
-		}
-		switch {
-		case lock.Stuck != "":
-			l.Add(render.Bad, lock.Stuck)
-		case len(lock.Holders) > 0:
-			l.Add(render.Plain, text.PrintableLine(lock.Holders[0].Command))
-		}
-	}
-	n := to - from + 1
 	if len(all) == 0 && room > 1 {
 		s.line().Add(render.Soft, "  none yet: a lock is created on first use")
-		n++
 	}
-	return n
+	return len(s.lines) - before
 }
 
 // heldBy returns the names of the hosts that hold a lock.
-func (s *screen) heldBy(l report.Lock) string {
+func heldBy(l report.Lock) string {
 	var names []string
 	for _, h := range l.Holders {
 		name := text.Printable(h.HostName)
@@ -270,43 +240,32 @@ func (s *screen) heldBy(l report.Lock) string {
 	return strings.Join(names, ", ")
 }
 
-// eventTable adds the last events of the host, newest first.
+// eventTable adds the last events of the host, newest first, in at most room lines.
 func (s *screen) eventTable(room int) {
-	m := s.m
 	if room <= 0 {
 		return
 	}
 	l := s.line()
 	l.Add(render.Head, "  EVENTS of this host, newest first")
-	if m.eventsFailed != nil {
+	if s.m.eventsFailed != nil {
 		l.Add(render.Warn, "  no new events at the moment")
 	}
-	shown := m.events[:min(len(m.events), room-1)]
-	names := []string{}
-	for _, e := range shown {
-		names = append(names, eventOf(e))
+	var rows [][]cell
+	for _, e := range s.m.events[:min(len(s.m.events), room-1)] {
+		of := show.EventHost(e.Host, e.HostName)
+		if e.Lock != "" {
+			of = text.Printable(e.Lock)
+		}
+		row := eventCells(e)
+		rows = append(rows, slices.Insert(row, 2, plain(of)))
 	}
-	wide := widest(4, s.part(4, 60), names)
-	for k, e := range shown {
-		l := s.line()
-		l.Add(render.Soft, "  "+e.At.Local().Format(time.TimeOnly)+"  ")
-		l.Cell(show.EventLevel(e.Kind), show.EventKind(&e), show.KindWidth, s.g)
-		l.Cell(render.Plain, names[k], wide, s.g)
-		l.Add(render.Plain, eventWords(e))
-	}
+	s.grid([]column{fixed(8), fixed(show.KindWidth), {4, s.part(4, 60)}}, rows, -1)
 }
 
-// eventWords returns the details of an event without its ticket and token, which bakeryctl events
-// shows.
-func eventWords(e events.Event) string {
+// eventCells returns the time, kind and details of an event. bakeryctl events also shows its ticket
+// and token.
+func eventCells(e events.Event) []cell {
 	e.Token, e.Ticket = 0, 0
-	return strings.Join(show.EventDetails(&e), "  ")
-}
-
-// eventOf returns the lock or host of an event.
-func eventOf(e events.Event) string {
-	if e.Lock != "" {
-		return text.Printable(e.Lock)
-	}
-	return show.EventHost(e.Host, e.HostName)
+	return []cell{{of: render.Soft, text: e.At.Local().Format(time.TimeOnly)}, {of: show.EventLevel(e.Kind), text: show.EventKind(&e)},
+		plain(strings.Join(show.EventDetails(&e), "  "))}
 }

@@ -45,9 +45,9 @@ func (s *screen) all() {
 	s.state()
 	if s.m.answer != nil {
 		s.line()
-		s.hostTable(len(s.m.hosts)+1, false)
+		s.hostTable(len(s.m.hosts) + 1)
 		s.line()
-		s.lockTable(len(s.m.locks)+1, false)
+		s.lockTable(len(s.m.locks) + 1)
 	}
 	if len(s.m.events) > 0 {
 		s.line()
@@ -79,7 +79,9 @@ func (s *screen) fill(high int) {
 	case m.help:
 		s.window(helpLines(), room)
 	case m.opened && m.answer != nil:
-		s.window(s.details(), room)
+		all := &screen{m: m, g: s.g, wide: s.wide}
+		all.details()
+		s.window(all.lines, room)
 	case m.answer != nil:
 		s.tables(room)
 	}
@@ -136,12 +138,12 @@ func (s *screen) tables(room int) {
 		s.line()
 	}
 	if hosts > 0 {
-		s.hostTable(hosts, true)
+		s.hostTable(hosts)
 		if gap > 0 {
 			s.line()
 		}
 	}
-	used := s.lockTable(locks, true)
+	used := s.lockTable(locks)
 	if events > 0 {
 		for ; used < locks; used++ {
 			s.line()

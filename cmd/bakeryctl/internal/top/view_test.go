@@ -19,6 +19,8 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
@@ -52,8 +54,8 @@ func TestTopViews(t *testing.T) {
 		"all":          func() model { m := aModel(0, 0); return m }(),
 		"gone":         gone(aModel(100, 24)),
 		"gone-at-once": gone(model{source: "/run/bakery/bakeryd.sock", width: 80, height: 12, now: noon}),
-		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(&answer{trouble: "bakeryd is joining the lockspace",
-			hint: "try again"}, nil, noon).tick(noon.Add(3 * time.Second)),
+		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(&daemon.Glance{Error: &api.Error{Message: "bakeryd is joining the lockspace",
+			Hint: "try again"}}, nil, noon).tick(noon.Add(3 * time.Second)),
 		"lost": func() model {
 			r := showtest.Report()
 			r.ThisHost.State, r.ThisHost.LeaseLeftMS = "lost", -5
@@ -73,7 +75,7 @@ func TestTopViews(t *testing.T) {
 		"device": func() model {
 			r := showtest.Report()
 			r.ThisHost = nil
-			return model{width: 80, height: 24, now: noon, source: "/dev/mapper/locks"}.update(&answer{at: noon, report: r}, nil, noon)
+			return model{width: 80, height: 24, now: noon, source: "/dev/mapper/locks"}.update(&daemon.Glance{At: noon, Report: r}, nil, noon)
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +96,7 @@ func TestView_Colours_MatchTheWords(t *testing.T) {
 
 func TestView_SimpleGlyphs_IsASCII(t *testing.T) {
 	m := aModel(120, 40)
-	m.answer.report.Locks[0].Name = "日本"
+	m.answer.Report.Locks[0].Name = "日本"
 	for _, r := range m.arrange().view(false, render.Simple) {
 		require.True(t, r == '\n' || r >= ' ' && r <= '~', "%q", r)
 	}
@@ -146,7 +148,10 @@ func nastyModel(r *rand.Rand) model {
 	for range r.IntN(9) {
 		made.Damaged = append(made.Damaged, report.Damage{What: text(), Error: text()})
 	}
-	a := &answer{at: noon, report: made, trouble: text(), hint: text(), oldest: time.Duration(r.Int64()), speeds: []speed{{what: text(), p99: time.Duration(r.Int64()), errors: r.Uint64()}}}
+	if made.ThisHost != nil && r.IntN(2) == 0 {
+		made.ThisHost.IO = &report.IO{Read: report.Latency{Count: 1, P50US: r.Int64(), P99US: r.Int64(), Errors: r.Uint64()}, OldestMS: r.Int64()}
+	}
+	a := &daemon.Glance{At: noon, Report: made, Error: &api.Error{Message: text(), Hint: text()}}
 	m := model{source: text(), now: noon}.update(a, nil, noon)
 	if r.IntN(2) == 0 {
 		m = m.update(a, nil, noon)
@@ -158,7 +163,7 @@ func nastyModel(r *rand.Rand) model {
 	case 0:
 		m = m.update(nil, errors.New(text()), noon.Add(time.Duration(r.Int64N(1e12))))
 	case 1:
-		m = m.update(&answer{trouble: text() + "x", hint: text()}, nil, noon)
+		m = m.update(&daemon.Glance{Error: &api.Error{Message: text() + "x", Hint: text()}}, nil, noon)
 	}
 	return m
 }
