@@ -165,12 +165,9 @@ func exists(elem ...string) bool {
 
 // flag returns an attribute that is 0 or 1, nil if there is none.
 func flag(elem ...string) *bool {
-	switch text(elem...) {
-	case "0":
-		return new(bool)
-	case "1":
-		yes := true
-		return &yes
+	switch v := text(elem...); v {
+	case "0", "1":
+		return new(v == "1")
 	}
 	return nil
 }

@@ -39,10 +39,8 @@ type Host interface {
 	// Client returns a new client.
 	Client() Client
 	// Floor makes the host issue the raw requests of an uncontended lock, rounds times, and calls
-	// each with every round.
-	Floor(ctx context.Context, rounds int, each func(Round)) error
-	// Slots returns how many slots the last Floor read at once.
-	Slots() int
+	// each with every round. It returns how many slots it read at once.
+	Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error)
 	// String returns a name such as "bakeryd".
 	String() string
 }
@@ -141,8 +139,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		able bool
 		run  func() error
 	}{
-		{Uncontended, cfg.Bakeryd != nil, r.uncontended},
-		{InProcess, len(cfg.Inside) > 0, r.inProcess},
+		{Uncontended, cfg.Bakeryd != nil, func() (err error) { r.res.Uncontended, err = r.paired(cfg.Bakeryd); return err }},
+		{InProcess, len(cfg.Inside) > 0, func() (err error) { r.res.InProcess, err = r.paired(cfg.Inside[0]); return err }},
 		{HandOver, r.pair() != nil, r.handOver},
 		{HandOff, true, r.handOff},
 		{Wrapper, cfg.Commands != nil, r.wrapper},

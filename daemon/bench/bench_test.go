@@ -74,14 +74,13 @@ func (h *host) read() time.Duration {
 }
 
 func (h *host) String() string { return "a test" }
-func (h *host) Slots() int     { return 2 }
 func (h *host) Client() Client { return &visitor{host: h.disk.host(h.id)} }
 
-func (h *host) Floor(ctx context.Context, rounds int, each func(Round)) error {
+func (h *host) Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error) {
 	for range rounds {
 		each(Round{Claim: h.write(), Look: h.read(), Release: h.write()})
 	}
-	return context.Cause(ctx)
+	return 2, context.Cause(ctx)
 }
 
 type visitor struct{ *host }

@@ -21,22 +21,19 @@ func Served(socket, lock string) Host {
 type served struct {
 	client *client.Client
 	lock   string
-	slots  int
 }
 
 func (s *served) String() string { return "bakeryd" }
-func (s *served) Slots() int     { return s.slots }
 func (s *served) Client() Client {
 	return load.OfBakeryd(s.client, s.lock, client.Options{Command: command})
 }
 
-func (s *served) Floor(ctx context.Context, rounds int, each func(Round)) error {
+func (s *served) Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error) {
 	all, slots, err := s.client.Floor(ctx, s.lock, rounds)
-	s.slots = slots
 	for _, r := range all {
 		each(Round(r))
 	}
-	return err
+	return slots, err
 }
 
 // Joined returns a host in this process.
@@ -47,23 +44,20 @@ func Joined(d *daemon.Host, lock string) Host {
 type joined struct {
 	daemon *daemon.Host
 	req    daemon.Request
-	slots  int
 }
 
 func (j *joined) String() string { return "this process" }
-func (j *joined) Slots() int     { return j.slots }
 func (j *joined) Client() Client { return local{load.OfHost(j.daemon, j.req)} }
 
-func (j *joined) Floor(ctx context.Context, rounds int, each func(Round)) error {
+func (j *joined) Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error) {
 	f, err := j.daemon.Floor(ctx, j.req.Name, rounds)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	j.slots = f.Slots
 	for _, r := range f.Rounds {
 		each(Round(r))
 	}
-	return nil
+	return f.Slots, nil
 }
 
 // local is a client in this process. With a context that cannot end, the host does its IO in this

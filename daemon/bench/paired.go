@@ -47,46 +47,39 @@ type Lock struct {
 	Times *latency.Recorder `json:"-"`
 }
 
-func (r *run) uncontended() (err error) {
-	r.res.Uncontended, err = r.paired(r.Bakeryd)
-	return err
-}
-
-func (r *run) inProcess() (err error) {
-	r.res.InProcess, err = r.paired(r.Inside[0])
-	return err
-}
-
 // paired measures the floor and the lock of a host alternately.
 func (r *run) paired(h Host) (*Lock, error) {
 	floor, l := newFloor(), &Lock{Times: newTimes()}
 	c := h.Client()
 	// The first batch is not counted: first uses take longer.
-	if err := h.Floor(r.ctx, batchRounds, func(Round) {}); err != nil {
+	if _, err := h.Floor(r.ctx, batchRounds, func(Round) {}); err != nil {
 		return nil, err
 	}
 	if err := (&Lock{Times: newTimes()}).batch(r.ctx, c); err != nil {
 		return nil, err
 	}
-	err := r.repeat(l.Times, func() error {
-		if err := h.Floor(r.ctx, batchRounds, floor.add); err != nil {
-			return err
-		}
-		return l.batch(r.ctx, c)
-	})
+	err := r.repeatWithFloor(h, floor, l.Times, func() error { return l.batch(r.ctx, c) })
 	if err != nil {
 		return nil, err
 	}
-	r.measured(h, floor)
-	l.Dist, l.FloorP50US, l.Ratio = distOf(l.Times), floor.sum().P50US, ratio(l.Times.At(50), floor.Times.At(50))
+	l.Dist, l.FloorP50US, l.Ratio = distOf(l.Times), micros(floor.Times.At(50)), ratio(l.Times.At(50), floor.Times.At(50))
 	return l, nil
 }
 
-// measured stores a floor, unless one was stored before.
-func (r *run) measured(h Host, f *Floor) {
-	if r.res.Floor == nil {
-		r.res.Floor, r.res.Slots = f.sum(), h.Slots()
+// repeatWithFloor alternates batches with the floor of a host. It stores the floor, unless one was
+// stored before.
+func (r *run) repeatWithFloor(h Host, f *Floor, counted *latency.Recorder, batch func() error) error {
+	slots := 0
+	err := r.repeat(counted, func() (err error) {
+		if slots, err = h.Floor(r.ctx, batchRounds, f.add); err != nil {
+			return err
+		}
+		return batch()
+	})
+	if err == nil && r.res.Floor == nil {
+		r.res.Floor, r.res.Slots = f.sum(), slots
 	}
+	return err
 }
 
 // batch locks and unlocks batchRounds+1 times. A round is counted from the end of the previous

@@ -56,16 +56,10 @@ func (r *run) handOver() error {
 	hosts := r.pair()
 	clients := [2]Client{hosts[0].Client(), hosts[1].Client()}
 	floor, relayed := newFloor(), &Relay{Times: newTimes(), HoldUS: micros(relayHold), Between: between(hosts)}
-	err := r.repeat(relayed.Times, func() error {
-		if err := hosts[1].Floor(r.ctx, batchRounds, floor.add); err != nil {
-			return err
-		}
-		return newRace(clients, relayed.Times).run(r.ctx)
-	})
+	err := r.repeatWithFloor(hosts[1], floor, relayed.Times, func() error { return newRace(clients, relayed.Times).run(r.ctx) })
 	if err != nil {
 		return err
 	}
-	r.measured(hosts[1], floor)
 	least := floor.write.At(50) + 2*floor.read.At(50)
 	relayed.Dist, relayed.FloorP50US, relayed.Ratio = distOf(relayed.Times), micros(least), ratio(relayed.Times.At(50), least)
 	r.res.HandOver = relayed

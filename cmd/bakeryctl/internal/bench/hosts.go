@@ -99,7 +99,6 @@ type child struct {
 	cmd   *exec.Cmd
 	stdin io.Closer // the child ends when this is closed, thus with this process
 	dir   string    // of its socket
-	ended chan struct{}
 }
 
 // childStatus is the message of the child when it serves, or cannot.
@@ -135,7 +134,7 @@ func (b *benching) startChild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := &child{cmd: exec.Command(self), dir: dir, ended: make(chan struct{})}
+	c := &child{cmd: exec.Command(self), dir: dir}
 	b.child, b.socket = c, filepath.Join(dir, "sock")
 	c.cmd.Args = []string{os.Args[0], "--socket", b.socket, HostCommand, b.o.Device}
 	c.cmd.Stderr = b.o.Stderr
@@ -145,24 +144,16 @@ func (b *benching) startChild(ctx context.Context) error {
 		return err
 	}
 	c.stdin = stdin
-	status, w, err := os.Pipe()
+	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	defer status.Close()
-	c.cmd.Stdout = w
-	err = c.cmd.Start()
-	_ = w.Close()
-	if err != nil {
+	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("start a bakeryd: %w", err)
 	}
-	go func() {
-		_ = c.cmd.Wait()
-		close(c.ended)
-	}()
-	defer context.AfterFunc(ctx, func() { _ = status.SetReadDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = stdout.Close() })()
 	var s childStatus
-	line, err := bufio.NewReader(status).ReadBytes('\n')
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -185,14 +176,12 @@ func (c *child) end() error {
 		return nil
 	}
 	_ = c.stdin.Close()
-	select {
-	case <-c.ended:
-		return nil // the child has reported its own errors
-	case <-time.After(ondevice.LeaveWithin):
-		_ = c.cmd.Process.Kill()
-		<-c.ended
+	late := time.AfterFunc(ondevice.LeaveWithin, func() { _ = c.cmd.Process.Kill() })
+	_ = c.cmd.Wait() // the child has reported its own errors
+	if !late.Stop() {
 		return fmt.Errorf("leave the lockspace on %s: the child did not leave within %v and will be declared dead by other hosts", c.cmd.Args[len(c.cmd.Args)-1], ondevice.LeaveWithin)
 	}
+	return nil
 }
 
 // HostCommand is the hidden command of the child of a bench.
