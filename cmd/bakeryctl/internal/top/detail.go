@@ -88,15 +88,15 @@ type fact struct {
 // details adds the details of the selected row.
 func (s *screen) details() {
 	m := s.m
-	at, there := m.place()
+	i := m.place()
 	switch {
-	case !there:
+	case i < 0:
 		s.line()
 		s.line().Add(render.Plain, "  it does not exist any more")
 	case m.at.lock:
-		s.lockDetails(m.answer.Report.Locks[m.locks[at-len(m.hosts)]])
+		s.lockDetails(m.answer.Report.Locks[m.rows[i].i])
 	default:
-		s.hostDetails(m.aged(m.answer.Report.Hosts[m.hosts[at]]))
+		s.hostDetails(m.aged(m.answer.Report.Hosts[m.rows[i].i]))
 	}
 }
 

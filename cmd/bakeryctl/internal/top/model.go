@@ -36,8 +36,8 @@ type model struct {
 	since  time.Time  // start of failed or away
 	speed  map[string][]time.Duration
 
-	hosts []int // indices into the report, in display order
-	locks []int
+	rows         []row // in display order: hosts, then locks
+	hosts, locks []row // these parts of rows
 
 	order   order
 	filter  string
@@ -54,6 +54,12 @@ type model struct {
 type rowID struct {
 	lock bool
 	id   int
+}
+
+// row is a host or a lock of the report.
+type row struct {
+	rowID
+	i int // index into the report
 }
 
 // order is the sort order of locks.
@@ -176,17 +182,13 @@ func (m model) key(name, text string) (model, tea.Msg) {
 			return m, readNow{}
 		}
 	case "enter", "right":
-		if _, there := m.place(); there {
+		if m.place() >= 0 {
 			m.opened, m.scroll = true, 0
 		}
 	case "tab", "shift+tab":
 		m.chooses = true
-		to := m.hosts
-		if !m.at.lock {
-			to = m.locks
-		}
-		if len(to) > 0 {
-			m.at = m.keyOf(!m.at.lock, to[0])
+		if i := slices.IndexFunc(m.rows, func(r row) bool { return r.lock != m.at.lock }); i >= 0 {
+			m.at = m.rows[i].rowID
 		}
 	case "up", "k", "down", "j", "pgup", "pgdown", "home", "g", "end", "G":
 		m.chooses = true
@@ -229,65 +231,46 @@ func (m model) step(name string) int {
 	return map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -all, "g": -all, "end": all, "G": all}[name]
 }
 
-// move moves the selection over all rows: first hosts, then locks.
+// move moves the selection over all rows.
 func (m model) move(by int) model {
-	all := len(m.hosts) + len(m.locks)
-	if all == 0 {
-		return m
-	}
-	at, there := m.place()
-	if there {
-		at += by
-	}
-	at = min(max(0, at), all-1)
-	if at < len(m.hosts) {
-		m.at = m.keyOf(false, m.hosts[at])
-	} else {
-		m.at = m.keyOf(true, m.locks[at-len(m.hosts)])
+	if len(m.rows) > 0 {
+		m.at = m.rows[min(max(0, m.place()+by), len(m.rows)-1)].rowID
 	}
 	return m
 }
 
-// place returns the position of the selected row among hosts and locks, and whether it exists.
-func (m model) place() (at int, there bool) {
-	rows, before := m.hosts, 0
-	if m.at.lock {
-		rows, before = m.locks, len(m.hosts)
-	}
-	i := slices.IndexFunc(rows, func(i int) bool { return m.keyOf(m.at.lock, i) == m.at })
-	return before + max(0, i), i >= 0
-}
-
-func (m model) keyOf(lock bool, i int) rowID {
-	if lock {
-		return rowID{true, m.answer.Report.Locks[i].Lock}
-	}
-	return rowID{false, m.answer.Report.Hosts[i].ID}
+// place returns the index of the selected row, or -1.
+func (m model) place() int {
+	return slices.IndexFunc(m.rows, func(r row) bool { return r.rowID == m.at })
 }
 
 // arrange filters and sorts the rows. It keeps the selection while that row exists.
 func (m model) arrange() model {
-	m.hosts, m.locks = nil, nil
+	m.rows, m.hosts, m.locks = nil, nil, nil
 	if m.answer == nil {
 		return m
 	}
 	r, words := m.answer.Report, strings.Fields(strings.ToLower(m.filter))
-	m.hosts = m.findHosts(words)
+	for _, i := range m.findHosts(words) {
+		m.rows = append(m.rows, row{rowID{false, r.Hosts[i].ID}, i})
+	}
+	hosts := len(m.rows)
 	for i, l := range r.Locks {
 		if matches(words, lockWords(l)...) {
-			m.locks = append(m.locks, i)
+			m.rows = append(m.rows, row{rowID{true, l.Lock}, i})
 		}
 	}
-	slices.SortStableFunc(m.locks, func(a, b int) int { return m.compare(r.Locks[a], r.Locks[b]) })
-	if _, there := m.place(); !there || !m.chooses {
-		switch {
-		case len(m.locks) > 0:
-			m.at = m.keyOf(true, m.locks[0])
-		case len(m.hosts) > 0:
-			m.at = m.keyOf(false, m.hosts[0])
-		}
-		if !there {
-			m.opened = false
+	m.hosts, m.locks = m.rows[:hosts], m.rows[hosts:]
+	slices.SortStableFunc(m.locks, func(a, b row) int { return m.compare(r.Locks[a.i], r.Locks[b.i]) })
+	there := m.place() >= 0
+	m.opened = m.opened && there
+	if there && m.chooses {
+		return m
+	}
+	for _, rows := range [][]row{m.locks, m.hosts} {
+		if len(rows) > 0 {
+			m.at = rows[0].rowID
+			break
 		}
 	}
 	return m

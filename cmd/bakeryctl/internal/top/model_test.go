@@ -21,8 +21,8 @@ import (
 
 // lockNames returns the names of the locks in display order.
 func lockNames(m model) (names []string) {
-	for _, i := range m.locks {
-		names = append(names, m.answer.Report.Locks[i].Name)
+	for _, r := range m.locks {
+		names = append(names, m.answer.Report.Locks[r.i].Name)
 	}
 	return names
 }

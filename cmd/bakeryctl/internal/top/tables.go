@@ -83,11 +83,8 @@ func (s *screen) part(of, free int) int {
 
 // visible returns the range of the rows of a table of hosts or locks that are visible in room lines
 // with the heading, and the index of the selected one among these lines, -1 if none is.
-func (s *screen) visible(lock bool, table []int, room int) (from, to, marked int) {
-	at := -1
-	if s.m.at.lock == lock {
-		at = slices.IndexFunc(table, func(i int) bool { return s.m.keyOf(lock, i) == s.m.at })
-	}
+func (s *screen) visible(table []row, room int) (from, to, marked int) {
+	at := slices.IndexFunc(table, func(r row) bool { return r.rowID == s.m.at })
 	room = max(0, room-1)
 	from = min(max(0, at-room/2), max(0, len(table)-room))
 	to = min(len(table), from+room)
@@ -112,10 +109,10 @@ func title(what string, found, all, from, to int) string {
 // hostTable adds the hosts and a heading, at most room lines.
 func (s *screen) hostTable(room int) {
 	m, all := s.m, s.m.answer.Report.Hosts
-	from, to, marked := s.visible(false, m.hosts, room)
+	from, to, marked := s.visible(m.hosts, room)
 	rows := [][]cell{headings(title("HOSTS", len(m.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
-	for _, i := range m.hosts[from:to] {
-		h := m.aged(all[i])
+	for _, r := range m.hosts[from:to] {
+		h := m.aged(all[r.i])
 		rows = append(rows, []cell{plain(show.HostTitle(h.ID, h.Name)), {of: show.HostLevel(h), text: string(show.Health(h))}, s.hostLease(h), s.hostNotes(h)})
 	}
 	s.grid([]column{{1, s.part(3, 60)}, fixed(8), fixed(s.barWidth())}, rows, marked)
@@ -197,10 +194,10 @@ func (s *screen) lockTable(room int) int {
 		return 0
 	}
 	m, all, before := s.m, s.m.answer.Report.Locks, len(s.lines)
-	from, to, marked := s.visible(true, m.locks, room)
+	from, to, marked := s.visible(m.locks, room)
 	rows := [][]cell{headings(title("LOCKS", len(m.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
-	for _, i := range m.locks[from:to] {
-		l := all[i]
+	for _, r := range m.locks[from:to] {
+		l := all[r.i]
 		name, waits, last := plain(show.LockName(l)), plain(""), plain("")
 		if n := m.waits(l); n > 0 {
 			waits = cell{of: render.Warn, text: fmt.Sprintf("%4d", n)}

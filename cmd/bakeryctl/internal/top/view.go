@@ -124,16 +124,14 @@ func (s *screen) tables(room int) {
 		locks, events = locks+give, events-give
 	}
 	// A table that needs less leaves room to the others.
-	if spare := locks - max(1, len(m.locks)) - 1; spare > 0 {
-		more := min(spare, len(m.hosts)+1-hosts)
-		if hosts > 0 && more > 0 {
-			hosts, locks, spare = hosts+more, locks-more, spare-more
-		}
-		if events > 0 {
-			more := min(spare, len(m.events)+1-events)
-			events, locks = events+more, locks-more
+	grow := func(table *int, rows int) {
+		if spare := locks - max(1, len(m.locks)) - 1; *table > 0 && spare > 0 {
+			more := max(0, min(spare, rows+1-*table))
+			*table, locks = *table+more, locks-more
 		}
 	}
+	grow(&hosts, len(m.hosts))
+	grow(&events, len(m.events))
 	if gap > 0 {
 		s.line()
 	}
