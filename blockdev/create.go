@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -90,14 +91,4 @@ func syncDir(dir string) error {
 }
 
 // cause returns the error inside one of package os, without the path of the temporary file.
-func cause(err error) error {
-	var pathErr *os.PathError
-	var linkErr *os.LinkError
-	switch {
-	case errors.As(err, &pathErr):
-		return pathErr.Err
-	case errors.As(err, &linkErr):
-		return linkErr.Err
-	}
-	return err
-}
+func cause(err error) error { return cmp.Or(errors.Unwrap(err), err) }

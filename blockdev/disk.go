@@ -102,18 +102,16 @@ func (d *Disk) inspect(opts Options) error {
 	if err := checkKind(st.Mode); err != nil {
 		return err
 	}
+	inspect := d.info.inspectFile
 	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
-		if err := d.info.inspectBlock(d.fd, &st); err != nil {
+		inspect = d.info.inspectBlock
+	}
+	if err := inspect(d.fd, &st); err != nil {
+		return err
+	}
+	if opts.Exclusive && d.info.Regular {
+		if err := checkLoops(&st); err != nil {
 			return err
-		}
-	} else {
-		if err := d.info.inspectFile(d.fd, &st); err != nil {
-			return err
-		}
-		if opts.Exclusive {
-			if err := checkLoops(&st); err != nil {
-				return err
-			}
 		}
 	}
 	if d.info.Size < int64(d.info.PhysicalBlock) {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -38,10 +39,7 @@ type Effort struct {
 // Repeat calls f repeatedly, until the effort is made, f fails or ctx is done. It then returns
 // that error or cause.
 func (e Effort) Repeat(ctx context.Context, f func() error) error {
-	limit, begun := e.Limit, time.Now()
-	if e.For > 0 {
-		limit = e.For
-	}
+	limit, begun := cmp.Or(e.For, e.Limit), time.Now()
 	for i := 0; i == 0 || (e.For > 0 || i < e.Count) && time.Since(begun) < limit; i++ {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

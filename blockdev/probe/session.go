@@ -60,14 +60,13 @@ func nvmeSession(dir string) (longest *Session) {
 		if err != nil {
 			continue
 		}
-		found := &Session{Transport: "nvme-" + transport, Name: filepath.Base(real), Target: text(c, "subsysnqn")}
-		// Requests fail after the first of the two that is set.
+		found := &Session{Transport: "nvme-" + transport, Name: filepath.Base(real), Target: text(c, "subsysnqn"),
+			HoldsSec: -1, Setting: "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"}
+		// Requests fail after the first of the two that is set. A setting may be "off".
 		if n, ok := number(c, "fast_io_fail_tmo"); ok && n >= 0 {
 			found.HoldsSec, found.Setting = n, "nvme connect --fast_io_fail_tmo"
 		} else if n, ok := number(c, "ctrl_loss_tmo"); ok {
-			found.HoldsSec, found.Setting = max(n, -1), "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"
-		} else { // "off"
-			found.HoldsSec, found.Setting = -1, "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"
+			found.HoldsSec = max(n, -1)
 		}
 		if longest == nil || longest.HoldsSec >= 0 && (found.HoldsSec < 0 || found.HoldsSec > longest.HoldsSec) {
 			longest = found

@@ -4,6 +4,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,10 +80,7 @@ type Patch interface {
 func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
 	var write, read, many probe.Stopwatch
 	effort := probe.Effort{Count: ProbeCount, Limit: probeLimit, For: o.For}
-	begun, limit, n := time.Now(), probeLimit, 0
-	if o.For > 0 {
-		limit = o.For
-	}
+	begun, limit, n := time.Now(), cmp.Or(o.For, probeLimit), 0
 	err := effort.Repeat(ctx, func() error {
 		done := time.Since(begun).Milliseconds() * ProbeCount / max(1, limit.Milliseconds())
 		if n++; o.For == 0 {
