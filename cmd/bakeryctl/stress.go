@@ -141,11 +141,7 @@ func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
 	}
 	r, err := stress.Run(ctx, o.Config, backend)
 	if r != nil && (err == nil || ctx.Err() != nil || r.Observed > 0) {
-		shown := stressReport{
-			Backend: o.backend, Workers: r.Workers, Iterations: r.Iterations, Expected: r.Expected, Observed: r.Observed,
-			MaxTicket: r.MaxTicket, Bound: o.maxTicket, Drains: r.Drains, Overlaps: r.Overlaps, Disordered: r.Disordered,
-			ElapsedMS: r.Elapsed.Milliseconds(), Passed: r.Passed() && err == nil,
-		}
+		shown := stressReport{Backend: o.backend, Bound: o.maxTicket, Passed: r.Passed() && err == nil, Result: r}
 		if err := a.print(asJSON, shown, shown.show); err != nil {
 			return err
 		}
@@ -183,18 +179,10 @@ func (a *app) stressFailure(o stressOptions, err error) error {
 
 // stressReport is the output of a run.
 type stressReport struct {
-	Backend    string `json:"backend"`
-	Workers    int    `json:"workers"`
-	Iterations int    `json:"iterations"` // of each worker
-	Expected   uint64 `json:"expected"`
-	Observed   uint64 `json:"observed"`
-	MaxTicket  uint64 `json:"max_ticket"`
-	Bound      uint64 `json:"bound,omitempty"`
-	Drains     uint64 `json:"drains,omitempty"`
-	Overlaps   uint64 `json:"overlaps"`
-	Disordered uint64 `json:"disordered"`
-	ElapsedMS  int64  `json:"elapsed_ms"`
-	Passed     bool   `json:"passed"`
+	Backend string `json:"backend"`
+	*stress.Result
+	Bound  uint64 `json:"bound,omitempty"`
+	Passed bool   `json:"passed"`
 }
 
 func (r stressReport) show(out io.Writer) error {

@@ -46,15 +46,15 @@ type Config struct {
 
 // Result is the outcome of a run.
 type Result struct {
-	Workers    int
-	Iterations int    // of each worker
-	Expected   uint64 // counter value that is correct
-	Observed   uint64 // counter value at the end
-	MaxTicket  uint64 // the largest number of a ticket
-	Drains     uint64 // number of times that the numbers began at zero again
-	Overlaps   uint64 // sections begun while another worker was inside
-	Disordered uint64 // grants whose token was not greater than the one before; with bounded numbers, of an earlier era
-	Elapsed    time.Duration
+	Workers    int    `json:"workers"`
+	Iterations int    `json:"iterations"`       // of each worker
+	Expected   uint64 `json:"expected"`         // counter value that is correct
+	Observed   uint64 `json:"observed"`         // counter value at the end
+	MaxTicket  uint64 `json:"max_ticket"`       // the largest number of a ticket
+	Drains     uint64 `json:"drains,omitempty"` // number of times that the numbers began at zero again
+	Overlaps   uint64 `json:"overlaps"`         // sections begun while another worker was inside
+	Disordered uint64 `json:"disordered"`       // grants whose token was not greater than the one before; with bounded numbers, of an earlier era
+	ElapsedMS  int64  `json:"elapsed_ms"`
 }
 
 // Passed reports whether the lock kept its promises.
@@ -131,7 +131,7 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 	res := &Result{
 		Workers: cfg.Workers, Iterations: cfg.Iterations, Expected: uint64(cfg.Workers) * uint64(cfg.Iterations),
 		Observed: r.counter, Drains: r.last.era, Overlaps: r.overlaps.Load(), Disordered: r.disordered,
-		Elapsed: time.Since(begun),
+		ElapsedMS: time.Since(begun).Milliseconds(),
 	}
 	for _, a := range all {
 		res.MaxTicket = max(res.MaxTicket, a.highest())
