@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -38,9 +39,8 @@ var Names = []Name{Uncontended, InProcess, HandOver, HandOff, Wrapper}
 type Host interface {
 	// Client returns a new client.
 	Client() Client
-	// Floor makes the host issue the raw requests of an uncontended lock, rounds times, and calls
-	// each with every round. It returns how many slots it read at once.
-	Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error)
+	// Floor makes the host issue the raw requests of an uncontended lock, rounds times.
+	Floor(ctx context.Context, rounds int) (*daemon.Floor, error)
 	// String returns a name such as "bakeryd".
 	String() string
 }
@@ -51,11 +51,6 @@ type Client interface {
 	Lock(ctx context.Context) (layout.Ticket, error)
 	Unlock() error
 }
-
-// Round is the device's time for the requests of one uncontended lock and unlock.
-type Round struct{ Claim, Look, Release time.Duration }
-
-func (r Round) whole() time.Duration { return r.Claim + r.Look + r.Release }
 
 // Config says what to measure. Measurements that lack their means are skipped.
 type Config struct {

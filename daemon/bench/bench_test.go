@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -76,11 +77,12 @@ func (h *host) read() time.Duration {
 func (h *host) String() string { return "a test" }
 func (h *host) Client() Client { return &visitor{host: h.disk.host(h.id)} }
 
-func (h *host) Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error) {
+func (h *host) Floor(ctx context.Context, rounds int) (*daemon.Floor, error) {
+	f := &daemon.Floor{Slots: 2}
 	for range rounds {
-		each(Round{Claim: h.write(), Look: h.read(), Release: h.write()})
+		f.Rounds = append(f.Rounds, daemon.FloorRound{Claim: h.write(), Look: h.read(), Release: h.write()})
 	}
-	return 2, context.Cause(ctx)
+	return f, context.Cause(ctx)
 }
 
 type visitor struct{ *host }

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"os"
 
 	"github.com/bakeryd/bakeryd/daemon"
@@ -28,12 +30,19 @@ func (s *served) Client() Client {
 	return load.OfBakeryd(s.client, s.lock, client.Options{Command: command})
 }
 
-func (s *served) Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error) {
-	all, slots, err := s.client.Floor(ctx, s.lock, rounds)
-	for _, r := range all {
-		each(Round(r))
+func (s *served) Floor(ctx context.Context, rounds int) (*daemon.Floor, error) {
+	var f daemon.Floor
+	err := s.client.Call(ctx, http.MethodPost, "/v1/floor", struct {
+		Name   string `json:"name"`
+		Rounds int    `json:"rounds"`
+	}{s.lock, rounds}, &f)
+	if err == nil && len(f.Rounds) != rounds {
+		err = fmt.Errorf("%w: %d rounds", client.ErrProtocol, len(f.Rounds))
 	}
-	return slots, err
+	if err != nil {
+		return nil, fmt.Errorf("floor of lock %q: %w", s.lock, err)
+	}
+	return &f, nil
 }
 
 // Joined returns a host in this process.
@@ -49,15 +58,8 @@ type joined struct {
 func (j *joined) String() string { return "this process" }
 func (j *joined) Client() Client { return local{load.OfHost(j.daemon, j.req)} }
 
-func (j *joined) Floor(ctx context.Context, rounds int, each func(Round)) (slots int, err error) {
-	f, err := j.daemon.Floor(ctx, j.req.Name, rounds)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range f.Rounds {
-		each(Round(r))
-	}
-	return f.Slots, nil
+func (j *joined) Floor(ctx context.Context, rounds int) (*daemon.Floor, error) {
+	return j.daemon.Floor(ctx, j.req.Name, rounds)
 }
 
 // local is a client in this process. With a context that cannot end, the host does its IO in this

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,11 +26,13 @@ type Floor struct {
 
 func newFloor() *Floor { return &Floor{Times: newTimes(), write: newTimes(), read: newTimes()} }
 
-func (f *Floor) add(r Round) {
-	f.Times.Add(r.whole())
-	f.write.Add(r.Claim)
-	f.write.Add(r.Release)
-	f.read.Add(r.Look)
+func (f *Floor) add(rounds []daemon.FloorRound) {
+	for _, r := range rounds {
+		f.Times.Add(r.Whole())
+		f.write.Add(r.Claim)
+		f.write.Add(r.Release)
+		f.read.Add(r.Look)
+	}
 }
 
 func (f *Floor) sum() *Floor {
@@ -52,7 +55,7 @@ func (r *run) paired(h Host) (*Lock, error) {
 	floor, l := newFloor(), &Lock{Times: newTimes()}
 	c := h.Client()
 	// The first batch is not counted: first uses take longer.
-	if _, err := h.Floor(r.ctx, batchRounds, func(Round) {}); err != nil {
+	if _, err := h.Floor(r.ctx, batchRounds); err != nil {
 		return nil, err
 	}
 	if err := (&Lock{Times: newTimes()}).batch(r.ctx, c); err != nil {
@@ -70,10 +73,13 @@ func (r *run) paired(h Host) (*Lock, error) {
 // stored before.
 func (r *run) repeatWithFloor(h Host, f *Floor, counted *latency.Recorder, batch func() error) error {
 	slots := 0
-	err := r.repeat(counted, func() (err error) {
-		if slots, err = h.Floor(r.ctx, batchRounds, f.add); err != nil {
+	err := r.repeat(counted, func() error {
+		measured, err := h.Floor(r.ctx, batchRounds)
+		if err != nil {
 			return err
 		}
+		slots = measured.Slots
+		f.add(measured.Rounds)
 		return batch()
 	})
 	if err == nil && r.res.Floor == nil {

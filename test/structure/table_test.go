@@ -13,6 +13,7 @@ var circles = map[string]int{
 var http = map[string]string{
 	"daemon":                   "the server",
 	"daemon/api":               "the numbers of statuses",
+	"daemon/bench":             "a call of the API",
 	"daemon/client":            "the client",
 	"daemon/client/clienttest": "a server for tests",
 	"daemon/fdlimit":           "the limit of connections",

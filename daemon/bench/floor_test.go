@@ -1,4 +1,4 @@
-package client
+package bench
 
 import (
 	"encoding/json"
@@ -8,11 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 )
 
-func TestFloor(t *testing.T) {
+func TestServed_Floor(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	answer := `{"slots": 3, "rounds": [{"claim_ns": 1, "look_ns": 2, "release_ns": 3}, {"claim_ns": 4, "look_ns": 5, "release_ns": 6}]}`
 	b.Answer("POST /v1/floor", func(w http.ResponseWriter, r *http.Request) {
@@ -25,23 +27,23 @@ func TestFloor(t *testing.T) {
 		}
 		fmt.Fprint(w, answer)
 	})
-	rounds, slots, err := New(b.Socket).Floor(t.Context(), "x", 2)
+	h := Served(b.Socket, "x")
+	f, err := h.Floor(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, 3, slots)
-	require.Equal(t, []FloorRound{{1, 2, 3}, {4, 5, 6}}, rounds)
+	require.Equal(t, &daemon.Floor{Slots: 3, Rounds: []daemon.FloorRound{{Claim: 1, Look: 2, Release: 3}, {Claim: 4, Look: 5, Release: 6}}}, f)
 
 	answer = `{"slots": 3, "rounds": []}`
-	_, _, err = New(b.Socket).Floor(t.Context(), "x", 2)
-	require.ErrorIs(t, err, ErrProtocol, "fewer rounds than requested")
+	_, err = h.Floor(t.Context(), 2)
+	require.ErrorIs(t, err, client.ErrProtocol, "fewer rounds than requested")
 
 	b.Answer("POST /v1/floor", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"error": {"code": "forbidden", "message": "for root only", "hint": "run it as root"}}`)
 	})
-	_, _, err = New(b.Socket).Floor(t.Context(), "x", 2)
-	var refusal *Error
+	_, err = h.Floor(t.Context(), 2)
+	var refusal *client.Error
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, api.CodeForbidden, refusal.Code)
-	require.ErrorIs(t, err, ErrForbidden)
+	require.ErrorIs(t, err, client.ErrForbidden)
 	require.EqualError(t, err, `floor of lock "x": for root only`)
 }
