@@ -149,15 +149,17 @@ func (m model) key(name, text string) (model, tea.Msg) {
 	if m.typing {
 		return m.write(name, text), nil
 	}
-	if m.help || m.opened {
-		switch name {
-		case "esc", "enter", "?", "backspace", "left":
-			m.help, m.opened, m.scroll = false, false, 0
-			return m, nil
-		case "up", "k", "down", "j", "pgup", "pgdown", "home", "g", "end", "G":
-			m.scroll = max(0, m.scroll+m.step(name)) // window limits it to the number of lines
-			return m, nil
-		}
+	by, covered := m.step(name), m.help || m.opened
+	switch {
+	case covered && slices.Contains([]string{"esc", "enter", "?", "backspace", "left"}, name):
+		m.help, m.opened, m.scroll = false, false, 0
+		return m, nil
+	case covered && by != 0:
+		m.scroll = max(0, m.scroll+by) // window limits it to the number of lines
+		return m, nil
+	case by != 0:
+		m.chooses = true
+		return m.move(by), nil
 	}
 	switch name {
 	case "q":
@@ -190,9 +192,6 @@ func (m model) key(name, text string) (model, tea.Msg) {
 		if i := slices.IndexFunc(m.rows, func(r row) bool { return r.lock != m.at.lock }); i >= 0 {
 			m.at = m.rows[i].rowID
 		}
-	case "up", "k", "down", "j", "pgup", "pgdown", "home", "g", "end", "G":
-		m.chooses = true
-		m = m.move(m.step(name))
 	}
 	return m, nil
 }
@@ -224,7 +223,7 @@ func (m model) write(name, text string) model {
 	return m.arrange()
 }
 
-// step returns the number of rows that a key moves.
+// step returns the number of rows that a key moves, 0 for other keys.
 func (m model) step(name string) int {
 	const all = 1 << 30
 	page := max(1, m.height/2)

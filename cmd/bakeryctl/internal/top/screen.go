@@ -82,8 +82,7 @@ func Run(ctx context.Context, source Source, t Terminal) error {
 	if t.Paint {
 		profile = colorprofile.ANSI
 	}
-	screen := &live{ctx: ctx, source: source, every: t.Every, paint: t.Paint, glyphs: render.GlyphsFor(os.Getenv),
-		model: model{source: source.name(), now: time.Now()}}
+	screen := &live{Terminal: t, ctx: ctx, source: source, glyphs: render.GlyphsFor(os.Getenv), model: model{source: source.name(), now: time.Now()}}
 	program := tea.NewProgram(screen, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(t.Out), tea.WithColorProfile(profile))
 	var follower sync.WaitGroup
 	follower.Go(func() {
@@ -117,10 +116,9 @@ type (
 
 // live shows a model and reads for it. bubbletea calls it from one goroutine.
 type live struct {
+	Terminal
 	ctx     context.Context
 	source  Source
-	every   time.Duration
-	paint   render.Paint
 	glyphs  render.Glyphs
 	model   model
 	reading bool
@@ -177,7 +175,7 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case readDone:
 		s.reading = false
 		s.model = s.model.update(msg.answer, msg.err, msg.at)
-		pause := s.every
+		pause := s.Every
 		if _, alone := s.source.(*deviceSource); alone {
 			pause = max(pause, deviceShare*msg.took)
 		}
@@ -187,7 +185,7 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return s, nil
 		}
 		if s.model.paused {
-			return s, s.again(s.every)
+			return s, s.again(s.Every)
 		}
 		return s, s.read()
 	case eventsGone:
@@ -204,7 +202,7 @@ func (s *live) View() tea.View {
 	if m.width <= 0 || m.height <= 0 { // unknown
 		m.width, m.height = 80, 24
 	}
-	v := tea.NewView(m.view(s.paint, s.glyphs))
+	v := tea.NewView(m.view(s.Paint, s.glyphs))
 	v.AltScreen = true
 	return v
 }
