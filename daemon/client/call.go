@@ -105,39 +105,38 @@ func request(method, path string, body any) (*http.Request, error) {
 	return req, nil
 }
 
-// roundTrip sends a request and reads the answer as readReply does.
+// roundTrip sends a request and reads the answer, at most limit bytes. It returns the body. An answer
+// with a status other than 200 is an error.
 func roundTrip(conn io.ReadWriter, req *http.Request, limit int64) (io.Reader, error) {
 	if err := req.Write(conn); err != nil && !hungUp(err) {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	return readReply(conn, req, limit)
+	resp, err := http.ReadResponse(bufio.NewReader(http.MaxBytesReader(nil, io.NopCloser(conn), limit)), req)
+	switch {
+	case err != nil:
+		return nil, brokenOff(err)
+	case resp.StatusCode == http.StatusOK:
+		return resp.Body, nil
+	}
+	return nil, refusal(resp)
 }
 
-// readReply reads an answer, at most limit bytes, and returns its body. An answer with a status other
-// than 200 is an error.
-func readReply(conn io.Reader, req *http.Request, limit int64) (io.Reader, error) {
-	bounded := http.MaxBytesReader(nil, io.NopCloser(conn), limit)
-	resp, err := http.ReadResponse(bufio.NewReader(bounded), req)
+// refusal returns the error in the body of an answer.
+func refusal(resp *http.Response) error {
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, brokenOff(err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
+		return brokenOff(err)
 	}
 	var refused struct {
 		Error *Error `json:"error"`
 	}
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, brokenOff(err)
-	}
 	if err := json.Unmarshal(text, &refused); err != nil {
-		return nil, fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
+		return fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
 	}
 	if refused.Error == nil || refused.Error.Code == "" {
-		return nil, fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
+		return fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
 	}
-	return nil, refused.Error
+	return refused.Error
 }
 
 // maxCall bounds an answer. The list of 65,536 locks with the longest names is smaller.

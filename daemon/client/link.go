@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +34,7 @@ const (
 // it.
 type link struct {
 	conn  *socket
-	in    *line.Reader
+	in    *line.Reader // nil unless open
 	out   []byte
 	asked time.Duration // when the lock was last requested, on boottime
 	open  bool          // bakeryd has accepted the upgrade
@@ -49,9 +49,7 @@ func dialLink(ctx context.Context, path string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{conn: conn}
-	l.in = line.NewReader(l, nil, maxLine)
-	return l, nil
+	return &link{conn: conn}, nil
 }
 
 // Read reads the connection.
@@ -134,42 +132,24 @@ func (l *link) next() (api.Event, error) {
 	}
 }
 
-// accept reads the HTTP header before the lines.
+// accept reads the HTTP answer before the lines.
 func (l *link) accept() error {
-	const accepted = "HTTP/1.1 101 "
-	read := 0
-	for {
-		text, err := l.in.Next()
-		switch {
-		case errors.Is(err, line.ErrTooLong):
-			return fmt.Errorf("%w: a header of more than %d bytes", ErrProtocol, maxLine)
-		case err != nil:
-			return brokenOff(err)
-		case read == 0 && !bytes.HasPrefix(text, []byte(accepted)):
-			return l.refused(text)
-		case len(bytes.TrimSpace(text)) == 0:
-			l.open = true
-			return nil
-		}
-		if read += len(text); read > maxAnswer {
-			return fmt.Errorf("%w: headers of more than %d bytes", ErrProtocol, maxAnswer)
-		}
+	in := bufio.NewReader(http.MaxBytesReader(nil, io.NopCloser(l), maxAnswer))
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return brokenOff(err)
 	}
-}
-
-// refused reads an HTTP answer that does not open a link, from its first line on.
-func (l *link) refused(first []byte) error {
-	l.soon = false
-	l.conn.Limit(answerTimeout)
-	if bytes.HasPrefix(first, []byte("HTTP/1.1 404 ")) {
+	switch resp.StatusCode {
+	case http.StatusSwitchingProtocols:
+		lines, _ := in.Peek(in.Buffered()) // no error: they are there
+		l.in, l.open = line.NewReader(l, lines, maxLine), true
+		return nil
+	case http.StatusNotFound:
 		return fmt.Errorf("%w: it has no links, as one that is older than this client", ErrProtocol)
 	}
-	head := string(first) + "\n" + string(l.in.Rest())
-	_, err := readReply(io.MultiReader(strings.NewReader(head), l.conn), nil, maxAnswer)
-	if err == nil {
-		err = fmt.Errorf("%w: status 200 without a link", ErrProtocol)
-	}
-	return err
+	l.soon = false
+	l.conn.Limit(answerTimeout)
+	return refusal(resp)
 }
 
 // brokenOff wraps the error of a read.
