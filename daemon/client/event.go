@@ -2,7 +2,6 @@ package client
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -64,9 +63,7 @@ func (l *link) awaitGrant(onWaiting func(api.Event)) (api.Event, error) {
 // confirm confirms a grant and returns it with the current lease. bakeryd may already have given
 // the lock to the next waiter.
 func (l *link) confirm(granted api.Event) (api.Event, error) {
-	l.out = strconv.AppendUint(append(l.out[:0], `{"confirm":"`...), uint64(granted.Token), 10)
-	l.out = append(l.out, "\"}\n"...)
-	if err := l.write(); err != nil {
+	if err := l.send(`{"confirm":"`, granted.Token); err != nil {
 		return api.Event{}, err
 	}
 	l.soon = true

@@ -200,7 +200,7 @@ func (h *Hold) close() error {
 // follow reads.
 func (h *Hold) release(l *link, released <-chan error) error {
 	h.session.client.callAt(h, h.closedAt.Add(releaseTimeout)) // onTimer then ends the read
-	err := l.unlock(h.token)
+	err := l.send(`{"unlock":"`, h.token)
 	switch {
 	case err != nil:
 	case released == nil:

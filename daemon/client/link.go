@@ -71,8 +71,9 @@ func (l *link) ask(s *session, token layout.Ticket, timeout time.Duration) error
 	return l.write()
 }
 
-func (l *link) unlock(token layout.Ticket) error {
-	l.out = strconv.AppendUint(append(l.out[:0], `{"unlock":"`...), uint64(token), 10)
+// send sends a line such as {"unlock":"5"}, of which head is the part before the token.
+func (l *link) send(head string, token layout.Ticket) error {
+	l.out = strconv.AppendUint(append(l.out[:0], head...), uint64(token), 10)
 	l.out = append(l.out, "\"}\n"...)
 	return l.write()
 }

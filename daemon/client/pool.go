@@ -1,6 +1,8 @@
 package client
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,17 +36,14 @@ type pool struct {
 }
 
 // takeLink removes an open link from the pool and returns it, nil if none.
-func (c *Client) takeLink() *link {
+func (c *Client) takeLink() (l *link) {
 	k := &c.pool
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n := len(k.idle)
-	if n == 0 {
-		return nil
+	if n := len(k.idle); n > 0 {
+		l = k.idle[n-1]
+		k.idle = slices.Delete(k.idle, n-1, n)
 	}
-	l := k.idle[n-1]
-	k.idle[n-1] = nil
-	k.idle = k.idle[:n-1]
 	return l
 }
 
@@ -71,16 +70,14 @@ func (c *Client) Close() { c.closeIdle(func(*link) bool { return true }) }
 func (c *Client) closeIdle(which func(*link) bool) {
 	k := &c.pool
 	k.mu.Lock()
-	kept, closed := k.idle[:0], []*link(nil)
-	for _, l := range k.idle {
-		if which(l) {
-			closed = append(closed, l)
-		} else {
-			kept = append(kept, l)
+	var closed []*link
+	k.idle = slices.DeleteFunc(k.idle, func(l *link) bool {
+		if !which(l) {
+			return false
 		}
-	}
-	clear(k.idle[len(kept):])
-	k.idle = kept
+		closed = append(closed, l)
+		return true
+	})
 	k.closeUnusedAlarm()
 	k.mu.Unlock()
 	for _, l := range closed {
@@ -177,10 +174,7 @@ func (c *Client) watch(a clock.Alarm) {
 			return
 		}
 		k.rings = 0
-		all := make([]*Hold, 0, len(k.holds))
-		for h := range k.holds {
-			all = append(all, h)
-		}
+		all := slices.Collect(maps.Keys(k.holds))
 		k.mu.Unlock()
 		for _, h := range all {
 			h.onAlarm()
