@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -122,16 +123,12 @@ func (i *Injection) random(nth, purpose uint64) *rand.Rand {
 func (i *Injection) remember() {
 	block := int64(i.faulty.info.LogicalBlock)
 	i.base = i.From - i.From%block
-	i.before = make([]byte, (i.To-i.base+block-1)/block*block)
-	p := scratch.Get(chunk)
+	p := scratch.Get(int((i.To - i.base + block - 1) / block * block))
 	defer scratch.Put(p)
-	for done := 0; done < len(i.before); {
-		part := p[:min(chunk, len(i.before)-done)]
-		if err := i.faulty.dev.Read(part, i.base+int64(done)); err != nil {
-			panic("blockdev: inject: " + err.Error())
-		}
-		done += copy(i.before[done:], part)
+	if err := i.faulty.dev.Read(p, i.base); err != nil {
+		panic("blockdev: inject: " + err.Error())
 	}
+	i.before = bytes.Clone(p)
 }
 
 // corrupt changes the result of a read at off, in the blocks that overlap the range of the fault.

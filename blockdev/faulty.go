@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,11 +24,12 @@ type Faulty struct {
 	seed  uint64
 	sleep func(time.Duration)
 
-	mu      sync.Mutex   // guards the fields below, and the counts of every Injection
-	rules   []*Injection // oldest first
-	nextID  uint64
-	late    []request // oldest first
-	crashed bool
+	crashed atomic.Bool
+
+	mu     sync.Mutex   // guards the fields below, and the counts of every Injection
+	rules  []*Injection // oldest first
+	nextID uint64
+	late   []request // oldest first
 }
 
 var (
@@ -111,26 +113,22 @@ func (f *Faulty) Land() (int, error) {
 }
 
 // Crash makes the host crash now: hanging requests fail when released, later ones immediately.
-func (f *Faulty) Crash() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.crashed = true
-}
+func (f *Faulty) Crash() { f.crashed.Store(true) }
 
 // release implements backend. Close has waited for the requests that hang.
 func (f *Faulty) release() error { return f.dev.Close() }
 
 // serve serves a request, with the effect of a fault.
 func (f *Faulty) serve(r request) error {
-	i, nth, crashed := f.match(r)
-	if crashed {
+	if f.crashed.Load() {
 		return f.fail(r, ErrCrashed)
 	}
+	i, nth := f.match(r)
 	if i == nil {
 		return f.pass(r)
 	}
 	dice := i.random(uint64(nth), 1)
-	if i.wait(); f.isCrashed() {
+	if i.wait(); f.crashed.Load() {
 		return f.fail(r, ErrCrashed)
 	}
 	switch {
@@ -156,32 +154,23 @@ func (f *Faulty) serve(r request) error {
 }
 
 // match returns the fault that hits a request, nil if none, and the index of the request there.
-func (f *Faulty) match(r request) (hit *Injection, nth int, crashed bool) {
+func (f *Faulty) match(r request) (hit *Injection, nth int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.crashed {
-		return nil, 0, true
-	}
 	for _, i := range slices.Backward(f.rules) {
 		if i.matches(r) && !i.spent() && i.take() {
 			if i.fired == i.Times && !i.Hang { // a hanging request is released by RemoveFaults
 				f.remove(i)
 			}
-			return i, i.passed, false
+			return i, i.passed
 		}
 	}
-	return nil, 0, false
+	return nil, 0
 }
 
 // remove removes a rule. The caller holds f.mu.
 func (f *Faulty) remove(i *Injection) {
 	f.rules = slices.DeleteFunc(f.rules, func(other *Injection) bool { return other == i })
-}
-
-func (f *Faulty) isCrashed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.crashed
 }
 
 // wait blocks a request for the time of the fault.
