@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
-	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 )
 
 // The lab runs this in a virtual machine, because a mistake resets it.
@@ -22,7 +21,7 @@ var timeout = flag.Duration("watchdog-timeout", 2*time.Second, "time-out that th
 
 func TestDevice(t *testing.T) {
 	require.NotEmpty(t, *device, "test/vm gives one")
-	watchdogtest.Contract(t, func(want time.Duration) (watchdog.Device, error) {
+	contract(t, func(want time.Duration) (watchdog.Device, error) {
 		w, err := watchdog.Open(*device, want)
 		if err != nil {
 			return nil, err

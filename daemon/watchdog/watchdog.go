@@ -5,8 +5,8 @@
 // one only to read its properties. It never knows when to feed: the caller decides that, and
 // there is no timer here.
 //
-// Begin with [Device]; [Open] returns the real one. Package watchdogtest has one in memory, and
-// the contract that both keep.
+// Begin with [Device]; [Open] returns the real one. Package watchdogtest has one in memory. Both
+// keep the contract in contract_test.go.
 package watchdog
 
 import (

@@ -19,7 +19,7 @@ func TestContract(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := watchdog.NewDriver()
 			d.NoStop = noStop
-			watchdogtest.Contract(t, func(want time.Duration) (watchdog.Device, error) {
+			contract(t, func(want time.Duration) (watchdog.Device, error) {
 				w, err := d.Open(want)
 				if err != nil {
 					return nil, err
@@ -30,6 +30,11 @@ func TestContract(t *testing.T) {
 			require.False(t, d.IsOpen)
 		})
 	}
+	t.Run("fake", func(t *testing.T) {
+		h := watchdogtest.New(func() time.Duration { return 0 })
+		contract(t, func(want time.Duration) (watchdog.Device, error) { return h.Open("fake", want) })
+		require.False(t, h.Armed())
+	})
 }
 
 func TestTimeoutIsWhatTheDriverMadeOfIt(t *testing.T) {

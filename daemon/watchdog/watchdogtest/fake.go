@@ -1,9 +1,6 @@
-// Package watchdogtest has a watchdog in memory, and the contract test of package watchdog's
-// Device. The fake and the real one keep that contract.
-//
-// It simulates a driver and records when the host would be reset. It resets nothing.
-//
-// Begin with [Hardware]; [Contract] is the suite.
+// Package watchdogtest has a watchdog in memory. It simulates a driver and records when the host
+// would be reset. It resets nothing. The tests of package watchdog check that it keeps the
+// promises of a Device. Begin with [Hardware].
 package watchdogtest
 
 import (
@@ -24,42 +21,18 @@ var ErrReset = errors.New("the host was reset")
 type Hardware struct {
 	clock func() time.Duration
 
-	mu       sync.Mutex // guards the fields below
-	noWayOut bool
-	deaf     error // error of every Feed
-	maximum  time.Duration
-	open     *device // nil: not open
-	armed    bool
-	timeout  time.Duration
-	fed      time.Duration // last time
-	feeds    []time.Duration
-	resetAt  time.Duration
-	reset    bool
+	mu      sync.Mutex // guards the fields below
+	open    *device    // nil: not open
+	armed   bool
+	timeout time.Duration
+	fed     time.Duration // last time
+	feeds   []time.Duration
+	resetAt time.Duration
+	reset   bool
 }
 
 // New returns a watchdog that is not armed, on a host with the given clock.
-func New(clock func() time.Duration) *Hardware { return &Hardware{clock: clock, maximum: 1<<63 - 1} }
-
-// NoWayOut makes it impossible to disarm.
-func (h *Hardware) NoWayOut() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.noWayOut = true
-}
-
-// Limit sets the longest time-out of its driver. Longer ones are rounded down to it.
-func (h *Hardware) Limit(maximum time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.maximum = maximum
-}
-
-// Deafen makes every Feed return err without effect; nil ends that.
-func (h *Hardware) Deafen(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.deaf = err
-}
+func New(clock func() time.Duration) *Hardware { return &Hardware{clock: clock} }
 
 // Armed reports whether the host would be reset without Feed.
 func (h *Hardware) Armed() bool {
@@ -97,7 +70,7 @@ func (h *Hardware) Open(path string, want time.Duration) (watchdog.Device, error
 	case h.open != nil:
 		return nil, fmt.Errorf("arm watchdog %s: %w", path, watchdog.ErrBusy)
 	}
-	h.timeout = min(h.maximum, (want+time.Second-1)/time.Second*time.Second)
+	h.timeout = (want + time.Second - 1) / time.Second * time.Second
 	h.armed = true
 	h.feed()
 	h.open = &device{hardware: h, path: path, timeout: h.timeout}
@@ -125,47 +98,27 @@ type device struct {
 
 func (d *device) Timeout() time.Duration { return d.timeout }
 
-func (d *device) Feed() error {
-	return d.use("feed", func(h *Hardware) error {
-		if h.deaf == nil {
-			h.feed()
-		}
-		return h.deaf
-	})
-}
+func (d *device) Feed() error { return d.use("feed", (*Hardware).feed) }
 
 func (d *device) Disarm() error {
-	return d.use("disarm", func(h *Hardware) error {
-		h.open = nil
-		if h.noWayOut {
-			return fmt.Errorf("%w: the host will be reset in %v", watchdog.ErrStillArmed, h.timeout)
-		}
-		h.armed = false
-		return nil
-	})
+	return d.use("disarm", func(h *Hardware) { h.open, h.armed = nil, false })
 }
 
 func (d *device) Leave() error {
-	return d.use("leave", func(h *Hardware) error {
-		h.open = nil
-		return nil
-	})
+	return d.use("leave", func(h *Hardware) { h.open = nil })
 }
 
-func (d *device) use(what string, do func(*Hardware) error) error {
+func (d *device) use(what string, do func(*Hardware)) error {
 	h := d.hardware
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.elapse()
-	err := ErrReset
 	switch {
 	case h.open != d:
-		err = watchdog.ErrClosed
-	case !h.reset:
-		err = do(h)
+		return fmt.Errorf("%s watchdog %s: %w", what, d.path, watchdog.ErrClosed)
+	case h.reset:
+		return fmt.Errorf("%s watchdog %s: %w", what, d.path, ErrReset)
 	}
-	if err != nil {
-		return fmt.Errorf("%s watchdog %s: %w", what, d.path, err)
-	}
+	do(h)
 	return nil
 }

@@ -1,7 +1,6 @@
 package watchdogtest
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -9,12 +8,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
-
-func TestContract(t *testing.T) {
-	h := New(func() time.Duration { return 0 })
-	Contract(t, func(want time.Duration) (watchdog.Device, error) { return h.Open("fake", want) })
-	require.False(t, h.Armed())
-}
 
 // rig returns a watchdog that was armed for 10 s at 100 s.
 func rig(t *testing.T) (h *Hardware, d watchdog.Device, now *time.Duration) {
@@ -57,35 +50,4 @@ func TestDisarmedItDoesNotReset(t *testing.T) {
 	*now += time.Hour
 	_, reset := h.Reset()
 	require.False(t, reset)
-}
-
-func TestNoWayOut(t *testing.T) {
-	h, d, now := rig(t)
-	h.NoWayOut()
-	require.ErrorIs(t, d.Disarm(), watchdog.ErrStillArmed)
-	require.True(t, h.Armed())
-	*now += 10 * time.Second
-	_, reset := h.Reset()
-	require.True(t, reset)
-	_, err := h.Open("fake", time.Second)
-	require.ErrorIs(t, err, ErrReset)
-}
-
-func TestDeafItResets(t *testing.T) {
-	h, d, now := rig(t)
-	deaf := errors.New("deaf")
-	h.Deafen(deaf)
-	*now += 9 * time.Second
-	require.ErrorIs(t, d.Feed(), deaf)
-	*now += time.Second
-	_, reset := h.Reset()
-	require.True(t, reset)
-}
-
-func TestLimitIsWhatItHas(t *testing.T) {
-	h := New(func() time.Duration { return 0 })
-	h.Limit(4 * time.Second)
-	d, err := h.Open("fake", time.Minute)
-	require.NoError(t, err)
-	require.Equal(t, 4*time.Second, d.Timeout())
 }

@@ -1,4 +1,4 @@
-package watchdogtest
+package watchdog_test
 
 import (
 	"sync"
@@ -11,9 +11,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
-// Contract tests the promises of every Device. The watchdog that open opens must be closed, and
-// must support Disarm. It is disarmed when Contract succeeds.
-func Contract(t *testing.T, open func(want time.Duration) (watchdog.Device, error)) {
+// contract tests the promises of every Device. The watchdog that open opens must be closed, and
+// must support Disarm. It is disarmed when contract succeeds.
+func contract(t *testing.T, open func(want time.Duration) (watchdog.Device, error)) {
 	const want = 30 * time.Second
 	arm := func(t *testing.T) watchdog.Device {
 		t.Helper()
