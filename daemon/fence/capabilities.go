@@ -33,24 +33,15 @@ type Capabilities struct {
 // reservations, or, like NVMe, does not report them this way. Otherwise it wraps an errno or the
 // device's error.
 func ReadCapabilities(ctx context.Context, path string) (Capabilities, error) {
-	type result struct {
-		c   Capabilities
-		err error
+	var c Capabilities
+	err := within(ctx, func() (err error) {
+		c, err = readCapabilities(ctx, path)
+		return err
+	})
+	if err != nil {
+		return Capabilities{}, fmt.Errorf("read reservation capabilities of %s: %w", path, err)
 	}
-	answer := make(chan result, 1) // a hanging device may answer after ctx has ended
-	go func() {
-		c, err := readCapabilities(ctx, path)
-		answer <- result{c, err}
-	}()
-	select {
-	case r := <-answer:
-		if r.err != nil {
-			return Capabilities{}, fmt.Errorf("read reservation capabilities of %s: %w", path, r.err)
-		}
-		return r.c, nil
-	case <-ctx.Done():
-		return Capabilities{}, fmt.Errorf("read reservation capabilities of %s: %w", path, ctx.Err())
-	}
+	return c, nil
 }
 
 func readCapabilities(ctx context.Context, path string) (Capabilities, error) {
@@ -72,7 +63,7 @@ func readCapabilities(ctx context.Context, path string) (Capabilities, error) {
 // capabilities reads the keys first, which every target with reservations supports.
 func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
 	var keys, said []byte
-	err = retry(ctx, func() (err error) {
+	err = whileAgain(ctx, func() (err error) {
 		keys, err = s.in(inReadKeys, 8<<10)
 		return err
 	})
@@ -83,8 +74,8 @@ func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
 		return c, err
 	}
 	c.Keys = len(keys) / 8
-	err = retry(ctx, func() (err error) {
-		said, err = s.report()
+	err = whileAgain(ctx, func() (err error) {
+		said, err = s.receive(inReportCapabilities, capabilitiesLen)
 		return err
 	})
 	switch {
@@ -92,28 +83,11 @@ func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
 		return c, nil
 	case err != nil:
 		return c, err
+	case len(said) < capabilitiesLen:
+		return c, fmt.Errorf("report capabilities: %d bytes, want %d", len(said), capabilitiesLen)
 	}
 	c.Reported = said[3]&0x80 != 0
 	c.CanPersist, c.Persists = said[2]&1 != 0, said[3]&1 != 0
 	c.AllRegistrants = c.Reported && said[4]&0x80 != 0
 	return c, nil
-}
-
-// report returns the complete answer to REPORT CAPABILITIES.
-func (s scsi) report() ([]byte, error) {
-	cdb := make([]byte, cdbLen)
-	cdb[0], cdb[1] = opPersistentReserveIn, inReportCapabilities
-	be.PutUint16(cdb[7:], capabilitiesLen)
-	buf := make([]byte, capabilitiesLen)
-	result, err := s.dev.send(cdb, buf, false)
-	if err == nil {
-		err = result.err()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if result.moved < capabilitiesLen {
-		return nil, fmt.Errorf("report capabilities: %d bytes, want %d", result.moved, capabilitiesLen)
-	}
-	return buf, nil
 }

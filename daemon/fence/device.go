@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/retry"
 )
 
 // The errors of a command on a device that are not final. All other errors are final.
@@ -82,18 +84,22 @@ func (d *device) do(ctx context.Context, f func(context.Context, *session) error
 	case <-ctx.Done():
 		return fmt.Errorf("an earlier command is still under way: %w", ctx.Err())
 	}
-	done := make(chan error, 1)
-	go func() {
+	return within(ctx, func() error {
 		defer func() { <-d.busy }()
 		h, err := d.open(d.path)
 		if err != nil {
-			done <- err
-			return
+			return err
 		}
-		err = f(ctx, &session{device: d, handle: h})
-		h.close()
-		done <- err
-	}()
+		defer h.close()
+		return f(ctx, &session{device: d, handle: h})
+	})
+}
+
+// within returns the error of f, or that of ctx if ctx ends first. f then continues in the
+// background: a command in the kernel cannot be interrupted.
+func within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
 	select {
 	case err := <-done:
 		return err
@@ -102,22 +108,25 @@ func (d *device) do(ctx context.Context, f func(context.Context, *session) error
 	}
 }
 
-// command calls f with the transport that worked on this device before. The first time, or if
-// that one does not know the command, it uses the first transport that does.
+// command sends a command without which the device is not usable.
 func (s *session) command(ctx context.Context, f func(transport) error) error {
-	order := slices.Clone(s.transports)
-	slices.SortStableFunc(order, func(a, b transport) int {
-		switch s.way {
-		case a.String():
-			return -1
-		case b.String():
-			return 1
-		}
-		return 0
-	})
+	err := s.try(ctx, f)
+	if errors.Is(err, errRefused) {
+		return unsupported(err)
+	}
+	return err
+}
+
+// try calls f with the transport that worked on this device before. The first time, or if that one
+// does not know the command, it uses the first transport that does.
+func (s *session) try(ctx context.Context, f func(transport) error) error {
+	order := slices.Clone(s.transports) // two at most
+	if i := slices.IndexFunc(order, func(t transport) bool { return t.String() == s.way }); i > 0 {
+		order[0], order[i] = order[i], order[0]
+	}
 	var errs []error
 	for _, t := range order {
-		err := retry(ctx, func() error { return f(t) })
+		err := whileAgain(ctx, func() error { return f(t) })
 		if err == nil || errors.Is(err, errConflict) {
 			s.way = t.String()
 			return err
@@ -137,22 +146,24 @@ func (s *session) command(ctx context.Context, f func(transport) error) error {
 }
 
 // join is errors.Join in one line, for logs.
-func join(errs []error) error {
-	switch len(errs) {
-	case 0:
-		return nil
-	case 1:
-		return errs[0]
+func join(errs []error) (all error) {
+	for _, err := range errs {
+		switch {
+		case all == nil:
+			all = err
+		case err != nil:
+			all = fmt.Errorf("%w; %w", all, err)
+		}
 	}
-	return fmt.Errorf("%w; %w", errs[0], join(errs[1:]))
+	return all
 }
 
-// retry repeats f while it returns errAgain. A device may have one unit attention for each event
-// that happened to it. Each ends with the answer that reports it.
-func retry(ctx context.Context, f func() error) error {
+// whileAgain repeats f while it returns errAgain. A device may have one unit attention for each
+// event that happened to it. Each ends with the answer that reports it.
+func whileAgain(ctx context.Context, f func() error) error {
 	const attempts = 10
 	for i := range attempts {
-		if err := pause(ctx, time.Duration(i*i)*5*time.Millisecond); err != nil {
+		if err := retry.Pause(ctx, time.Duration(i*i)*5*time.Millisecond); err != nil {
 			return err
 		}
 		err := f()
@@ -163,20 +174,6 @@ func retry(ctx context.Context, f func() error) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	if err := ctx.Err(); err != nil || d == 0 {
-		return err
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // unsupported adds advice for the operator.
 func unsupported(err error) error {
 	return fmt.Errorf("%w: %w; give a whole SCSI or NVMe disk or a multipath device whose target has them, or use the exec agent or another recovery policy", ErrUnsupported, err)
@@ -185,7 +182,7 @@ func unsupported(err error) error {
 // look reads the state. known reports whether there is a way to read it.
 func (s *session) look(ctx context.Context) (state State, known bool, err error) {
 	for _, r := range s.readers {
-		err := retry(ctx, func() (err error) {
+		err := whileAgain(ctx, func() (err error) {
 			state, err = r.state()
 			return err
 		})
@@ -226,22 +223,16 @@ func (s *session) registerKey(ctx context.Context, key uint64, registered bool) 
 		// key.
 		err = s.command(ctx, func(t transport) error { return t.register(key, key, true) })
 	}
-	switch {
-	case errors.Is(err, errConflict) && registered:
+	if errors.Is(err, errConflict) && registered {
 		return ErrFenced
-	case errors.Is(err, errRefused):
-		return unsupported(err)
 	}
 	return err
 }
 
 func (s *session) unregister(ctx context.Context, key uint64) error {
 	err := s.command(ctx, func(t transport) error { return t.register(key, 0, false) })
-	switch {
-	case errors.Is(err, errConflict):
+	if errors.Is(err, errConflict) {
 		return nil
-	case errors.Is(err, errRefused):
-		return unsupported(err)
 	}
 	return err
 }
@@ -263,8 +254,6 @@ func (s *session) inForce(ctx context.Context, own uint64) error {
 		}
 		err = s.command(ctx, func(t transport) error { return t.reserve(own) })
 		switch {
-		case errors.Is(err, errRefused):
-			return unsupported(err)
 		case errors.Is(err, errConflict) && known:
 			// Another host was faster, or the own key was removed: the next look decides.
 		case errors.Is(err, errConflict):
@@ -299,7 +288,7 @@ func (s *session) fence(ctx context.Context, own, target uint64, drain time.Dura
 	}
 	for {
 		if !aborted {
-			if err := pause(ctx, drain); err != nil {
+			if err := retry.Pause(ctx, drain); err != nil {
 				return fmt.Errorf("%w: interrupted while waiting for writes that the device had begun: %w", ErrUnconfirmed, err)
 			}
 		}
@@ -335,7 +324,7 @@ func (s *session) cut(ctx context.Context, own, target uint64) (aborted bool, er
 	case known && !state.registered(target):
 		return false, nil
 	}
-	err = s.command(ctx, func(t transport) error { return t.preempt(own, target, true) })
+	err = s.try(ctx, func(t transport) error { return t.preempt(own, target, true) })
 	aborted = err == nil
 	if errors.Is(err, errRefused) {
 		if !s.warn {
@@ -344,10 +333,7 @@ func (s *session) cut(ctx context.Context, own, target uint64) (aborted bool, er
 		}
 		err = s.command(ctx, func(t transport) error { return t.preempt(own, target, false) })
 	}
-	switch {
-	case errors.Is(err, errRefused):
-		return false, unsupported(err)
-	case errors.Is(err, errConflict):
+	if errors.Is(err, errConflict) {
 		return false, s.conflicted(ctx, own, target)
 	}
 	return aborted, err

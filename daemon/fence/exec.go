@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -45,16 +46,13 @@ func ValidName(name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: it has no name", ErrTarget)
 	}
-	for i, c := range []byte(name) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == ':':
-		case c == '-' && i > 0:
-		default:
-			return fmt.Errorf("%w: name %q, want letters, digits, '.', '_', ':' and '-' only", ErrTarget, name)
-		}
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%w: name %q, want letters, digits, '.', '_', ':' and '-' only", ErrTarget, name)
 	}
 	return nil
 }
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9._:][A-Za-z0-9._:-]*$`)
 
 const (
 	outputKept  = 4 << 10 // bytes kept from the end of the command's output
@@ -141,12 +139,8 @@ func waitGroup(ctx context.Context, cmd *exec.Cmd) error {
 // environment returns the own environment without systemd's variables, and with the target.
 func environment(t Target) []string {
 	own := slices.DeleteFunc(os.Environ(), func(s string) bool {
-		for _, name := range []string{"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_", "BAKERY_FENCE_"} {
-			if strings.HasPrefix(s, name) {
-				return true
-			}
-		}
-		return false
+		begins := func(with string) bool { return strings.HasPrefix(s, with) }
+		return slices.ContainsFunc([]string{"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_", "BAKERY_FENCE_"}, begins)
 	})
 	return append(own,
 		"BAKERY_FENCE_ACTION=off",

@@ -114,9 +114,6 @@ const DefaultDrain = 5 * time.Second
 
 // New returns an agent. It does no IO. It returns ErrConfig.
 func New(cfg Config) (Agent, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
 	switch cfg.Agent {
 	case "pr":
 		return newPR(cfg, openDevice)

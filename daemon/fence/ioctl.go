@@ -83,31 +83,26 @@ func (k kernel) register(old, key uint64, ignore bool) error {
 	if ignore {
 		arg.flags = prIgnoreKey
 	}
-	n, err := ioctl(k.fd, ioctlRegister, unsafe.Pointer(arg))
-	return k.outcome("IOC_PR_REGISTER", n, err)
+	return k.call("IOC_PR_REGISTER", ioctlRegister, unsafe.Pointer(arg))
 }
 
 func (k kernel) reserve(key uint64) error {
 	arg := &prReservation{key: key, kind: prWriteExclAllReg}
-	n, err := ioctl(k.fd, ioctlReserve, unsafe.Pointer(arg))
-	return k.outcome("IOC_PR_RESERVE", n, err)
+	return k.call("IOC_PR_RESERVE", ioctlReserve, unsafe.Pointer(arg))
 }
 
 func (k kernel) preempt(own, target uint64, abort bool) error {
 	arg := &prPreempt{oldKey: own, newKey: target, kind: prWriteExclAllReg}
 	if abort {
-		n, err := ioctl(k.fd, ioctlPreemptAbort, unsafe.Pointer(arg))
-		return k.outcome("IOC_PR_PREEMPT_ABORT", n, err)
+		return k.call("IOC_PR_PREEMPT_ABORT", ioctlPreemptAbort, unsafe.Pointer(arg))
 	}
-	n, err := ioctl(k.fd, ioctlPreempt, unsafe.Pointer(arg))
-	return k.outcome("IOC_PR_PREEMPT", n, err)
+	return k.call("IOC_PR_PREEMPT", ioctlPreempt, unsafe.Pointer(arg))
 }
 
 // state implements reader.
 func (k kernel) state() (State, error) {
 	var held prReadReservation
-	n, err := ioctl(k.fd, ioctlReadReservation, unsafe.Pointer(&held))
-	if err := k.outcome("IOC_PR_READ_RESERVATION", n, err); err != nil {
+	if err := k.call("IOC_PR_READ_RESERVATION", ioctlReadReservation, unsafe.Pointer(&held)); err != nil {
 		return State{}, err
 	}
 	var state State
@@ -117,9 +112,9 @@ func (k kernel) state() (State, error) {
 	for room := 256; ; {
 		keys := make([]uint64, room)
 		arg := &prReadKeys{count: uint32(room), keys: uint64(uintptr(unsafe.Pointer(&keys[0])))}
-		n, err := ioctl(k.fd, ioctlReadKeys, unsafe.Pointer(arg))
+		err := k.call("IOC_PR_READ_KEYS", ioctlReadKeys, unsafe.Pointer(arg))
 		runtime.KeepAlive(keys)
-		if err := k.outcome("IOC_PR_READ_KEYS", n, err); err != nil {
+		if err != nil {
 			return State{}, err
 		}
 		if int64(arg.count) <= int64(room) {
@@ -139,6 +134,11 @@ func fromLinux(kind uint32) Type {
 		return linuxTypes[kind]
 	}
 	return Type(0xff)
+}
+
+func (k kernel) call(name string, request uintptr, arg unsafe.Pointer) error {
+	n, err := ioctl(k.fd, request, arg)
+	return k.outcome(name, n, err)
 }
 
 // outcome classifies the result of a call: an errno, or the device's answer.

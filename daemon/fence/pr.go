@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -91,22 +92,16 @@ func (a *prAgent) String() string {
 
 // each calls f on all devices at the same time. It returns the errors of all devices that failed.
 func (a *prAgent) each(ctx context.Context, what string, f func(context.Context, *session) error) error {
-	results := make(chan error, len(a.devices))
-	for _, d := range a.devices {
-		go func() {
+	errs := make([]error, len(a.devices))
+	var all sync.WaitGroup
+	for i, d := range a.devices {
+		all.Go(func() {
 			if err := d.do(ctx, f); err != nil {
-				results <- fmt.Errorf("%s %s: %w", what, d.path, err)
-				return
+				errs[i] = fmt.Errorf("%s %s: %w", what, d.path, err)
 			}
-			results <- nil
-		}()
+		})
 	}
-	var errs []error
-	for range a.devices {
-		if err := <-results; err != nil {
-			errs = append(errs, err)
-		}
-	}
+	all.Wait()
 	return join(errs)
 }
 
@@ -149,17 +144,16 @@ func (t Type) String() string {
 // nothing. It returns ErrUnsupported, or wraps an errno or the device's error.
 func ReadState(ctx context.Context, path string) (State, error) {
 	d := newDevice(path, openDevice, slog.New(slog.DiscardHandler))
-	answer := make(chan State, 1) // a hanging device may answer after ctx has ended
-	err := d.do(ctx, func(ctx context.Context, s *session) error {
-		state, known, err := s.look(ctx)
-		if err == nil && !known {
-			return unsupported(errors.New("registrations cannot be read"))
+	var state State
+	err := d.do(ctx, func(ctx context.Context, s *session) (err error) {
+		known := false
+		if state, known, err = s.look(ctx); err == nil && !known {
+			err = unsupported(errors.New("registrations cannot be read"))
 		}
-		answer <- state
 		return err
 	})
 	if err != nil {
 		return State{}, fmt.Errorf("read reservation of %s: %w", path, err)
 	}
-	return <-answer, nil
+	return state, nil
 }

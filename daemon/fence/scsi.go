@@ -111,11 +111,8 @@ func (s scsi) out(action byte, t Type, key, actionKey uint64) error {
 	if s.persist && (action == outRegister || action == outRegisterIgnore) {
 		list[20] = 1
 	}
-	result, err := s.dev.send(cdb, list, true)
-	if err != nil {
-		return err
-	}
-	return result.err()
+	_, err := s.send(cdb, list, true)
+	return err
 }
 
 // state implements reader. The keys are read after the reservation: a key that is missing then
@@ -145,33 +142,44 @@ func (s scsi) state() (State, error) {
 // in returns the complete answer after its head.
 func (s scsi) in(action byte, room int) ([]byte, error) {
 	for {
-		cdb := make([]byte, cdbLen)
-		cdb[0], cdb[1] = opPersistentReserveIn, action
-		be.PutUint16(cdb[7:], uint16(room))
-		buf := make([]byte, room)
-		result, err := s.dev.send(cdb, buf, false)
-		if err == nil {
-			err = result.err()
-		}
+		buf, err := s.receive(action, room)
 		if err != nil {
 			return nil, err
 		}
-		result.moved = min(result.moved, room) // excess bytes of a target are cut off
-		if result.moved < 8 {
-			return nil, fmt.Errorf("persistent reserve in: %d bytes, want 8 or more", result.moved)
+		if len(buf) < 8 {
+			return nil, fmt.Errorf("persistent reserve in: %d bytes, want 8 or more", len(buf))
 		}
 		const most = 0xfff8
 		switch want := int64(be.Uint32(buf[4:])) + 8; {
-		case want <= int64(result.moved):
+		case want <= int64(len(buf)):
 			return buf[8:want], nil
 		case want > most:
 			return nil, fmt.Errorf("persistent reserve in: answer of %d bytes, want at most %d", want, most)
 		case int(want) <= room:
-			return nil, fmt.Errorf("persistent reserve in: %d bytes of %d came", result.moved, want)
+			return nil, fmt.Errorf("persistent reserve in: %d bytes of %d came", len(buf), want)
 		default:
 			room = most
 		}
 	}
+}
+
+// receive returns at most room bytes of an answer: excess bytes of a target are cut off.
+func (s scsi) receive(action byte, room int) ([]byte, error) {
+	cdb := make([]byte, cdbLen)
+	cdb[0], cdb[1] = opPersistentReserveIn, action
+	be.PutUint16(cdb[7:], uint16(room))
+	buf := make([]byte, room)
+	result, err := s.send(cdb, buf, false)
+	return buf[:min(result.moved, room)], err
+}
+
+// send returns an error unless the device carried the command out.
+func (s scsi) send(cdb, data []byte, out bool) (scsiResult, error) {
+	result, err := s.dev.send(cdb, data, out)
+	if err == nil {
+		err = result.err()
+	}
+	return result, err
 }
 
 // err is nil if the command was carried out.

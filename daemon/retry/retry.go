@@ -8,6 +8,9 @@ import (
 
 // Pause blocks for d. It returns the error of ctx if that ends first.
 func Pause(ctx context.Context, d time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -64,7 +64,7 @@ var imports = []struct{ path, imports string }{
 
 	// One host's place in a lockspace.
 	{"daemon/hostid", "daemon/api layout"},
-	{"daemon/fence", ""},
+	{"daemon/fence", "daemon/retry"},
 	{"daemon/watchdog", ""},
 	{"daemon/standing", "bakery daemon/lease layout"},
 	{"daemon/membership", "bakery blockdev daemon/api daemon/clock daemon/events daemon/fence daemon/hostid daemon/lease daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
