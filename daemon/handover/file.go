@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,12 +56,15 @@ func Path(dir string, uuid layout.UUID, host int) string {
 
 // Find returns the paths of the handover files of all host ids of a lockspace. It does not validate
 // them.
-func Find(dir string, uuid layout.UUID) []string {
-	paths, _ := filepath.Glob(filepath.Join(hostid.EscapeGlob(dir), uuid.String()+"-*.state"))
-	return slices.DeleteFunc(paths, func(path string) bool {
-		_, err := ParsePath(path)
-		return err != nil
-	})
+func Find(dir string, uuid layout.UUID) (paths []string) {
+	hosts, _ := hostid.Files(dir, uuid, ".state")
+	for _, host := range hosts {
+		path := filepath.Join(dir, uuid.String()+"-"+host+".state")
+		if _, err := ParsePath(path); err == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // ParsePath returns the owner in the name of a handover file.

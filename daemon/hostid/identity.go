@@ -187,9 +187,9 @@ func (id *Identity) LeftPath(host string) string {
 
 // LeftIncarnations returns the incarnations that RecordLeft recorded.
 func (id *Identity) LeftIncarnations() (incarnations []uint64) {
-	paths, _ := filepath.Glob(filepath.Join(EscapeGlob(id.StateDir), fmt.Sprintf("%s-*.left", id.UUID)))
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
+	hosts, _ := Files(id.StateDir, id.UUID, ".left")
+	for _, host := range hosts {
+		b, err := os.ReadFile(id.LeftPath(host))
 		if err != nil {
 			continue
 		}
@@ -225,9 +225,8 @@ func (id *Identity) joinedPath(host string) string {
 
 // JoinedHosts returns the host ids as which this machine has joined.
 func (id *Identity) JoinedHosts() (hosts []int) {
-	paths, _ := filepath.Glob(filepath.Join(EscapeGlob(id.StateDir), fmt.Sprintf("%s-*.joined", id.UUID)))
-	for _, path := range paths {
-		host := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), id.UUID.String()+"-"), ".joined")
+	names, _ := Files(id.StateDir, id.UUID, ".joined")
+	for _, host := range names {
 		if n, err := strconv.Atoi(host); err == nil {
 			hosts = append(hosts, n)
 		}
@@ -266,7 +265,16 @@ func readID(path string) (id [16]byte) {
 	return id
 }
 
-// EscapeGlob returns a pattern for filepath.Glob that matches path only.
-func EscapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+// Files lists the files of a lockspace in a directory, which are named UUID-X and the suffix. It
+// returns each X.
+func Files(dir string, uuid layout.UUID, suffix string) (found []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		rest, isOurs := strings.CutPrefix(e.Name(), uuid.String()+"-")
+		rest, hasSuffix := strings.CutSuffix(rest, suffix)
+		if isOurs && hasSuffix {
+			found = append(found, rest)
+		}
+	}
+	return found, err
 }

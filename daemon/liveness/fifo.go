@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -267,15 +268,11 @@ func (w *FIFO) Leave() {
 
 // Hosts returns the host ids of a lockspace for which there are FIFOs.
 func Hosts(dir string, uuid layout.UUID) (hosts []int) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // the later use of the directory reports more
-	}
-	for _, e := range entries {
-		rest, isOurs := strings.CutPrefix(e.Name(), uuid.String()+"-")
-		number, _, isWitness := strings.Cut(rest, "-")
+	names, _ := hostid.Files(dir, uuid, ".fifo") // the later use of the directory reports errors
+	for _, name := range names {
+		number, _, isWitness := strings.Cut(name, "-")
 		host, err := strconv.Atoi(number)
-		if isOurs && isWitness && err == nil && host >= 1 && host <= layout.MaxHosts && strings.HasSuffix(rest, ".fifo") && !slices.Contains(hosts, host) {
+		if isWitness && err == nil && host >= 1 && host <= layout.MaxHosts && !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
@@ -286,19 +283,17 @@ func Hosts(dir string, uuid layout.UUID) (hosts []int) {
 // returns, and does not remove, those that have a writer: a command that has outlived its hold.
 // Called with the id's lock file held.
 func Prune(dir string, uuid layout.UUID, host int, belongs func(session string) bool) (strays []string, err error) {
-	prefix := fmt.Sprintf("%s-%d-", uuid, host)
-	entries, err := os.ReadDir(dir)
+	names, err := hostid.Files(dir, uuid, ".fifo")
 	if err != nil {
 		return nil, fmt.Errorf("list liveness FIFOs: %w", err)
 	}
 	var errs []error
-	for _, e := range entries {
-		session, isOurs := strings.CutPrefix(e.Name(), prefix)
-		session, isFIFO := strings.CutSuffix(session, ".fifo")
-		if !isOurs || !isFIFO || handover.CheckSessionID(session) != nil || belongs(session) {
+	for _, name := range names {
+		session, isOurs := strings.CutPrefix(name, strconv.Itoa(host)+"-")
+		if !isOurs || handover.CheckSessionID(session) != nil || belongs(session) {
 			continue
 		}
-		path := filepath.Join(dir, e.Name())
+		path := filepath.Join(dir, Name(uuid, host, session))
 		w, err := Open(path, fdlimit.UnknownUser)
 		switch {
 		case errors.Is(err, os.ErrNotExist):

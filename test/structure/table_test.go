@@ -72,7 +72,7 @@ var imports = []struct{ path, imports string }{
 	// One host's clients.
 	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
 	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
-	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/process daemon/text layout"},
+	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/hostid daemon/process daemon/text layout"},
 
 	// The locks of a joined host, its service and its server: to be split.
 	{"daemon", "bakery blockdev blockdev/probe daemon/access daemon/api daemon/cgroup daemon/clock daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/retry daemon/stall daemon/standing daemon/tally daemon/text daemon/warn daemon/watchdog layout"},
