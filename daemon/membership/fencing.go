@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
@@ -140,14 +141,14 @@ func (f *Fencing) unregister() {
 
 // fence cuts a silent host off, and reports the result to the lease machine.
 func (mb *Member) fence(a lease.Fence) {
-	f := mb.fencing
+	f := mb.cfg.Fencing
 	f.mu.Lock()
 	agent := f.agent
 	f.mu.Unlock()
 	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey}
-	log := mb.log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
+	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
-	ctx, cancel := context.WithTimeout(context.Background(), a.Until-mb.clock.Now())
+	ctx, cancel := context.WithTimeout(context.Background(), a.Until-mb.cfg.Clock.Now())
 	defer cancel()
 	go func() { // ends the fencing with the term, the end of which waits for it
 		select {
@@ -158,7 +159,7 @@ func (mb *Member) fence(a lease.Fence) {
 	}()
 	err := agent.Fence(ctx, target)
 	if err != nil {
-		mb.tally.FencingFailures.Add(1)
+		mb.cfg.Tally.FencingFailures.Add(1)
 	}
 	if errors.Is(err, fence.ErrFenced) {
 		// Another host fenced this one, or the device lost all registrations. In the second case no
@@ -174,8 +175,8 @@ func (mb *Member) fence(a lease.Fence) {
 		return
 	}
 	log.Warn("host fenced")
-	mb.noteFenced(a)
-	mb.tally.Fenced.Add(1)
+	mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
+	mb.cfg.Tally.Fenced.Add(1)
 	mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
 }
 

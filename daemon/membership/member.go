@@ -4,7 +4,6 @@
 package membership
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,19 +29,9 @@ import (
 // Member drives the lease on the device. Its IO runs in separate goroutines, so that no IO delays
 // the timer by which the lease expires.
 type Member struct {
-	dev   blockdev.Device
-	sb    layout.Superblock
+	cfg   Config
 	space layout.Space
-	log   *slog.Logger
-	ids   *hostid.Identity
-	clock clock.Clock
-	notes *events.Log // nil if none
-	tally *tally.Tally
 
-	stalls     *stall.Watch
-	quarantine *stall.Quarantine
-
-	fencing *Fencing
 	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
 	silent  map[int]uint64            // incarnations that were reported silent, by host id
 	// state of the hosts in the event journal, by host id - 1; nil if none yet
@@ -56,10 +45,7 @@ type Member struct {
 	renewed func(lease.Term) // called with every term of the lease to keep it; nil if none
 	keeping sync.Mutex       // keeps the calls of renewed in order
 
-	alive      func() // called at every turn of the loop; nil if none
-	aliveEvery time.Duration
-
-	mu          sync.Mutex // guards the fields up to records
+	mu          sync.Mutex // guards the fields up to hosts
 	m           *lease.Machine
 	changed     chan struct{} // closed and replaced after every event
 	reason      error
@@ -75,7 +61,6 @@ type Member struct {
 	renewing    time.Duration           // when the read began that the write in flight follows
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
-	records     []lease.Record          // of the read of the table in flight
 
 	asked chan lease.Asked // an operator asks this host to leave; has room for one
 
@@ -115,18 +100,18 @@ type Config struct {
 
 // New returns a member that has not begun to join. It returns the errors of [lease.New] and of making a timer.
 func New(cfg Config) (*Member, error) {
-	sb := cfg.SB
-	mb := &Member{dev: cfg.Dev, sb: sb, space: sb.Space(), log: cfg.Log, ids: cfg.Identity, notes: cfg.Events, tally: cfg.Tally, fencing: cfg.Fencing,
-		stalls: cfg.Stalls, quarantine: cfg.Quarantine,
-		alive: cfg.Alive, aliveEvery: cfg.AliveEvery, turned: cfg.Clock.Now(), clock: cfg.Clock,
-		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{}, asked: make(chan lease.Asked, 1),
+	mb := &Member{
+		cfg: cfg, space: cfg.SB.Space(), turned: cfg.Clock.Now(), changed: make(chan struct{}), cut: math.MaxInt64,
+		wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{},
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
-		complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
-		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
+		asked: make(chan lease.Asked, 1), complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
+		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{}),
+	}
 	var err error
 	mb.m, err = lease.New(lease.Config{
-		ID: cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
-		Self: cfg.Self, Incarnation: cfg.Fencing.incarnation, Left: mb.ids.LeftIncarnations(), Had: mb.ids.JoinedHosts(), Reclaim: cfg.Reclaim, Resume: cfg.Resume,
+		ID: cfg.HostID, Hosts: cfg.SB.Geometry.Hosts, Times: mb.times(), Policy: cfg.SB.Policy,
+		Self: cfg.Self, Incarnation: cfg.Fencing.incarnation, Reclaim: cfg.Reclaim, Resume: cfg.Resume,
+		Left: cfg.Identity.LeftIncarnations(), Had: cfg.Identity.JoinedHosts(),
 	})
 	if err != nil {
 		return nil, err
@@ -139,15 +124,16 @@ func New(cfg Config) (*Member, error) {
 func (mb *Member) Start() {
 	mb.io.Go(func() {
 		for mb.alarm.Wait() == nil {
-			mb.turn()
-			hangs := mb.hanging()
+			hangs := mb.beginTurn()
 			mb.suspectStall()
 			mb.event(mb.m.Tick)
 			mb.loseForStall()
-			mb.turnDone()
+			if mb.cfg.Alive != nil {
+				mb.cfg.Alive()
+			}
 			for _, what := range hangs {
 				// logging may block
-				mb.io.Go(func() { mb.log.Error("IO hangs", "device", mb.dev.Info().Path, "what", what) })
+				mb.io.Go(func() { mb.cfg.Log.Error("IO hangs", "device", mb.cfg.Dev.Info().Path, "what", what) })
 			}
 		}
 	})
@@ -158,7 +144,7 @@ func (mb *Member) Start() {
 // blocks does not delay the lease.
 func (mb *Member) event(f func(now time.Duration) []lease.Action) {
 	mb.mu.Lock()
-	actions := f(mb.clock.Now())
+	actions := f(mb.cfg.Clock.Now())
 	mb.carryOut(actions)
 	mb.mu.Unlock()
 	for _, a := range actions {
@@ -170,7 +156,7 @@ func (mb *Member) event(f func(now time.Duration) []lease.Action) {
 // few calls change anything.
 func (mb *Member) HeldUp(by layout.Complaint, certain bool) {
 	mb.mu.Lock()
-	actions := mb.m.HeldUp(mb.clock.Now(), by, certain)
+	actions := mb.m.HeldUp(mb.cfg.Clock.Now(), by, certain)
 	if len(actions) > 0 {
 		mb.carryOut(actions)
 	}
@@ -179,34 +165,6 @@ func (mb *Member) HeldUp(by layout.Complaint, certain bool) {
 		mb.report(a)
 	}
 }
-
-func (mb *Member) report(a lease.Action) {
-	mb.note(a)
-	mb.count(a)
-	switch a := a.(type) {
-	case lease.Delayed:
-		mb.log.Warn("joining takes longer, waiting", "left", (a.Until - mb.clock.Now()).Round(time.Second), "reason", a.Reason)
-	case lease.Joined:
-		mb.log.Info("live in lockspace", "lockspace", cmp.Or(mb.sb.Name, mb.sb.UUID.String()), "host_id", a.ID,
-			"incarnation", hexID(a.Incarnation), "resumed", a.Resumed)
-		mb.keepTerm()
-	case lease.Renewed:
-		mb.keepTerm()
-	case lease.Lost:
-		attrs := []any{"err", a.Reason}
-		if io := mb.trouble.Load(); io != nil {
-			attrs = append(attrs, "io_err", io.err)
-		}
-		mb.log.Error("lease lost, every hold is over", attrs...)
-	case lease.Wished:
-		mb.log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", hexID(a.Incarnation))
-	case lease.Declared:
-		mb.log.Warn("host declared dead", "dead_host_id", a.Host, "dead_host_name", a.Name, "incarnation", hexID(a.Incarnation), "by_host_id", a.By,
-			"verdict", a.Verdict)
-	}
-}
-
-func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
 
 // keepTerm passes the current term of the lease to renewed.
 func (mb *Member) keepTerm() {
@@ -236,7 +194,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 		switch a := a.(type) {
 		case lease.ReadTable:
 			mb.begins(&mb.reading)
-			mb.readBegan = mb.clock.Now()
+			mb.readBegan = mb.cfg.Clock.Now()
 			alarm = true
 			mb.io.Go(func() { mb.readTable(a.Hosts) })
 		case lease.Write:
@@ -248,28 +206,19 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.resumed = a.Resumed
-			mb.io.Go(func() { mb.ids.RecordJoined(a.ID) }) // in a goroutine, as keepLeft
+			mb.io.Go(func() { mb.cfg.Identity.RecordJoined(a.ID) }) // in a goroutine, as keepLeft
 			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)
 		case lease.Fence:
 			mb.io.Go(func() { mb.fence(a) })
 		case lease.Asked:
-			select {
-			case mb.asked <- a:
-			default:
-			}
+			offer(mb.asked, a)
 		case lease.Complained:
-			select {
-			case mb.complaints <- a.Of:
-			default:
-			}
+			offer(mb.complaints, a.Of)
 		case lease.Renewed:
-			mb.tally.Renewals.Add(mb.clock.Now() - mb.renewing)
-			select {
-			case mb.renewals <- struct{}{}:
-			default:
-			}
+			mb.cfg.Tally.Renewals.Add(mb.cfg.Clock.Now() - mb.renewing)
+			offer(mb.renewals, struct{}{})
 		case lease.Wished:
 			mb.wished[layout.Verdict{Host: a.Host, Incarnation: a.Incarnation}] = true
 		case lease.Lost:
@@ -282,7 +231,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			mb.end(nil, false)
 		}
 	}
-	if alarm || mb.alive != nil {
+	if alarm || mb.cfg.Alive != nil {
 		mb.ring(wake)
 	}
 	mb.hosts = nil
@@ -290,11 +239,19 @@ func (mb *Member) carryOut(actions []lease.Action) {
 	mb.changed = make(chan struct{})
 }
 
+// offer sends a value, unless an earlier one has not been received.
+func offer[T any](to chan<- T, value T) {
+	select {
+	case to <- value:
+	default:
+	}
+}
+
 // keepLeft records that the incarnation has ended. That file system may hang as the lockspace's
 // device does, and holders must be notified without delay.
 func (mb *Member) keepLeft(incarnation uint64) {
 	id := mb.m.ID()
-	mb.io.Go(func() { mb.ids.RecordLeft(id, incarnation) })
+	mb.io.Go(func() { mb.cfg.Identity.RecordLeft(id, incarnation) })
 }
 
 func (mb *Member) end(reason error, lost bool) {
@@ -303,7 +260,7 @@ func (mb *Member) end(reason error, lost bool) {
 		mb.reason = reason
 	}
 	if errors.Is(reason, lease.ErrVerdict) {
-		mb.cut = mb.clock.Now() // other hosts may have the locks already
+		mb.cut = mb.cfg.Clock.Now() // other hosts may have the locks already
 	}
 	if lost {
 		close(mb.lost)
@@ -334,7 +291,7 @@ func (mb *Member) Err() error {
 func (mb *Member) MayWrite() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return standing.MayWrite(mb.m, mb.clock.Now()), mb.changed
+	return standing.MayWrite(mb.m, mb.cfg.Clock.Now()), mb.changed
 }
 
 // MayGrant reports whether a lock may be granted now. It may not if its holder would have to stop
@@ -342,7 +299,7 @@ func (mb *Member) MayWrite() (bool, <-chan struct{}) {
 func (mb *Member) MayGrant() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	now := mb.clock.Now()
+	now := mb.cfg.Clock.Now()
 	return standing.MayGrant(mb.m, now), mb.changed
 }
 
@@ -358,7 +315,7 @@ func (mb *Member) Highest() int {
 func (mb *Member) LeaseLeft() (time.Duration, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.Deadline() - mb.clock.Now(), mb.changed
+	return mb.m.Deadline() - mb.cfg.Clock.Now(), mb.changed
 }
 
 // Known returns the state of the hosts that reads cover, by the last read of the host table. All
@@ -402,7 +359,7 @@ func (mb *Member) Live(now time.Duration) bool {
 // Watch requests a read of the host table if the last one is older than every. A host that waits
 // for another one must notice its death soon.
 func (mb *Member) Watch(every time.Duration) {
-	now, last := mb.clock.Now(), mb.begun.Load()
+	now, last := mb.cfg.Clock.Now(), mb.begun.Load()
 	// Every event wakes all waiting locks. One of them makes the request, even if a read takes
 	// longer than every.
 	if now-time.Duration(last) >= every && mb.begun.CompareAndSwap(last, int64(now)) {
@@ -413,12 +370,12 @@ func (mb *Member) Watch(every time.Duration) {
 // ReadHosts returns the host table for the protocol, from a read that began after the call, and the
 // time of that read.
 func (mb *Member) ReadHosts() ([]bakery.Host, time.Duration, error) {
-	asked := mb.clock.Now()
+	asked := mb.cfg.Clock.Now()
 	mb.event(mb.m.Refresh)
 	for {
 		hosts, changed := mb.Known()
 		if read := standing.TableRead(hosts); read >= asked {
-			return standing.Hosts(hosts, mb.sb.Policy, asked), read, nil
+			return standing.Hosts(hosts, mb.cfg.SB.Policy, asked), read, nil
 		}
 		select {
 		case <-changed:
@@ -468,7 +425,7 @@ func (mb *Member) Gone(host int, unreadable error) (bool, error) {
 		return false, err
 	}
 	known, _ := mb.Known()
-	mb.log.Warn("slot of a host that is gone is unreadable; continuing as if it had no intent",
+	mb.cfg.Log.Warn("slot of a host that is gone is unreadable; continuing as if it had no intent",
 		"lock", "the directory's", "host_id", host, "host", known[host-1].Name, "err", unreadable)
 	return true, nil
 }

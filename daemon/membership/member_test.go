@@ -89,10 +89,10 @@ func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := space(t)
 		mb := live(t, s, s.Disk.Open(), nil)
-		number := mb.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: mb.clock.Now() - mb.times().Stuck() - time.Second})
+		number := mb.cfg.Stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: mb.cfg.Clock.Now() - mb.times().Stuck() - time.Second})
 		mb.suspectStall()
 		mb.loseForStall()
 		require.NoError(t, mb.Err())
-		mb.stalls.End(number)
+		mb.cfg.Stalls.End(number)
 	})
 }

@@ -1,7 +1,10 @@
 package membership
 
 import (
+	"cmp"
 	"encoding/hex"
+	"fmt"
+	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
@@ -17,7 +20,7 @@ type notedHost struct {
 
 // noteJoined begins the host's journal, before any client is served. Called with mu held.
 func (mb *Member) noteJoined(a lease.Joined) {
-	mb.notes.Keep(mb.ids.EventsPath(a.ID), events.Self{Host: a.ID, Name: mb.ids.Name, Incarnation: a.Incarnation})
+	mb.cfg.Events.Keep(mb.cfg.Identity.EventsPath(a.ID), events.Self{Host: a.ID, Name: mb.cfg.Identity.Name, Incarnation: a.Incarnation})
 	kind := events.Joined
 	if a.Resumed {
 		kind = events.Resumed
@@ -26,65 +29,97 @@ func (mb *Member) noteJoined(a lease.Joined) {
 	if boot := hostid.BootID(); boot != [16]byte{} {
 		e.Boot = hex.EncodeToString(boot[:])
 	}
-	mb.notes.Add(e)
+	mb.cfg.Events.Add(e)
 }
 
-// note records the other actions of the lease.
-func (mb *Member) note(a lease.Action) {
-	if mb.notes == nil {
-		return
-	}
+// report records an action in the event journal, in the metrics and in the log. carryOut counts
+// renewals, because it knows their duration.
+func (mb *Member) report(a lease.Action) {
 	switch a := a.(type) {
+	case lease.Delayed:
+		mb.cfg.Log.Warn("joining takes longer, waiting", "left", (a.Until - mb.cfg.Clock.Now()).Round(time.Second), "reason", a.Reason)
+	case lease.Joined:
+		mb.cfg.Tally.Joins.Add(1)
+		if a.Resumed {
+			mb.cfg.Tally.Resumed.Add(1)
+		}
+		mb.cfg.Log.Info("live in lockspace", "lockspace", cmp.Or(mb.cfg.SB.Name, mb.cfg.SB.UUID.String()), "host_id", a.ID,
+			"incarnation", hexID(a.Incarnation), "resumed", a.Resumed)
+		mb.keepTerm()
+	case lease.Renewed:
+		mb.keepTerm()
 	case lease.Lost:
-		reason := ""
+		reason, attrs := "", []any{"err", a.Reason}
 		if a.Reason != nil {
 			reason = a.Reason.Error()
 		}
 		if io := mb.trouble.Load(); io != nil {
 			reason += ": " + io.err.Error()
+			attrs = append(attrs, "io_err", io.err)
 		}
-		mb.notes.Add(events.Event{Kind: events.Lost, Reason: reason})
+		mb.cfg.Events.Add(events.Event{Kind: events.Lost, Reason: reason})
+		mb.cfg.Tally.LeasesLost.Add(1)
+		mb.cfg.Log.Error("lease lost, every hold is over", attrs...)
 	case lease.Left:
 		if mb.Moments().Deadline != 0 { // it was live
-			mb.notes.Add(events.Event{Kind: events.Left})
+			mb.cfg.Events.Add(events.Event{Kind: events.Left})
 		}
 	case lease.Asked:
-		mb.notes.Add(events.Event{Kind: events.Asked, ByHost: a.By, ByHostName: a.Name})
+		mb.cfg.Events.Add(events.Event{Kind: events.Asked, ByHost: a.By, ByHostName: a.Name})
 	case lease.Wished:
 		mb.noteOf(events.Event{Kind: events.Asked, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
+		mb.cfg.Log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	case lease.Declared:
-		hosts, _ := mb.Known()
-		e := events.Event{Kind: events.Dead, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation, ByHost: a.By, ByHostName: hosts[a.By-1].Name}
-		if a.Verdict == layout.VerdictForgotten {
-			e.Reason = "forgotten: another machine may have its id"
-		}
-		mb.notes.Add(e)
+		mb.reportDeath(a)
 	}
 }
 
+func (mb *Member) reportDeath(a lease.Declared) {
+	hosts, _ := mb.Known()
+	e := events.Event{Kind: events.Dead, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation, ByHost: a.By, ByHostName: hosts[a.By-1].Name}
+	if a.Verdict == layout.VerdictForgotten {
+		e.Reason = "forgotten: another machine may have its id"
+	}
+	mb.cfg.Events.Add(e)
+	switch {
+	case !mb.Live(mb.cfg.Clock.Now()): // the first read may report deaths of long ago
+	case !mb.firstWord(a):
+	case a.By == mb.ID():
+		mb.cfg.Tally.DeathsDeclared.Add(1)
+	default:
+		mb.cfg.Tally.DeathsLearned.Add(1)
+	}
+	mb.cfg.Log.Warn("host declared dead", "dead_host_id", a.Host, "dead_host_name", a.Name, "incarnation", hexID(a.Incarnation),
+		"by_host_id", a.By, "verdict", a.Verdict)
+}
+
+// firstWord reports whether this is the first report of the death. A second one may say that the id
+// is free.
+func (mb *Member) firstWord(a lease.Declared) bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	if mb.buried[a.Host] == a.Incarnation {
+		return false
+	}
+	mb.buried[a.Host] = a.Incarnation
+	return true
+}
+
+func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
+
 // noteOf records an event about another host.
 func (mb *Member) noteOf(e events.Event) {
-	if mb.notes == nil {
-		return
-	}
-	e.ByHost, e.ByHostName = mb.ID(), mb.ids.Name
-	mb.notes.Add(e)
+	e.ByHost, e.ByHostName = mb.ID(), mb.cfg.Identity.Name
+	mb.cfg.Events.Add(e)
 }
 
 func (mb *Member) noteOther(kind events.Kind, id int, h *lease.Host, reason string) {
 	mb.noteOf(events.Event{Kind: kind, Host: id, HostName: h.Name, Incarnation: h.Incarnation, Reason: reason})
 }
 
-func (mb *Member) noteFenced(a lease.Fence) {
-	mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
-}
-
 // noteHosts records which hosts have joined and left since the last read of the host table. The
 // first call records nothing, because it has no earlier state. Called with noting held.
 func (mb *Member) noteHosts(hosts []lease.Host) {
-	if mb.notes == nil {
-		return
-	}
 	first, self := mb.noted == nil, mb.ID()
 	if more := len(hosts) - len(mb.noted); more > 0 {
 		mb.noted = append(mb.noted, make([]notedHost, more)...)

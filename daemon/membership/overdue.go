@@ -14,10 +14,10 @@ type underWay struct {
 	reported bool          // the hang was reported
 }
 
-func (mb *Member) times() lease.Times { return lease.Times{Lease: mb.sb.Lease} }
+func (mb *Member) times() lease.Times { return lease.Times{Lease: mb.cfg.SB.Lease} }
 
 // begins records IO that is about to begin. Called with mu held.
-func (mb *Member) begins(u *underWay) { u.since, u.reported = mb.clock.Now(), false }
+func (mb *Member) begins(u *underWay) { u.since, u.reported = mb.cfg.Clock.Now(), false }
 
 // returned records that IO has returned, before the lease machine gets its result.
 func (mb *Member) returned(u *underWay) {
@@ -26,9 +26,9 @@ func (mb *Member) returned(u *underWay) {
 	u.since = 0
 	mb.mu.Unlock()
 	if was.reported {
-		took := (mb.clock.Now() - was.since).Round(time.Millisecond)
+		took := (mb.cfg.Clock.Now() - was.since).Round(time.Millisecond)
 		mb.io.Go(func() { // a log that blocks must not delay the lease
-			mb.log.Warn("IO that hung has returned", "device", mb.dev.Info().Path, "what", was.what, "took", took)
+			mb.cfg.Log.Warn("IO that hung has returned", "device", mb.cfg.Dev.Info().Path, "what", was.what, "took", took)
 		})
 	}
 }
@@ -50,15 +50,20 @@ func (mb *Member) ring(at time.Duration) {
 	if stuck, ok := mb.stuckAt(); ok {
 		at = min(at, stuck)
 	}
-	_ = mb.alarm.Set(mb.nextTurn(at)) // fails only once closed
+	if mb.cfg.Alive != nil {
+		at = min(at, mb.turned+mb.cfg.AliveEvery)
+	}
+	_ = mb.alarm.Set(at) // fails only once closed
 }
 
-// hanging returns the IO that hangs and was not reported yet.
-func (mb *Member) hanging() (hangs []string) {
+// beginTurn begins a turn of the loop that drives the lease. It returns the IO that hangs and was
+// not reported yet.
+func (mb *Member) beginTurn() (hangs []string) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
+	mb.turned = mb.cfg.Clock.Now()
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
-		if at, ok := mb.overdueAt(u); ok && mb.clock.Now() >= at {
+		if at, ok := mb.overdueAt(u); ok && mb.turned >= at {
 			u.reported = true
 			hangs = append(hangs, u.what)
 		}

@@ -19,7 +19,7 @@ func (mb *Member) stuckAt() (time.Duration, bool) {
 	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, hangs) {
 		return 0, false
 	}
-	io, ok := mb.stalls.Oldest()
+	io, ok := mb.cfg.Stalls.Oldest()
 	if io != mb.suspect {
 		return io.Since + mb.times().Stuck() - mb.times().Retry(), ok
 	}
@@ -32,8 +32,8 @@ func (mb *Member) stuckAt() (time.Duration, bool) {
 func (mb *Member) suspectStall() {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	io, ok := mb.stalls.Oldest()
-	if now := mb.clock.Now(); ok && io != mb.suspect && now >= io.Since+mb.times().Stuck()-mb.times().Retry() {
+	io, ok := mb.cfg.Stalls.Oldest()
+	if now := mb.cfg.Clock.Now(); ok && io != mb.suspect && now >= io.Since+mb.times().Stuck()-mb.times().Retry() {
 		mb.suspect, mb.suspectedAt = io, now
 	}
 }
@@ -42,7 +42,7 @@ func (mb *Member) suspectStall() {
 // lock with IO older than a renewal interval into quarantine, because it would end one of the next
 // leases.
 func (mb *Member) loseForStall() {
-	now := mb.clock.Now()
+	now := mb.cfg.Clock.Now()
 	mb.mu.Lock()
 	at, ok := mb.stuckAt()
 	over, suspect := mb.m.Over(), mb.suspect
@@ -50,13 +50,13 @@ func (mb *Member) loseForStall() {
 	if !ok || over || now < at {
 		return
 	}
-	oldest, ok := mb.stalls.Oldest()
+	oldest, ok := mb.cfg.Stalls.Oldest()
 	// it has returned meanwhile
 	if !ok || oldest != suspect || now < oldest.Since+mb.times().Stuck() {
 		return
 	}
-	for _, io := range mb.stalls.Before(now - mb.times().Renew()) {
-		mb.quarantine.Add(now, io.Lock, mb.sb.Lease, mb.stuck(io, now))
+	for _, io := range mb.cfg.Stalls.Before(now - mb.times().Renew()) {
+		mb.cfg.Quarantine.Add(now, io.Lock, mb.cfg.SB.Lease, mb.stuck(io, now))
 	}
 	mb.LoseFor(mb.stuck(oldest, now))
 }
@@ -64,18 +64,18 @@ func (mb *Member) loseForStall() {
 // awaitLocks blocks until IO of locks that is older than a renewal interval has returned. It
 // returns false if the lease has no time for a write then.
 func (mb *Member) awaitLocks() bool {
-	before := mb.clock.Now() - mb.times().Renew()
-	ios := mb.stalls.Before(before)
+	before := mb.cfg.Clock.Now() - mb.times().Renew()
+	ios := mb.cfg.Stalls.Before(before)
 	if len(ios) == 0 {
 		return true
 	}
 	mb.returned(&mb.writing) // no IO of the lease is in flight that could be reported as hanging
 	if mb.waits.Allow() {
 		mb.io.Go(func() { // a log that blocks must not delay the lease
-			mb.log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
+			mb.cfg.Log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
 		})
 	}
-	for len(mb.stalls.Before(before)) > 0 {
+	for len(mb.cfg.Stalls.Before(before)) > 0 {
 		select {
 		case <-time.After(mb.times().Retry()):
 		case <-mb.over:
@@ -85,7 +85,7 @@ func (mb *Member) awaitLocks() bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	mb.begins(&mb.writing)
-	return standing.MayWrite(mb.m, mb.clock.Now())
+	return standing.MayWrite(mb.m, mb.cfg.Clock.Now())
 }
 
 // stuck returns the error that describes the stuck IO.
@@ -98,5 +98,5 @@ func (mb *Member) stuck(io stall.IO, now time.Duration) error {
 		of = fmt.Sprintf("lock number %d", io.Lock)
 	}
 	return fmt.Errorf("%w: host %d, %s: IO at byte %d of %s has not succeeded for %v; find the fault with dmesg and bakeryctl check",
-		api.ErrStuck, mb.ID(), of, io.Offset, mb.dev.Info().Path, (now - io.Since).Round(time.Millisecond))
+		api.ErrStuck, mb.ID(), of, io.Offset, mb.cfg.Dev.Info().Path, (now - io.Since).Round(time.Millisecond))
 }

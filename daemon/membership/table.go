@@ -19,8 +19,8 @@ var errReplaced = errors.New("the lockspace on the device is another one, or gon
 // readTable reads the superblocks and the adjacent records of the first hosts, in one request
 // unless they are many.
 func (mb *Member) readTable(hosts int) {
-	mb.begun.Store(int64(mb.clock.Now()))
-	records := mb.room(hosts)
+	mb.begun.Store(int64(mb.cfg.Clock.Now()))
+	records := make([]lease.Record, hosts)
 	err := mb.readRows(records)
 	mb.returned(&mb.reading)
 	switch {
@@ -30,50 +30,21 @@ func (mb *Member) readTable(hosts int) {
 		mb.event(mb.m.ReadFailed) // before logging, which may block
 		mb.failed("reading the host table failed, retrying", err)
 	default:
-		zeroed := 0
-		mb.event(func(now time.Duration) []lease.Action {
-			actions := mb.m.TableRead(now, records)
-			zeroed = firstZeroed(records) // before the next read reuses them
-			return actions
-		})
-		mb.complainOfZeroes(zeroed)
+		mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
+		mb.complainOfZeroes(records)
 		mb.noteSilence()
 	}
 }
 
-// firstZeroed returns the first host whose record was lost, 0 if none.
-func firstZeroed(records []lease.Record) int {
-	return 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
-}
-
-// complainOfZeroes logs which host must rewrite its lost record.
-func (mb *Member) complainOfZeroes(host int) {
-	if host == 0 {
-		return
-	}
+// complainOfZeroes logs the first host that must rewrite its lost record.
+func (mb *Member) complainOfZeroes(records []lease.Record) {
+	host := 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
-	if mb.zeroed.Allow() {
-		mb.log.Warn("a host record is all zeroes, waiting until its host rewrites it: start bakeryd there if it does not run",
+	if host > 0 && mb.zeroed.Allow() {
+		mb.cfg.Log.Warn("a host record is all zeroes, waiting until its host rewrites it: start bakeryd there if it does not run",
 			"host_id", host, "err", lease.ErrZeroed)
 	}
-}
-
-// keptRoom is the number of records up to which a member keeps the buffer from one read to the
-// next.
-const keptRoom = 64
-
-// room returns a buffer for records. There is one read at a time, and the machine does not keep the
-// buffer.
-func (mb *Member) room(hosts int) []lease.Record {
-	if cap(mb.records) >= hosts {
-		return mb.records[:hosts]
-	}
-	records := make([]lease.Record, hosts)
-	if hosts <= keptRoom {
-		mb.records = records
-	}
-	return records
 }
 
 // readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
@@ -87,7 +58,7 @@ func (mb *Member) readRows(records []lease.Record) error {
 	defer lockspace.Pool.Put(buf)
 	for first := 0; first < total; first += per {
 		part := buf[:min(per, total-first)*g.Stride]
-		errs, err := lockspace.ReadRecords(mb.dev, part, int64(first)*int64(g.Stride), g.Stride)
+		errs, err := lockspace.ReadRecords(mb.cfg.Dev, part, int64(first)*int64(g.Stride), g.Stride)
 		if err != nil && (first == 0 || !lockspace.IsBadSector(err)) {
 			return err
 		}
@@ -121,19 +92,18 @@ func (mb *Member) noteSilence() {
 	defer mb.noting.Unlock()
 	hosts, _ := mb.Known()
 	mb.noteHosts(hosts)
-	t := lease.Times{Lease: mb.sb.Lease}
 	for i := range hosts {
 		h := &hosts[i]
-		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.ID() && h.Overdue(t); {
+		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.ID() && h.Overdue(mb.times()); {
 		case is && !was:
 			mb.silent[i+1] = h.Incarnation
 			mb.noteOther(events.AtRisk, i+1, h, "silent for "+(h.Read-h.Since).Round(time.Millisecond).String())
-			mb.log.Warn("host is silent", "silent_host_id", i+1, "silent_host_name", h.Name, "silent_for", (h.Read - h.Since).Round(time.Millisecond))
+			mb.cfg.Log.Warn("host is silent", "silent_host_id", i+1, "silent_host_name", h.Name, "silent_for", (h.Read - h.Since).Round(time.Millisecond))
 		case was && !is:
 			delete(mb.silent, i+1)
 			if !h.Gone {
 				mb.noteOther(events.Seen, i+1, h, "")
-				mb.log.Info("host is seen again", "seen_host_id", i+1, "seen_host_name", h.Name)
+				mb.cfg.Log.Info("host is seen again", "seen_host_id", i+1, "seen_host_name", h.Name)
 			}
 		}
 	}
@@ -150,10 +120,10 @@ func (mb *Member) sameLockspace(head []byte, errs []error) error {
 		}
 		sb, err := layout.DecodeSuperblock(head[at:at+mb.space.Geometry.Stride], copy)
 		switch {
-		case err == nil && sb.UUID == mb.sb.UUID:
+		case err == nil && sb.UUID == mb.cfg.SB.UUID:
 			return nil
 		case err == nil:
-			found = fmt.Errorf("%w: lockspace %s, was %s", errReplaced, sb.UUID, mb.sb.UUID)
+			found = fmt.Errorf("%w: lockspace %s, was %s", errReplaced, sb.UUID, mb.cfg.SB.UUID)
 		case found == nil:
 			found = fmt.Errorf("%w: %w", errReplaced, err)
 		}
@@ -164,9 +134,9 @@ func (mb *Member) sameLockspace(head []byte, errs []error) error {
 // writeRecord writes the own record. The first write of an id takes the lock file that excludes
 // other processes of this machine. It also registers the key by which this host can be fenced.
 func (mb *Member) writeRecord(r layout.HostRecord) {
-	err := mb.ids.TakeLockFile(r.ID)
+	err := mb.cfg.Identity.TakeLockFile(r.ID)
 	if err == nil {
-		err = mb.fencing.register(r.ID, r.Incarnation)
+		err = mb.cfg.Fencing.register(r.ID, r.Incarnation)
 	}
 	if err != nil {
 		mb.returned(&mb.writing)
@@ -181,11 +151,11 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 		return
 	}
 	mb.keepTerm() // with the write in flight
-	r.PRKey = mb.fencing.key
+	r.PRKey = mb.cfg.Fencing.key
 	buf := lockspace.Pool.Get(mb.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
 	if err = mb.space.EncodeHost(buf, r); err == nil {
-		err = mb.dev.Write(buf, mb.space.Geometry.Host(r.ID))
+		err = mb.cfg.Dev.Write(buf, mb.space.Geometry.Host(r.ID))
 	}
 	mb.returned(&mb.writing)
 	if err != nil {
@@ -199,17 +169,17 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 
 // failed records a failed IO, and logs it at most once per warnEvery.
 func (mb *Member) failed(message string, err error) {
-	mb.tally.RenewalFailures.Add(1)
+	mb.cfg.Tally.RenewalFailures.Add(1)
 	if before := mb.trouble.Swap(&ioTrouble{err: err, at: time.Now()}); before != nil && before.at.Add(warn.Every).After(time.Now()) {
 		mb.trouble.Store(&ioTrouble{err: err, at: before.at})
 		return
 	}
 	attrs := []any{"err", err}
 	// else the lease has not begun, or is over
-	if left := mb.Moments().Deadline - mb.clock.Now(); left > 0 {
+	if left := mb.Moments().Deadline - mb.cfg.Clock.Now(); left > 0 {
 		attrs = append(attrs, "lease_left", left.Round(time.Millisecond))
 	}
-	mb.log.Warn(message, attrs...)
+	mb.cfg.Log.Warn(message, attrs...)
 }
 
 // ioTrouble is the reason why the lease is not renewed.

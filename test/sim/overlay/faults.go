@@ -139,9 +139,9 @@ var faults = []fault{
 			return fmt.Errorf("%w: host %d has`},
 	}},
 	{"stuck", "the lease continues while IO of a lock hangs", "PROGRESS", true, []patch{
-		{"daemon/membership/stuck.go", `	io, ok := mb.stalls.Oldest()
+		{"daemon/membership/stuck.go", `	io, ok := mb.cfg.Stalls.Oldest()
 	if io != mb.suspect {
-`, `	io, ok := mb.stalls.Oldest()
+`, `	io, ok := mb.cfg.Stalls.Oldest()
 	ok = false
 	if io != mb.suspect {
 `},
