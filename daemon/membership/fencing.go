@@ -1,13 +1,14 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -28,7 +29,8 @@ type FenceConfig struct {
 }
 
 // Fencing cuts other hosts off, and registers the key by which they can cut this host off. Without
-// the policy fence it does nothing.
+// the policy fence it does nothing. Prepare, the writes of the host record, which register, and
+// Leave never overlap.
 type Fencing struct {
 	cfg     FenceConfig
 	device  string
@@ -37,11 +39,15 @@ type Fencing struct {
 	resumed bool
 	first   uint64 // incarnation that the key is made of; 0 once used
 
-	mu    sync.Mutex // guards agent and of
-	agent fence.Agent
-	of    int // registered host id
+	registered atomic.Pointer[registration] // nil if none
 
 	key uint64 // as published; set before the first write that contains it
+}
+
+// registration is an agent with which a host id is registered.
+type registration struct {
+	agent fence.Agent
+	host  int
 }
 
 // registerWithin limits the time that the devices may take to register a key.
@@ -91,21 +97,16 @@ func (f *Fencing) register(id int, incarnation uint64) error {
 	if f.policy != layout.PolicyFence {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.agent != nil && (f.of == id || f.resumed) {
+	if r := f.registered.Load(); r != nil && (r.host == id || f.resumed) {
 		return nil
 	}
-	f.unregister()
+	f.Leave()
 	if !f.resumed {
 		f.key = fence.Key(id, incarnation)
 	}
 	cfg := fence.Config{
-		Agent: f.cfg.Agent, Command: f.cfg.Command, Devices: append([]string{f.device}, f.cfg.Devices...),
+		Agent: cmp.Or(f.cfg.Agent, "pr"), Command: f.cfg.Command, Devices: append([]string{f.device}, f.cfg.Devices...),
 		Key: f.key, Resumed: f.resumed, Log: f.log,
-	}
-	if cfg.Agent == "" {
-		cfg.Agent = "pr"
 	}
 	agent, err := fence.New(cfg)
 	if err != nil {
@@ -116,35 +117,27 @@ func (f *Fencing) register(id int, incarnation uint64) error {
 	if err := agent.Register(ctx); err != nil {
 		return fmt.Errorf("%w: register with %v: %w", ErrFenceAgent, agent, err)
 	}
-	f.agent, f.of = agent, id
+	f.registered.Store(&registration{agent, id})
 	return nil
 }
 
 // Leave removes the registration, after the last write.
 func (f *Fencing) Leave() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.unregister()
-}
-
-func (f *Fencing) unregister() {
-	if f.agent == nil {
+	r := f.registered.Load()
+	if r == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), registerWithin)
 	defer cancel()
-	if err := f.agent.Unregister(ctx); err != nil {
-		f.log.Warn("unregistering from the fence agent failed", "agent", f.agent.String(), "err", err)
+	if err := r.agent.Unregister(ctx); err != nil {
+		f.log.Warn("unregistering from the fence agent failed", "agent", r.agent.String(), "err", err)
 	}
-	f.agent = nil
+	f.registered.Store(nil)
 }
 
 // fence cuts a silent host off, and reports the result to the lease machine.
 func (mb *Member) fence(a lease.Fence) {
-	f := mb.cfg.Fencing
-	f.mu.Lock()
-	agent := f.agent
-	f.mu.Unlock()
+	agent := mb.cfg.Fencing.registered.Load().agent
 	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey}
 	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
@@ -200,9 +193,7 @@ func (mb *Member) Evict(host int, incarnation uint64, forget bool) (err error) {
 
 // UseAgent replaces the fence agent, as tests do.
 func (f *Fencing) UseAgent(agent fence.Agent) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.agent = agent
+	f.registered.Store(&registration{agent, f.registered.Load().host})
 }
 
 // Key returns the key by which other hosts fence this one; 0 if they cannot.
