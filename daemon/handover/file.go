@@ -27,19 +27,37 @@ import (
 // would take a granted lock for one that is not. The failed write returns an error, and later
 // writes do nothing.
 //
+// SetTerm, Put and Remove return when the file has the change. A caller with a mutex of its own
+// calls QueueTerm, QueuePut or QueueRemove under it, which do no IO, and Wait after it. The changes
+// are written in the order in which they were queued.
+//
 // The lock file of the host id guards the file against other processes
 // (hostid.Identity.TakeLockFile).
 type File struct {
 	Path string
 
-	mu    sync.Mutex // guards the fields below
-	file  *os.File   // nil if void or closed
-	void  bool
-	term  Term
-	cells map[string]int // cells of the sessions, by session id
-	free  []int          // free cells below end
-	end   int            // number of cells in the file
-	buf   [cellSize]byte
+	// owned by the goroutine that writes
+	file    *os.File // nil if void or closed
+	removed bool     // so that the file is void
+
+	mu      sync.Mutex // guards the fields below; no IO is done with it
+	idle    sync.Cond  // is signalled when writing becomes false
+	writing bool       // a goroutine writes the queue
+	queue   []func() error
+	queued  uint64 // number of changes so far
+	written uint64 // number of changes that are in the file, or failed
+	errs    map[uint64]error
+	void    bool
+	term    Term           // with the queue
+	cells   map[string]int // cells of the sessions, by session id
+	free    []int          // free cells below end
+	end     int            // number of cells in the file
+}
+
+func fileOf(path string, file *os.File, c *content) *File {
+	j := &File{Path: path, file: file, term: c.term, cells: c.cells, free: c.free, end: c.end, errs: map[uint64]error{}}
+	j.idle.L = &j.mu
+	return j
 }
 
 // Owner identifies the host that a handover file belongs to.
@@ -99,7 +117,7 @@ func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create handover file: %w", err)
 	}
-	return &File{Path: path, file: f, cells: make(map[string]int), end: 1}, nil
+	return fileOf(path, f, &content{cells: make(map[string]int), end: 1}), nil
 }
 
 // Resume opens the handover file of the previous process to continue it.
@@ -109,8 +127,7 @@ func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, T
 	if err != nil {
 		return nil, Term{}, nil, err
 	}
-	j := &File{Path: path, file: f, term: content.term, cells: content.cells, free: content.free, end: content.end}
-	return j, content.term, content.sessions, nil
+	return fileOf(path, f, content), content.term, content.sessions, nil
 }
 
 // Read returns the records of the previous process, the sessions in the order of their cells. It
@@ -189,55 +206,55 @@ func CheckOwner(info os.FileInfo, kind os.FileMode) error {
 
 // SetTerm writes the term. The incarnation cannot change while the file has sessions, which belong
 // to it.
-func (j *File) SetTerm(t Term) error {
-	return j.write("term", func() error {
-		if err := t.check(); err != nil {
-			return err
-		}
-		if path := Path(filepath.Dir(j.Path), t.UUID, t.HostID); path != j.Path {
-			return fmt.Errorf("of host id %d in lockspace %s", t.HostID, t.UUID)
-		}
-		if len(j.cells) > 0 && t.Incarnation != j.term.Incarnation {
-			return fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
-		}
-		if err := j.writeCell(0, termCell{Format: fileFormat, Term: t}); err != nil {
-			return err
-		}
-		j.term = t
-		return nil
-	})
-}
+func (j *File) SetTerm(t Term) error { return j.Wait(j.QueueTerm(t)) }
 
 // Put writes the current state of a session. An invalid session makes the file void: the caller
 // refuses such a request before.
-func (j *File) Put(s Session) error {
-	return j.write("session", func() error {
+func (j *File) Put(s Session) error { return j.Wait(j.QueuePut(s)) }
+
+// Remove removes a session. It returns nil if the file has no such session.
+func (j *File) Remove(id string) error { return j.Wait(j.QueueRemove(id)) }
+
+// QueueTerm queues what SetTerm writes, and returns a number for Wait.
+func (j *File) QueueTerm(t Term) uint64 {
+	return j.change("term", func(cell []byte) (int, error) {
+		if err := t.check(); err != nil {
+			return 0, err
+		}
+		if path := Path(filepath.Dir(j.Path), t.UUID, t.HostID); path != j.Path {
+			return 0, fmt.Errorf("of host id %d in lockspace %s", t.HostID, t.UUID)
+		}
+		if len(j.cells) > 0 && t.Incarnation != j.term.Incarnation {
+			return 0, fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
+		}
+		j.term = t
+		return 0, encodeCell(cell, termCell{Format: fileFormat, Term: t})
+	})
+}
+
+// QueuePut queues what Put writes, and returns a number for Wait.
+func (j *File) QueuePut(s Session) uint64 {
+	return j.change("session", func(cell []byte) (int, error) {
 		if j.term.HostID == 0 {
-			return errors.New("no term yet")
+			return 0, errors.New("no term yet")
 		}
 		s.Since, s.Command = s.Since.UTC(), layout.TruncateCommand(s.Command)
 		if err := s.check(j.term.HostID); err != nil {
-			return err
+			return 0, err
 		}
-		cell, known := j.cells[s.ID]
+		at, known := j.cells[s.ID]
 		if !known {
-			cell = j.freeCell()
+			at = j.freeCell()
 		}
-		if cell >= MaxCells {
-			return fmt.Errorf("more than %d sessions", MaxCells-1)
-		}
-		if err := sealCell(j.buf[:], s.append(j.buf[cellText:cellText])); err != nil {
-			return err
-		}
-		if err := j.writeBuf(cell); err != nil {
-			return err
+		if at >= MaxCells {
+			return 0, fmt.Errorf("more than %d sessions", MaxCells-1)
 		}
 		if !known {
-			j.cells[s.ID] = cell
+			j.cells[s.ID] = at
 			j.free = j.free[:max(len(j.free)-1, 0)]
-			j.end = max(j.end, cell+1)
+			j.end = max(j.end, at+1)
 		}
-		return nil
+		return at, sealCell(cell, s.append(cell[cellText:cellText]))
 	})
 }
 
@@ -249,64 +266,110 @@ func (j *File) freeCell() int {
 	return j.end
 }
 
-// Remove removes a session. It returns nil if the file has no such session.
-func (j *File) Remove(id string) error {
-	return j.write("removal", func() error {
-		cell, ok := j.cells[id]
+// QueueRemove queues what Remove writes, and returns a number for Wait.
+func (j *File) QueueRemove(id string) uint64 {
+	return j.change("removal", func([]byte) (int, error) {
+		at, ok := j.cells[id]
 		if !ok {
-			return nil
-		}
-		clear(j.buf[:])
-		if err := j.writeBuf(cell); err != nil {
-			return err
+			return none, nil
 		}
 		delete(j.cells, id)
-		j.free = append(j.free, cell)
-		return nil
+		j.free = append(j.free, at)
+		return at, nil
 	})
 }
 
-func (j *File) writeCell(cell int, record any) error {
-	if err := encodeCell(j.buf[:], record); err != nil {
-		return err
-	}
-	return j.writeBuf(cell)
-}
+// none is no cell.
+const none = -1
 
-func (j *File) writeBuf(cell int) error {
-	_, err := j.file.WriteAt(j.buf[:], int64(cell)*cellSize)
-	return err
-}
+// spare has the memory of cells that were written.
+var spare = sync.Pool{New: func() any { return new([cellSize]byte) }}
 
-// write calls work, unless the file is void or closed. If that fails, the file becomes void.
-func (j *File) write(what string, work func() error) error {
+// change queues the writing of a cell. prepare fills the empty cell and returns its number, or none
+// if there is nothing to write; it is called with mu held. If it returns an error, the file becomes
+// void.
+func (j *File) change(what string, prepare func(cell []byte) (int, error)) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file == nil {
-		return nil
+	cell := spare.Get().(*[cellSize]byte)
+	clear(cell[:])
+	at, err := prepare(cell[:])
+	if at == none {
+		return 0
 	}
-	err := work()
-	if err == nil {
-		return nil
-	}
-	err = fmt.Errorf("write %s to handover file %s: %w", what, j.Path, err)
-	return errors.Join(err, j.invalidate())
+	return j.enqueue(func() error {
+		defer spare.Put(cell)
+		if j.file == nil {
+			return nil // void or closed
+		}
+		if err == nil {
+			_, err = j.file.WriteAt(cell[:], int64(at)*cellSize)
+		}
+		if err == nil {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("write %s to handover file %s: %w", what, j.Path, err), j.invalidate())
+	})
 }
 
-// invalidate makes the file void: it removes the file, or truncates it if that fails.
+// enqueue queues a function of the goroutine that writes, and returns a number for Wait. Called with
+// mu held.
+func (j *File) enqueue(write func() error) uint64 {
+	j.queue = append(j.queue, write)
+	j.queued++
+	return j.queued
+}
+
+// Wait blocks until the changes up to number n are written, and returns the error of that one. 0 is
+// no change. Wait is called once for each number, and by a goroutine that holds no mutex: the first
+// that waits writes for all.
+func (j *File) Wait(n uint64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.written < n {
+		if j.writing {
+			j.idle.Wait()
+		} else {
+			j.writeQueue()
+		}
+	}
+	err := j.errs[n]
+	delete(j.errs, n)
+	return err
+}
+
+// writeQueue writes what is queued now. Called with mu held, which it releases meanwhile.
+func (j *File) writeQueue() {
+	queue := j.queue
+	j.queue, j.writing = nil, true
+	j.mu.Unlock()
+	errs := make([]error, len(queue))
+	for i, write := range queue {
+		errs[i] = write()
+	}
+	j.mu.Lock()
+	for _, err := range errs {
+		if j.written++; err != nil {
+			j.errs[j.written] = err
+		}
+	}
+	j.writing, j.void = false, j.removed
+	j.idle.Broadcast()
+}
+
+// invalidate makes the file void: it removes the file, or truncates it if that fails. Only the
+// goroutine that writes calls it.
 func (j *File) invalidate() error {
-	if j.void {
+	if j.removed {
 		return nil
 	}
-	j.void = true
+	j.removed = true
+	defer j.closeFile()
 	err := os.Remove(j.Path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && os.Truncate(j.Path, 0) != nil {
-		err = fmt.Errorf("remove the incomplete file, which the next process would use: %w", err)
-	} else {
-		err = nil
+		return fmt.Errorf("remove the incomplete file, which the next process would use: %w", err)
 	}
-	j.closeFile()
-	return err
+	return nil
 }
 
 func (j *File) closeFile() {
@@ -316,8 +379,9 @@ func (j *File) closeFile() {
 	}
 }
 
-// Intact reports whether the next process can continue from this file.
+// Intact reports whether the next process can continue from this file, after all changes so far.
 func (j *File) Intact() bool {
+	_ = j.last(func() error { return nil })
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return !j.void && j.term.HostID != 0
@@ -325,14 +389,16 @@ func (j *File) Intact() bool {
 
 // Close closes the file and leaves it to the next process.
 func (j *File) Close() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.closeFile()
+	_ = j.last(func() error { j.closeFile(); return nil })
 }
 
 // Discard removes the file, also after Close, so that no process can resume.
-func (j *File) Discard() error {
+func (j *File) Discard() error { return j.last(j.invalidate) }
+
+// last calls f after all changes that are queued now.
+func (j *File) last(f func() error) error {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.invalidate()
+	n := j.enqueue(f)
+	j.mu.Unlock()
+	return j.Wait(n)
 }
