@@ -38,7 +38,8 @@ func (c Clock) Now() time.Duration {
 
 // NewAlarm returns an alarm that is not set yet.
 func (c Clock) NewAlarm() (clock.Alarm, error) {
-	return &alarm{clock: c, closed: make(chan struct{}), rings: make(chan struct{}, 1)}, nil
+	timer, closed := time.NewTimer(math.MaxInt64), make(chan struct{})
+	return &alarm{clock: c, timer: timer, closed: closed, end: sync.OnceFunc(func() { timer.Stop(); close(closed) })}, nil
 }
 
 // Spin returns false: timers of a bubble are exact.
@@ -46,56 +47,30 @@ func (Clock) Spin(time.Duration) bool { return false }
 
 type alarm struct {
 	clock  Clock
+	timer  *time.Timer
 	closed chan struct{}
-	rings  chan struct{} // takes one
-
-	mu    sync.Mutex // guards the rest
-	timer *time.Timer
-	over  bool // closed is closed
+	end    func() // closes closed, once
 }
 
 var errClosed = errors.New("alarm is closed")
 
 func (a *alarm) Set(at time.Duration) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.over {
-		return errClosed
-	}
-	if a.timer != nil {
-		a.timer.Stop()
-	}
 	select {
-	case <-a.rings: // for the moment that it was set to before
+	case <-a.closed:
+		return errClosed
 	default:
 	}
-	a.timer = time.AfterFunc(time.Duration(math.Ceil(float64(at-a.clock.Now())/a.clock.rate())), func() {
-		select {
-		case a.rings <- struct{}{}:
-		default:
-		}
-	})
+	a.timer.Reset(time.Duration(math.Ceil(float64(at-a.clock.Now()) / a.clock.rate())))
 	return nil
 }
 
 func (a *alarm) Wait() error {
 	select {
-	case <-a.rings:
+	case <-a.timer.C:
 		return nil
 	case <-a.closed:
 		return errClosed
 	}
 }
 
-func (a *alarm) Close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.over {
-		return
-	}
-	a.over = true
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-	close(a.closed)
-}
+func (a *alarm) Close() { a.end() }
