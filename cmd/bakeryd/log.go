@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
-	"sync"
 )
 
 func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
@@ -19,17 +18,14 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 			}
 			return a
 		}
-		w = &priorityWriter{w: w}
+		w = priorityWriter{w}
 	}
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // priorityWriter begins each line with the priority of sd-daemon(3), so that the journal has the
-// level.
-type priorityWriter struct {
-	mu sync.Mutex // one line at a time
-	w  io.Writer
-}
+// level. Its handler writes one line at a time.
+type priorityWriter struct{ w io.Writer }
 
 var priorities = []struct{ level, prefix []byte }{
 	{[]byte("level=DEBUG"), []byte("<7>")},
@@ -38,15 +34,13 @@ var priorities = []struct{ level, prefix []byte }{
 	{[]byte("level=ERROR"), []byte("<3>")},
 }
 
-func (p *priorityWriter) Write(line []byte) (int, error) {
+func (p priorityWriter) Write(line []byte) (int, error) {
 	prefix := []byte("<5>")
 	for _, c := range priorities {
 		if bytes.HasPrefix(line, c.level) {
 			prefix = c.prefix
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if _, err := p.w.Write(append(prefix[:len(prefix):len(prefix)], line...)); err != nil {
 		return 0, err
 	}
