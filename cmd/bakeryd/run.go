@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/metrics"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 )
 
 // The exit codes, as in sysexits(3).
@@ -179,10 +180,7 @@ func serveLooks(ctx context.Context, srv *daemon.Server, address string, log *sl
 			log.Error("listening on the address of --listen failed, retrying", "err", err)
 			told = true
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(listenAgain):
-		}
+		_ = retry.Pause(ctx, listenAgain)
 	}
 }
 

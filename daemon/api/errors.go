@@ -197,21 +197,22 @@ func (e *Error) Is(target error) bool {
 
 // Status returns the HTTP status of the refusal.
 func (e *Error) Status() int {
-	for _, row := range codes {
-		if row.code == e.Code {
-			return row.status
-		}
-	}
-	return http.StatusInternalServerError
+	status, _ := e.numbers()
+	return status
 }
 
 // ExitCode returns the exit code of a command with this refusal. For an unknown code, as of a newer
 // bakeryd, it is that of CodeUnavailable.
 func (e *Error) ExitCode() int {
+	_, exit := e.numbers()
+	return exit
+}
+
+func (e *Error) numbers() (status, exit int) {
 	for _, row := range codes {
 		if row.code == e.Code {
-			return row.exit
+			return row.status, row.exit
 		}
 	}
-	return exitUnavailable
+	return http.StatusInternalServerError, exitUnavailable
 }

@@ -1,6 +1,9 @@
 package line
 
-import "bytes"
+import (
+	"bytes"
+	"strconv"
+)
 
 // Members calls member with the name and the value of each member of a plain object, in their
 // order. It returns false if the object is not plain, which implies nothing else about it, or if
@@ -107,24 +110,12 @@ func Bytes(value []byte) ([]byte, bool) {
 }
 
 // Int sets a number from a value, and reports whether the value is one that fits.
-func Int[T int | int64 | uint64](value []byte, into *T) bool {
-	n := number(value)
-	if n == 0 || n != len(value) {
+func Int[T int | int64](value []byte, into *T) bool {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil || int64(T(n)) != n {
 		return false
 	}
-	var v int64
-	for _, c := range value {
-		if c != '-' {
-			v = 10*v + int64(c-'0')
-		}
-	}
-	if value[0] == '-' {
-		v = -v
-	}
-	if v < 0 && T(0)-1 > 0 || int64(T(v)) != v {
-		return false
-	}
-	*into = T(v)
+	*into = T(n)
 	return true
 }
 

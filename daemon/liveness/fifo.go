@@ -39,19 +39,13 @@ type FIFO struct {
 	Path string
 	uid  int      // its user; fdlimit.UnknownUser if not known
 	file *os.File // the read end
-	raw  rawControl
+	raw  syscall.RawConn
 
 	watching atomic.Bool
 	none     chan struct{} // closed when there was no writer
 	ended    chan struct{} // closed when run has ended
 	once     sync.Once     // for Watch
 	left     sync.Once     // for Leave
-}
-
-// rawControl is the part of syscall.RawConn that FIFO uses.
-type rawControl interface {
-	Control(f func(fd uintptr)) error
-	Read(f func(fd uintptr) bool) error
 }
 
 // Name returns the name of a session's FIFO. It includes the lockspace and the host id,

@@ -31,25 +31,27 @@ func HungUp(conn *net.UnixConn) bool {
 
 // Of returns the process that has connected, and its user; -1 if the connection is closed.
 func Of(conn *net.UnixConn) (id process.ID, uid int) {
-	uid = -1
-	_ = Control(conn, func(fd int) {
-		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			uid = int(c.Uid)
-			id, _ = process.Of(int(c.Pid))
-		}
-	})
+	pid, uid := credentials(conn)
+	if uid >= 0 {
+		id, _ = process.Of(pid)
+	}
 	return id, uid
 }
 
 // UserOf returns the user that has connected; -1 if the connection is closed.
-func UserOf(conn *net.UnixConn) (uid int) {
+func UserOf(conn *net.UnixConn) int {
+	_, uid := credentials(conn)
+	return uid
+}
+
+func credentials(conn *net.UnixConn) (pid, uid int) {
 	uid = -1
 	_ = Control(conn, func(fd int) {
 		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			uid = int(c.Uid)
+			pid, uid = int(c.Pid), int(c.Uid)
 		}
 	})
-	return uid
+	return pid, uid
 }
 
 // Control calls f with the descriptor of a connection.

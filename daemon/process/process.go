@@ -100,16 +100,25 @@ func (id ID) Alive() bool {
 
 // RunsAs reports whether all user ids of the process that has this number are those of one user.
 func (id ID) RunsAs(uid int) (bool, error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(id.PID) + "/status")
+	ids, err := status(id.PID, "Uid:")
+	if err == nil && ids == nil {
+		err = fmt.Errorf("process %d has no user ids", id.PID)
+	}
+	return err == nil && !slices.ContainsFunc(ids, func(f string) bool { return f != strconv.Itoa(uid) }), err
+}
+
+// status returns the words of a line of /proc/PID/status, nil if there is no such line.
+func status(pid int, name string) ([]string, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
-			return !slices.ContainsFunc(strings.Fields(ids), func(f string) bool { return f != strconv.Itoa(uid) }), nil
+		if words, found := strings.CutPrefix(line, name); found {
+			return strings.Fields(words), nil
 		}
 	}
-	return false, fmt.Errorf("process %d has no user ids", id.PID)
+	return nil, nil
 }
 
 // Signal sends signals to the process, one after the other, and never to another process that has
@@ -156,17 +165,14 @@ func CheckProc() error {
 // that namespace.
 func Innermost(pid int) (inner int, namespace uint64, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
-	status, err := os.ReadFile(dir + "/status")
+	numbers, err := status(pid, "NSpid:")
 	if err != nil {
 		return 0, 0, err
 	}
 	inner = pid // Linux before 4.1 has no such line
-	for line := range strings.Lines(string(status)) {
-		if numbers, found := strings.CutPrefix(line, "NSpid:"); found {
-			f := strings.Fields(numbers)
-			if inner, err = strconv.Atoi(f[len(f)-1]); err != nil {
-				return 0, 0, fmt.Errorf("read %s/status: %w", dir, err)
-			}
+	if n := len(numbers); n > 0 {
+		if inner, err = strconv.Atoi(numbers[n-1]); err != nil {
+			return 0, 0, fmt.Errorf("read %s/status: %w", dir, err)
 		}
 	}
 	link, err := os.Readlink(dir + "/ns/pid")
