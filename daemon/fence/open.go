@@ -19,7 +19,7 @@ func openDevice(path string) (*handle, error) {
 		return nil, unsupported(errors.New("it is no block device"))
 	}
 	sys := fmt.Sprintf("/sys/dev/block/%d:%d/", unix.Major(st.Rdev), unix.Minor(st.Rdev))
-	if exists(sys + "partition") {
+	if _, err := os.Stat(sys + "partition"); err == nil {
 		return nil, unsupported(errors.New("it is a partition, and a reservation covers the whole disk"))
 	}
 	// Opened for writing, although nothing is written: the kernel allows reservations only then.
@@ -53,9 +53,4 @@ func multipath(dir string) bool {
 		return true
 	}
 	return multipath(dir + "slaves/" + below[0].Name() + "/")
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

@@ -204,26 +204,14 @@ type sense struct {
 	ok   bool
 }
 
-// parseSense reads sense data in fixed or in descriptor format.
+// parseSense reads sense data in fixed (70, 71) or in descriptor format (72, 73).
 func parseSense(b []byte) sense {
-	if len(b) == 0 {
-		return sense{}
-	}
-	switch b[0] & 0x7f {
-	case 0x70, 0x71:
-		if len(b) < 3 {
-			return sense{}
-		}
-		s := sense{key: b[2] & 0x0f, ok: true}
-		if len(b) >= 14 {
-			s.code = be.Uint16(b[12:])
-		}
-		return s
-	case 0x72, 0x73:
-		if len(b) < 4 {
-			return sense{}
-		}
-		return sense{key: b[1] & 0x0f, code: be.Uint16(b[2:]), ok: true}
+	var s [14]byte
+	switch n := copy(s[:], b); {
+	case n >= 3 && s[0]&0x7e == 0x70:
+		return sense{key: s[2] & 0x0f, code: be.Uint16(s[12:]), ok: true}
+	case n >= 4 && s[0]&0x7e == 0x72:
+		return sense{key: s[1] & 0x0f, code: be.Uint16(s[2:]), ok: true}
 	}
 	return sense{}
 }
@@ -256,8 +244,6 @@ func (s sense) String() string {
 
 func (s sense) err() error {
 	switch {
-	case !s.ok:
-		return fmt.Errorf("check condition: %s", s)
 	case s.key == senseUnitAttention, s.key == senseAbortedCommand, s.key == senseNotReady:
 		return fmt.Errorf("%w: %s", errAgain, s)
 	case s.key == senseIllegalRequest && s.code != ascNoRegistrationRoom:

@@ -87,21 +87,12 @@ func Find(dir string, uuid layout.UUID) (paths []string) {
 
 // ParsePath returns the owner in the name of a handover file.
 func ParsePath(path string) (Owner, error) {
-	const uuidLen = 36
-	name, ok := strings.CutSuffix(filepath.Base(path), ".state")
-	if !ok || len(name) < uuidLen+2 || name[uuidLen] != '-' {
+	name := strings.TrimSuffix(filepath.Base(path), ".state")
+	dash := max(strings.LastIndexByte(name, '-'), 0)
+	uuid, uuidErr := layout.ParseUUID(name[:dash])
+	host, hostErr := strconv.Atoi(strings.TrimPrefix(name[dash:], "-"))
+	if uuidErr != nil || hostErr != nil || host < 1 || host > layout.MaxHosts || Path("", uuid, host) != filepath.Base(path) {
 		return Owner{}, errors.New("name is not UUID-ID.state")
-	}
-	uuid, err := layout.ParseUUID(name[:uuidLen])
-	if err != nil {
-		return Owner{}, err
-	}
-	host, err := strconv.Atoi(name[uuidLen+1:])
-	if err != nil || host < 1 || host > layout.MaxHosts || strconv.Itoa(host) != name[uuidLen+1:] {
-		return Owner{}, fmt.Errorf("host id %q, want 1 to %d", name[uuidLen+1:], layout.MaxHosts)
-	}
-	if uuid.String() != name[:uuidLen] {
-		return Owner{}, fmt.Errorf("uuid %q, want %s", name[:uuidLen], uuid)
 	}
 	return Owner{UUID: uuid, boot: hostid.BootID(), Host: host}, nil
 }

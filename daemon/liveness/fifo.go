@@ -44,7 +44,6 @@ type FIFO struct {
 	watching atomic.Bool
 	none     chan struct{} // closed when there was no writer
 	ended    chan struct{} // closed when run has ended
-	once     sync.Once     // for Watch
 	left     sync.Once     // for Leave
 }
 
@@ -215,10 +214,9 @@ func (w *FIFO) run() {
 // opened the FIFO there is none. Therefore Watch is called when the client's connection has closed,
 // or at a restart. It may be called again.
 func (w *FIFO) Watch() {
-	w.once.Do(func() {
-		w.watching.Store(true)
+	if w.watching.CompareAndSwap(false, true) {
 		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // wakes run
-	})
+	}
 }
 
 // Gone returns a channel that is closed when no writer is seen for the first time since Watch. If a

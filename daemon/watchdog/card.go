@@ -21,19 +21,7 @@ func openCard(path string) (card, error) {
 	}
 }
 
-func (d descriptor) support() (support, error) {
-	info, err := unix.IoctlGetWatchdogInfo(int(d))
-	if err != nil {
-		return support{}, err
-	}
-	has := func(option uint32) bool { return info.Options&option != 0 }
-	return support{
-		driver:     unix.ByteSliceToString(info.Identity[:]),
-		magicClose: has(unix.WDIOF_MAGICCLOSE),
-		setTimeout: has(unix.WDIOF_SETTIMEOUT),
-		keepAlive:  has(unix.WDIOF_KEEPALIVEPING),
-	}, nil
-}
+func (d descriptor) support() (*unix.WatchdogInfo, error) { return unix.IoctlGetWatchdogInfo(int(d)) }
 
 func (d descriptor) setTimeout(seconds int) error {
 	return unix.IoctlSetPointerInt(int(d), unix.WDIOC_SETTIMEOUT, seconds)

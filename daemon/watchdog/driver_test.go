@@ -35,8 +35,17 @@ func (d *Driver) Open(want time.Duration) (*Watchdog, error) {
 
 type opened struct{ *Driver }
 
-func (d opened) support() (support, error) {
-	return support{"card", d.KnowsMagic, d.SetsTimeout, d.KeepsAlive}, d.SupportErr
+func (d opened) support() (*unix.WatchdogInfo, error) {
+	info := &unix.WatchdogInfo{}
+	copy(info.Identity[:], "card")
+	for option, has := range map[uint32]bool{
+		unix.WDIOF_MAGICCLOSE: d.KnowsMagic, unix.WDIOF_SETTIMEOUT: d.SetsTimeout, unix.WDIOF_KEEPALIVEPING: d.KeepsAlive,
+	} {
+		if has {
+			info.Options |= option
+		}
+	}
+	return info, d.SupportErr
 }
 
 func (d opened) setTimeout(seconds int) error {

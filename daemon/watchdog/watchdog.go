@@ -16,6 +16,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Device is an armed watchdog: the host is reset if Feed is not called for Timeout. All methods
@@ -73,7 +75,7 @@ var _ Device = (*Watchdog)(nil)
 
 // card is the kernel's interface to an open watchdog. Its errors are bare errno.
 type card interface {
-	support() (support, error)
+	support() (*unix.WatchdogInfo, error)
 	setTimeout(seconds int) error
 	timeout() (seconds int, err error)
 	keepAlive() error
@@ -84,14 +86,6 @@ type card interface {
 
 // magic is the byte that makes the following close stop the watchdog.
 const magic = 'V'
-
-// support holds the properties that a driver reports.
-type support struct {
-	driver     string
-	magicClose bool // it stays armed if closed without magic, as at the end of the process
-	setTimeout bool
-	keepAlive  bool
-}
 
 // Open arms the watchdog at path, to reset the host when it was not fed for want, rounded up to
 // whole seconds. The driver may choose another time-out: see [Watchdog.Timeout]. A watchdog that
@@ -128,29 +122,30 @@ func open(path string, want time.Duration, openCard func(path string) (card, err
 
 // setUp configures an open watchdog.
 func (w *Watchdog) setUp(seconds int) error {
-	s, err := w.card.support()
+	info, err := w.card.support()
 	if err != nil {
 		return explainSupport(err)
 	}
-	w.driver = s.driver
+	has := func(option uint32) bool { return info.Options&option != 0 }
+	w.driver = unix.ByteSliceToString(info.Identity[:])
 	// Until it is set the driver's own time-out applies. An error must name that one.
 	if n, err := w.card.timeout(); err == nil {
 		w.timeout = time.Duration(n) * time.Second
 	}
-	if !s.magicClose {
-		return fmt.Errorf("driver %q does not reset the host when the program that feeds it is killed: %w: use another watchdog, such as softdog", s.driver, ErrUnfit)
+	if !has(unix.WDIOF_MAGICCLOSE) {
+		return fmt.Errorf("driver %q does not reset the host when the program that feeds it is killed: %w: use another watchdog, such as softdog", w.driver, ErrUnfit)
 	}
-	if !s.keepAlive {
-		return fmt.Errorf("driver %q cannot be fed by WDIOC_KEEPALIVE: %w: use another watchdog, such as softdog", s.driver, ErrUnfit)
+	if !has(unix.WDIOF_KEEPALIVEPING) {
+		return fmt.Errorf("driver %q cannot be fed by WDIOC_KEEPALIVE: %w: use another watchdog, such as softdog", w.driver, ErrUnfit)
 	}
-	if s.setTimeout { // otherwise the time-out cannot be changed
+	if has(unix.WDIOF_SETTIMEOUT) { // otherwise the time-out cannot be changed
 		if err := w.card.setTimeout(seconds); err != nil {
-			return fmt.Errorf("set time-out of %d s: %w (driver %q, which has %v): %w: choose a time-out that the driver takes", seconds, ErrTimeout, s.driver, w.timeout, err)
+			return fmt.Errorf("set time-out of %d s: %w (driver %q, which has %v): %w: choose a time-out that the driver takes", seconds, ErrTimeout, w.driver, w.timeout, err)
 		}
 	}
 	n, err := w.card.timeout()
 	if err != nil || n <= 0 {
-		return fmt.Errorf("read time-out from driver %q after setting %d s: %w: found %d s (%v): use another watchdog, such as softdog", s.driver, seconds, ErrTimeout, n, err)
+		return fmt.Errorf("read time-out from driver %q after setting %d s: %w: found %d s (%v): use another watchdog, such as softdog", w.driver, seconds, ErrTimeout, n, err)
 	}
 	w.timeout = time.Duration(n) * time.Second
 	// A program that stops a watchdog before it closes it with magic (systemd does) leaves the
