@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon"
@@ -63,11 +64,9 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	// First of all: from here on a signal does not end the process.
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM)
 	defer stop()
-	interrupts := make(chan os.Signal, 1)
+	interrupts, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(interrupts, unix.SIGINT)
 	defer signal.Stop(interrupts)
-
-	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 
@@ -85,10 +84,10 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return fmt.Errorf("%w: %w", errSocket, err)
 	}
 	defer ln.Close()
-	systemd.joining(o.daemon.Device)
+	systemd.tell("STATUS=joining the lockspace on " + o.daemon.Device)
 	s := daemon.NewService(o.daemon, func(d *daemon.Host) {
 		log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
-		systemd.ready(d.HostID(), o.daemon.Device)
+		systemd.tell(fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.Device))
 	})
 	go func() {
 		if _, ok := <-interrupts; ok {
@@ -116,7 +115,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		defer over()
 	}
 	err = s.Run(ctx)
-	systemd.stopping()
+	systemd.tell(sd.SdNotifyStopping)
 	switch {
 	case errors.Is(err, daemon.ErrHandedOver):
 		return nil // closing connections would release their holds

@@ -63,14 +63,7 @@ func (s *systemd) close() {
 	s.fed.Wait()
 }
 
-func (s *systemd) joining(device string) { s.tell("STATUS=joining the lockspace on " + device) }
-
-func (s *systemd) ready(host int, device string) {
-	s.tell(fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, host, device))
-}
-
-func (s *systemd) stopping() { s.tell(sd.SdNotifyStopping) }
-
+// tell sends a state: lines as in sd_notify(3).
 func (s *systemd) tell(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
 		s.log.Warn("sending the state to systemd failed", "err", err)

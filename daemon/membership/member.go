@@ -340,13 +340,7 @@ type Moments struct {
 func (mb *Member) Moments() Moments {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	m := Moments{Warn: mb.m.WarnAt(), Deadline: min(mb.m.Deadline(), mb.cut), Changed: mb.changed}
-	select {
-	case <-mb.lost:
-		m.Lost = true
-	default:
-	}
-	return m
+	return Moments{Warn: mb.m.WarnAt(), Deadline: min(mb.m.Deadline(), mb.cut), Lost: isClosed(mb.lost), Changed: mb.changed}
 }
 
 // Live reports whether the lease runs at the time now.
@@ -407,9 +401,11 @@ func (mb *Member) Leave() {
 }
 
 // IsOver reports whether the lease, or the attempt to join, has ended.
-func (mb *Member) IsOver() bool {
+func (mb *Member) IsOver() bool { return isClosed(mb.over) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-mb.over:
+	case <-c:
 		return true
 	default:
 		return false

@@ -3,7 +3,6 @@
 package text
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -55,8 +54,7 @@ func PrintableLine(text string) string {
 
 // WithoutPath returns the cause of an error of a file operation, for a message that names the path already.
 func WithoutPath(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) && err == error(pe) {
+	if pe, ok := err.(*os.PathError); ok {
 		return pe.Err
 	}
 	return err
