@@ -113,11 +113,12 @@ func (id *Identity) HostRecord() layout.HostRecord {
 
 // TakeLockFile locks the lock file of a host id, until ReleaseLockFiles or the end of the process.
 // A process with a write that is stuck in the kernel does not end, so that no next process writes
-// before that write returns. It returns ErrTaken.
+// before that write returns. It returns ErrTaken. Calls for the same id do not overlap.
 func (id *Identity) TakeLockFile(host int) error {
 	id.mu.Lock()
-	defer id.mu.Unlock()
-	if id.files[host] != nil {
+	held := id.files[host] != nil
+	id.mu.Unlock()
+	if held {
 		return nil
 	}
 	path := filepath.Join(id.RuntimeDir, fmt.Sprintf("%s-%d.lock", id.UUID, host))
@@ -137,9 +138,24 @@ func (id *Identity) TakeLockFile(host int) error {
 			f.Close() // its previous owner removed it
 			continue
 		}
-		id.files[host] = f
+		id.hold(host, f)
 		return nil
 	}
+}
+
+func (id *Identity) hold(host int, f *os.File) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.files[host] = f
+}
+
+// takeFiles returns the lock files that are held, which are no longer held then.
+func (id *Identity) takeFiles() map[int]*os.File {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	files := id.files
+	id.files = map[int]*os.File{}
+	return files
 }
 
 // stillAt reports whether path names the open file.
@@ -154,26 +170,21 @@ func stillAt(f *os.File, path string) bool {
 
 // ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight.
 func (id *Identity) ReleaseLockFiles() {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	for _, f := range id.files {
+	for _, f := range id.takeFiles() {
 		_ = os.Remove(f.Name()) // before it is unlocked: no other process can have it
 		f.Close()
 	}
-	clear(id.files)
 }
 
 // AbandonLockFiles leaves the lock files to the next process, as the end of this one does, and
 // holds files in dir instead. Tests that restart a host within one process use it.
 func (id *Identity) AbandonLockFiles(dir string) error {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	for host, f := range id.files {
+	for host, f := range id.takeFiles() {
 		other, err := os.CreateTemp(dir, "lock")
 		if err = errors.Join(err, os.Remove(f.Name()), f.Close()); err != nil {
 			return err
 		}
-		id.files[host] = other
+		id.hold(host, other)
 	}
 	return nil
 }
