@@ -104,7 +104,7 @@ func (d *Budget) Take(uid int) error {
 	defer d.mu.Unlock()
 	switch privileged := d.Privileged != nil && d.Privileged(uid); {
 	case d.used >= d.Limit:
-		return d.exhausted()
+		return fmt.Errorf("%w: clients have all %d file descriptors that are for them", api.ErrOverload, d.Limit)
 	case privileged:
 	case d.used >= d.Limit-d.reserve:
 		return fmt.Errorf("%w: clients have all %d file descriptors that are for users other than root", api.ErrOverload, d.Limit-d.reserve)
@@ -166,10 +166,6 @@ func (d *Budget) GiveFor(conn net.Conn) {
 	if ok {
 		d.Give(uid)
 	}
-}
-
-func (d *Budget) exhausted() error {
-	return fmt.Errorf("%w: clients have all %d file descriptors that are for them", api.ErrOverload, d.Limit)
 }
 
 // ConnState returns a descriptor when net/http closes its connection. A connection that has become a link calls GiveFor.

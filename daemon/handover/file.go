@@ -161,23 +161,14 @@ func load(path string, flag int, now time.Duration) (*os.File, *content, error) 
 }
 
 func decodeOwn(f *os.File, want Owner, now time.Duration) (*content, error) {
-	size, err := checkFile(f, 0)
+	info, err := f.Stat()
+	if err == nil {
+		err = CheckOwner(info, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return decodeFile(f, size, want, now)
-}
-
-// checkFile returns the size of a file, or an error unless CheckOwner accepts it.
-func checkFile(f *os.File, kind os.FileMode) (int64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	if err := CheckOwner(info, kind); err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
+	return decodeFile(f, info.Size(), want, now)
 }
 
 // CheckOwner returns an error unless a file has the given type and only this user can have created
