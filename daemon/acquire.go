@@ -34,9 +34,9 @@ type Request struct {
 	// yet. A hold or a place that it leaves behind does not make a lock busy. It must not block.
 	Gone func() bool
 
-	client requester // nil if it does not outlive bakeryd
-	asked  uint64    // number of its event; 0 if there is none, or it is not known
-	remove bool      // remove the lock when it is acquired, instead of holding it
+	Client Client // nil if it does not outlive bakeryd
+	asked  uint64 // number of its event; 0 if there is none, or it is not known
+	remove bool   // remove the lock when it is acquired, instead of holding it
 }
 
 // Number returns the number by which the observer knows the request; 0 if none.
@@ -46,25 +46,25 @@ func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
 
 // requester is a client that outlives bakeryd. It hears of all that the next process must know. The
 // lock calls it with its mu held, so no method takes mu of a lock.
-type requester interface {
-	queued(lk *lock, nth uint64)                              // it arrived as the nth
-	keepPlace(lk *lock)                                       // its place is about to be sent
-	keepGrant(lk *lock, token layout.Ticket)                  // the grant is about to be sent
-	keepMode(lk *lock, token layout.Ticket, mode layout.Mode) // the mode has changed
-	keepRelease(lk *lock, token layout.Ticket)                // the disk may still show the hold
-	forget()                                                  // a restart need not know it any more
-	detached() bool                                           // it has not reconnected after a restart
-	listening() bool                                          // it receives the requests of others
-	containment() string                                      // of its command
-	leftOver() (pids []int, orphan bool)                      // whether it is gone while its command runs
-	nestedUnder() *layout.Holder                              // the holder below which it waits; nil if none
+type Client interface {
+	Queued(lk *Lock, nth uint64)                              // it arrived as the nth
+	KeepPlace(lk *Lock)                                       // its place is about to be sent
+	KeepGrant(lk *Lock, token layout.Ticket)                  // the grant is about to be sent
+	KeepMode(lk *Lock, token layout.Ticket, mode layout.Mode) // the mode has changed
+	KeepRelease(lk *Lock, token layout.Ticket)                // the disk may still show the hold
+	Forget()                                                  // a restart need not know it any more
+	Detached() bool                                           // it has not reconnected after a restart
+	Listening() bool                                          // it receives the requests of others
+	Containment() string                                      // of its command
+	LeftOver() (pids []int, orphan bool)                      // whether it is gone while its command runs
+	NestedUnder() *layout.Holder                              // the holder below which it waits; nil if none
 }
 
-func (r *Request) absent() bool { return r.client != nil && r.client.detached() }
+func (r *Request) absent() bool { return r.Client != nil && r.Client.Detached() }
 
 // Hold is one hold of a lock. It ends by Release, or when the lease is lost.
 type Hold struct {
-	lk    *lock
+	lk    *Lock
 	req   Request
 	token layout.Ticket
 	since time.Time
@@ -79,7 +79,7 @@ type Hold struct {
 }
 
 // Lock returns the lock that is held.
-func (h *Hold) lock() *lock { return h.lk }
+func (h *Hold) Lock() *Lock { return h.lk }
 
 // Since returns when the lock was granted.
 func (h *Hold) Since() time.Time { return h.since }
@@ -117,15 +117,15 @@ func (h *Hold) StopAt() time.Duration {
 }
 
 // Grace returns the time between StopAt and the deadline.
-func (h *Hold) Grace() time.Duration { return h.lk.mgr.disk.times().Grace() }
+func (h *Hold) Grace() time.Duration { return h.lk.mgr.disk.Times().Grace() }
 
 // Release ends the hold. It blocks until the release is durable, the next client has the lock, or
 // the lease is lost. It may be called more than once. If the lock was acquired with a context that
 // has no end, the caller's goroutine does the IO and blocks while the device hangs.
-func (h *Hold) Release() error { return h.release("") }
+func (h *Hold) Release() error { return h.ReleaseBecause("") }
 
 // release ends the hold. why is the reason for the event, empty if the holder released it.
-func (h *Hold) release(why string) error {
+func (h *Hold) ReleaseBecause(why string) error {
 	if h.moveToReleasing(why) {
 		if h.helps {
 			h.lk.runInline(nil)
@@ -153,8 +153,8 @@ func (h *Hold) moveToReleasing(why string) bool {
 	lk.holds = slices.Delete(lk.holds, i, i+1)
 	lk.leaving = append(lk.leaving, h)
 	lk.reportRelease(h, why)
-	if c := h.req.client; c != nil {
-		c.keepRelease(lk, h.token)
+	if c := h.req.Client; c != nil {
+		c.KeepRelease(lk, h.token)
 	}
 	return true
 }
@@ -167,7 +167,7 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 	if err := m.validate(&req); err != nil {
 		return nil, err
 	}
-	var lk *lock
+	var lk *Lock
 	began := time.Now()
 	m.reportRequest(&req)
 	defer func() { m.reportRefused(&req, lk, began, err) }()
@@ -186,7 +186,7 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 	}
 }
 
-func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *lock, err error) {
+func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *Lock, err error) {
 	lk, err = m.find(ctx, req)
 	if err != nil {
 		return nil, nil, err
@@ -204,28 +204,28 @@ func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *lo
 		}
 	}
 	if errors.Is(err, errSuperseded) {
-		m.dir.forget(lk.entry)
+		m.dir.forget(lk.Entry)
 	}
 	return h, lk, err
 }
 
 // find calls lock for a client, which does not wait for a device that hangs.
-func (m *Manager) find(ctx context.Context, req Request) (*lock, error) {
+func (m *Manager) find(ctx context.Context, req Request) (*Lock, error) {
 	if lk := m.known(req); lk != nil {
 		return lk, nil
 	}
-	return runDetached(ctx, m, func() (*lock, error) { return m.lock(ctx, req) })
+	return runDetached(ctx, m, func() (*Lock, error) { return m.lock(ctx, req) })
 }
 
 // known returns the lock if it is attached, or nil: then it may have to be read from the disk.
-func (m *Manager) known(req Request) *lock {
+func (m *Manager) known(req Request) *Lock {
 	e, ok := m.dir.remembered(req.Name)
 	if !ok || agree(e, req.Permits) != nil {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if lk := m.locks[e.Lock]; lk != nil && lk.entry == e && !lk.quarantined && !m.closing {
+	if lk := m.locks[e.Lock]; lk != nil && lk.Entry == e && !lk.quarantined && !m.closing {
 		return lk
 	}
 	return nil
@@ -246,7 +246,7 @@ func runDetached[T any](ctx context.Context, m *Manager, f func() (T, error)) (T
 	var nothing T
 	select {
 	case f := <-out:
-		if f.err != nil && m.stopping() {
+		if f.err != nil && m.Stopping() {
 			return nothing, errStopped // the device may be closed already
 		}
 		return f.v, f.err
@@ -277,7 +277,7 @@ func (m *Manager) validate(req *Request) error {
 }
 
 // await blocks until the client is served or refused, or ctx ends.
-func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
+func (lk *Lock) await(ctx context.Context, w *Waiter) (*Hold, error) {
 	var err error
 	select {
 	case r := <-w.result:
@@ -293,7 +293,7 @@ func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
 	// The client was served at this moment: release the hold.
 	r := <-w.result
 	if r.hold != nil {
-		_ = r.hold.release("the client was gone when the lock was granted")
+		_ = r.hold.ReleaseBecause("the client was gone when the lock was granted")
 	}
 	return nil, err
 }

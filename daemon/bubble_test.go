@@ -55,13 +55,13 @@ func runInCluster(t *testing.T, name string, f func(t *testing.T, c *cluster)) {
 // endOfProcess ends what a daemon leaves running until its process ends: no goroutine may outlive a
 // bubble.
 func endOfProcess(d *Host) {
-	d.Manager.halt()
+	d.Manager.Halt()
 	d.mem.LoseFor(errors.New("the process has ended"))
 	<-d.mem.Over()
 	d.ending.end()
 	d.mem.Wait()
 	d.Manager.Wait()
-	d.Manager.waitClients()
+	d.Manager.WaitClients()
 	d.tasks.Wait()
 	d.sessions.tasks.Wait()
 }

@@ -42,7 +42,7 @@ func TestCheckOfALiveLockspace(t *testing.T) {
 							return
 						}
 						if n%20 == 0 {
-							time.Sleep(3 * settleAfter / 2)
+							time.Sleep(3 * SettleAfter / 2)
 						}
 						if !assertNoError(t, h.Release()) {
 							return
@@ -69,7 +69,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		next := start(t, b, Request{Name: "x"})
-		e := h.lock().entry
+		e := h.Lock().Entry
 		removed := make(chan error, 1)
 		go func() {
 			removed <- h.lk.do(func() error {
@@ -81,7 +81,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 					var err error
 					if action.Kind == bakery.ClearDirectory {
 						free := layout.Entry{Lock: e.Lock, Creation: action.Slot.Creation}
-						if err := a.guarded(t.Context(), "clear", func(guard *lock) error {
+						if err := a.guarded(t.Context(), "clear", func(guard *Lock) error {
 							if err := guard.intend(free); err != nil {
 								return err
 							}
@@ -107,7 +107,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 		}()
 		require.ErrorIs(t, <-removed, errSuperseded)
 		again := got(t, next) // through a new entry
-		require.NotEqual(t, e, again.lock().entry)
+		require.NotEqual(t, e, again.Lock().Entry)
 		require.Greater(t, again.Token(), h.Token())
 		require.NoError(t, again.Release())
 		require.Empty(t, c.check())

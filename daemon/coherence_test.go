@@ -41,7 +41,7 @@ func lockNumber(t *testing.T, d *Host, name string) int {
 	t.Helper()
 	lk, err := d.find(t.Context(), Request{Name: name})
 	require.NoError(t, err)
-	return lk.entry.Lock
+	return lk.Entry.Lock
 }
 
 func TestMeetFresh(t *testing.T) {
@@ -232,7 +232,7 @@ func TestMeetKeepsValues(t *testing.T) {
 		_, err = a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
 		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "has a value")
-		s := c.Slot(lk.entry.Lock, 1)
+		s := c.Slot(lk.Entry.Lock, 1)
 		require.Equal(t, "mine", string(s.Value))
 		require.Equal(t, token, s.ValueToken)
 	})

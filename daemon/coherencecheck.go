@@ -79,7 +79,7 @@ type coherenceCheck struct {
 	ctx    context.Context
 	mgr    *Manager
 	o      MeetOptions
-	locks  [2]*lock
+	locks  [2]*Lock
 	nonce  uint64
 	theirs uint64 // the other host's nonce, 0 if not seen yet
 	rounds int
@@ -181,7 +181,7 @@ func (m *coherenceCheck) say(n int) error {
 			})
 		})
 		if err == nil && taken {
-			err = fmt.Errorf("%w: lock %q has a value; only probes may use it", api.ErrInvalid, lk.entry.Name)
+			err = fmt.Errorf("%w: lock %q has a value; only probes may use it", api.ErrInvalid, lk.Entry.Name)
 		}
 		if err != nil {
 			return err
@@ -313,17 +313,17 @@ func (m *coherenceCheck) look(which int) (s layout.Slot, ok bool, err error) {
 	lk, space := m.locks[which], m.mgr.disk.SB.Space()
 	buf := lockspace.Pool.Get(space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err := m.mgr.disk.Dev.Read(buf, space.Geometry.Slot(lk.entry.Lock, m.o.Host)); err != nil {
+	if err := m.mgr.disk.Dev.Read(buf, space.Geometry.Slot(lk.Entry.Lock, m.o.Host)); err != nil {
 		if lockspace.IsBadSector(err) {
 			return s, false, nil
 		}
 		return s, false, err
 	}
-	s, err = space.DecodeSlot(buf, lk.entry.Lock, m.o.Host)
+	s, err = space.DecodeSlot(buf, lk.Entry.Lock, m.o.Host)
 	if err != nil { // it is being written
 		return s, false, nil
 	}
-	if s.Blank() || s.Creation != lk.entry.Creation {
+	if s.Blank() || s.Creation != lk.Entry.Creation {
 		s.Value = nil
 	}
 	seen := &m.seen[which]
@@ -388,7 +388,7 @@ func (m *coherenceCheck) checkX(n int) error {
 		if w, is := decodeWord(y.Value); ok && (!is || w.nonce != m.theirs) {
 			return m.gone(is)
 		}
-		if err := m.pause(m.mgr.disk.times().Poll()); err != nil {
+		if err := m.pause(m.mgr.disk.Times().Poll()); err != nil {
 			return err
 		}
 	}

@@ -168,7 +168,7 @@ func (c *command) contained() (*cgroup.Group, []process.ID) {
 
 // containment describes how certain it is that all of a command is stopped. It is empty if there
 // may be no command.
-func (c *command) containment() string {
+func (c *command) Containment() string {
 	c.mu.Lock()
 	group, weak := c.group, c.weak
 	c.mu.Unlock()
@@ -287,7 +287,7 @@ func (c *command) noteRemains(left []process.ID) {
 		reason = "processes that bakeryd does not see have the FIFO of the lock open"
 	}
 	c.report(events.Remains, reason)
-	go c.log.Error("processes of a command that lost its lock are left", "lock", c.lock, "pids", pids, "containment", c.containment())
+	go c.log.Error("processes of a command that lost its lock are left", "lock", c.lock, "pids", pids, "containment", c.Containment())
 }
 
 // signal signals what remains of the session's command, and returns the processes found. It spares

@@ -101,7 +101,7 @@ func TestMendsForItself(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1) // has finished its own checks of entries
 		h := acquire(t, a, Request{Name: "x"})
-		before := h.lock().entry
+		before := h.Lock().Entry
 		require.NoError(t, h.Release())
 		for _, need := range []func() error{
 			func() error { _, _, err := a.Create(t.Context(), "y", 1); return err },
@@ -127,7 +127,7 @@ func TestMendsInTheEnd(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
 		h := acquire(t, a, Request{Name: "x"})
-		e := h.lock().entry
+		e := h.Lock().Entry
 		require.NoError(t, h.Release())
 		ghost := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: e.Creation + 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(e.Creation+5, 2)}
 		c.put(ghost)

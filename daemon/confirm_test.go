@@ -76,7 +76,7 @@ func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 			if confirmed {
 				eventually(t, "the hold is an orphan", func() bool {
 					held, _ := m.d.sessions.holding()
-					return len(held) > 0 && held[0].isOrphan() && !held[0].detached()
+					return len(held) > 0 && held[0].isOrphan() && !held[0].Detached()
 				})
 				require.True(t, stub.Alive())
 				require.NoError(t, stub.Signal(syscall.SIGKILL))

@@ -41,7 +41,7 @@ func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
 		s.group = &cgroup.Group{Dir: t.TempDir()} // has none of the files
-		require.Contains(t, s.containment(), "weak: bakeryd may not kill")
+		require.Contains(t, s.Containment(), "weak: bakeryd may not kill")
 	})
 }
 

@@ -52,7 +52,7 @@ func agree(e layout.Entry, permits int) error {
 
 // guarded calls f while this host holds the directory's lock. f must not wait for any other lock,
 // because a host that removes a lock waits for this one.
-func (m *Manager) guarded(ctx context.Context, what string, f func(guard *lock) error) error {
+func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) error) error {
 	guard, err := m.attach(lockspace.DirectoryEntry)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (m *Manager) guarded(ctx context.Context, what string, f func(guard *lock) 
 
 // create creates a lock unless another host has just done so. Permits 0 means one.
 func (m *Manager) create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
-	err = m.guarded(ctx, "create a lock", func(guard *lock) error {
+	err = m.guarded(ctx, "create a lock", func(guard *Lock) error {
 		e, created, err = m.createGuarded(guard, name, permits)
 		return err
 	})
@@ -90,7 +90,7 @@ func (m *Manager) create(ctx context.Context, name string, permits int) (e layou
 	return e, created, nil
 }
 
-func (m *Manager) createGuarded(guard *lock, name string, permits int) (e layout.Entry, created bool, err error) {
+func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout.Entry, created bool, err error) {
 	if err := m.carryOut(guard); err != nil {
 		return e, false, err
 	}
@@ -131,7 +131,7 @@ func (m *Manager) createGuarded(guard *lock, name string, permits int) (e layout
 
 // put writes an entry, after an intent. If the write fails the intent stays, because the write may
 // still land.
-func (m *Manager) put(guard *lock, e layout.Entry) error {
+func (m *Manager) put(guard *Lock, e layout.Entry) error {
 	if err := guard.intend(e); err != nil {
 		return err
 	}

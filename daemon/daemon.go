@@ -40,6 +40,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/tasks"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -133,7 +134,7 @@ type Host struct {
 
 	sessions *sessions
 	ending   *ending
-	tasks    tasks
+	tasks    tasks.Group
 
 	inspecting inspecting
 	warn       warn.Limiter // of the guard
@@ -159,7 +160,7 @@ func (e *ending) drain(why string) {
 
 func (e *ending) end() { e.once.Do(func() { close(e.ended) }) }
 
-func (h *Host) times() lease.Times { return h.disk.times() }
+func (h *Host) times() lease.Times { return h.disk.Times() }
 
 // leaseLeft returns how long the lease still runs.
 func (h *Host) leaseLeft() time.Duration {

@@ -65,7 +65,7 @@ func (c *cluster) host(id int, change ...func(*Config)) *Host {
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), generous)
 		defer cancel()
-		if !h.stopping() {
+		if !h.Stopping() {
 			require.NoError(c.t, h.Close(ctx))
 		}
 	})

@@ -181,7 +181,7 @@ func (m *Manager) lookupOnce(name string, certain bool) (layout.Entry, error) {
 }
 
 // lock returns this host's part in a lock. It creates the lock on first use.
-func (m *Manager) lock(ctx context.Context, req Request) (*lock, error) {
+func (m *Manager) lock(ctx context.Context, req Request) (*Lock, error) {
 	if e, ok := m.dir.remembered(req.Name); ok && agree(e, req.Permits) != nil {
 		m.dir.forget(e) // it may have been removed and created with other permits
 	}
@@ -204,17 +204,17 @@ func (m *Manager) lock(ctx context.Context, req Request) (*lock, error) {
 
 // attach returns the driver of an entry's lock and starts one if needed. It returns errSuperseded
 // if the entry is older than the one in use.
-func (m *Manager) attach(e layout.Entry) (*lock, error) { return m.attachTo(e, false) }
+func (m *Manager) attach(e layout.Entry) (*Lock, error) { return m.attachTo(e, false) }
 
 // attachTo also returns the driver of a lock in quarantine, if repair is set: it repairs the own
 // slot.
-func (m *Manager) attachTo(e layout.Entry, repair bool) (*lock, error) {
+func (m *Manager) attachTo(e layout.Entry, repair bool) (*Lock, error) {
 	for {
 		lk, err := m.attachOnce(e, repair)
-		if err != nil || lk.entry == e {
+		if err != nil || lk.Entry == e {
 			return lk, err
 		}
-		if lk.entry.Creation > e.Creation {
+		if lk.Entry.Creation > e.Creation {
 			return nil, errSuperseded
 		}
 		// Another entry used these slots until now. Two drivers must not write one slot.
@@ -223,7 +223,7 @@ func (m *Manager) attachTo(e layout.Entry, repair bool) (*lock, error) {
 	}
 }
 
-func (m *Manager) attachOnce(e layout.Entry, repair bool) (*lock, error) {
+func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	select {
@@ -251,10 +251,10 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*lock, error) {
 }
 
 // newLock returns this host's part in a lock that has no driver yet.
-func (m *Manager) newLock(e layout.Entry) *lock {
+func (m *Manager) newLock(e layout.Entry) *Lock {
 	id := m.mem.ID()
-	lk := &lock{
-		mgr: m, entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
+	lk := &Lock{
+		mgr: m, Entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: m.mem.Incarnation(), Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
@@ -275,17 +275,17 @@ func (m *Manager) newLock(e layout.Entry) *lock {
 }
 
 // start starts the driver of a lock. Called with mu held.
-func (m *Manager) start(lk *lock) {
-	m.locks[lk.entry.Lock] = lk
+func (m *Manager) start(lk *Lock) {
+	m.locks[lk.Entry.Lock] = lk
 	m.drivers.Go(lk.drive)
 }
 
 // drop removes a driver that ends.
-func (m *Manager) drop(lk *lock) {
+func (m *Manager) drop(lk *Lock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.locks[lk.entry.Lock] == lk {
-		delete(m.locks, lk.entry.Lock)
+	if m.locks[lk.Entry.Lock] == lk {
+		delete(m.locks, lk.Entry.Lock)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		h := acquire(t, d, Request{Name: "x"})
-		stale := h.lock().entry
+		stale := h.Lock().Entry
 		stale.Creation--
 		d.dir.remember(&scan{entries: []layout.Entry{stale}})
 		next := start(t, d, Request{Name: "x"})
@@ -98,7 +98,7 @@ func acquireEntry(t *testing.T, c *cluster, d *Host, name string, want int) int 
 	t.Helper()
 	for i := range c.Geo.Locks {
 		h := acquire(t, d, Request{Name: fmt.Sprint(name, i)})
-		lock := h.lock().entry.Lock
+		lock := h.Lock().Entry.Lock
 		require.NoError(t, h.Release())
 		if lock == want {
 			return lock
@@ -124,7 +124,7 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 		c.WriteEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
 		require.NoError(t, guard.Release())
 		h := got(t, asked)
-		require.Equal(t, 2, h.lock().entry.Lock)
+		require.Equal(t, 2, h.Lock().Entry.Lock)
 		require.NoError(t, h.Release())
 	})
 }

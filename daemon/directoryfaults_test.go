@@ -92,8 +92,8 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 			asked := start(t, b, Request{Name: "x"})
 			h := got(t, asked)
 			dev.set(nil)
-			t.Log("B holds", h.lock().entry, "directory", c.Entry(1), once)
-			acquireFails(t, third, Request{Name: "x", Try: true}, api.ErrBusy, "host 2 holds %+v", h.lock().entry)
+			t.Log("B holds", h.Lock().Entry, "directory", c.Entry(1), once)
+			acquireFails(t, third, Request{Name: "x", Try: true}, api.ErrBusy, "host 2 holds %+v", h.Lock().Entry)
 			require.NoError(t, h.Release())
 		})
 	}
@@ -136,7 +136,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 		t.Log(err, c.directory())
 		require.NotNil(t, h3)
 		_, err = c.host(4).Acquire(t.Context(), Request{Name: "y", Try: true})
-		require.Error(t, err, "host 3 holds %+v", h3.lock().entry)
+		require.Error(t, err, "host 3 holds %+v", h3.Lock().Entry)
 		require.NoError(t, h3.Release())
 	})
 }
@@ -167,7 +167,7 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		t.Log(err, c.directory())
 		require.NoError(t, r.Close(t.Context()))
 		_, err = third.Acquire(timeout(t, 5*time.Second), Request{Name: "x"})
-		require.Error(t, err, "host 3 holds %+v", ho.lock().entry)
+		require.Error(t, err, "host 3 holds %+v", ho.Lock().Entry)
 		require.NoError(t, ho.Release())
 	})
 }
@@ -180,7 +180,7 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 		create(t, a, "x", 2)
 		h := acquire(t, a, Request{Name: "x"})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-		require.Eventually(t, func() bool { return c.Slot(1, 1).Creation > h.lock().entry.Creation }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Slot(1, 1).Creation > h.Lock().Entry.Creation }, generous, time.Millisecond)
 		m.kill()
 		c.Spoil(c.Geo.Entry(1))
 		m.rise()

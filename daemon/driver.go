@@ -20,7 +20,7 @@ var errStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
 // drive serves the queue until the lock is superseded, the lease is lost or the daemon stops. Only
 // the goroutine that holds the driver mutex writes this host's slot. drive is called with it held,
 // and does not release it when it returns.
-func (lk *lock) drive() {
+func (lk *Lock) drive() {
 	defer close(lk.done)
 	err := lk.goOn()
 	for err == nil {
@@ -52,7 +52,7 @@ func (lk *lock) drive() {
 
 // freeMemory frees the buffers of an idle lock. With many hosts and many locks they are most of the
 // memory in use.
-func (lk *lock) freeMemory() {
+func (lk *Lock) freeMemory() {
 	lk.mu.Lock()
 	due := lk.spare
 	lk.spare, lk.used = false, lk.used && !due
@@ -75,7 +75,7 @@ type tryState struct {
 }
 
 // acquireOnDisk begins to take the lock on the disk for the client in front.
-func (lk *lock) acquireOnDisk(w *waiter) error {
+func (lk *Lock) acquireOnDisk(w *Waiter) error {
 	lk.applyHostTable() // applies deaths now: an attempt that does not wait reads no host table
 	lk.mu.Lock()
 	before := lk.arrived
@@ -94,7 +94,7 @@ func (lk *lock) acquireOnDisk(w *waiter) error {
 }
 
 // continueAcquire continues an attempt until it ends.
-func (lk *lock) continueAcquire() error {
+func (lk *Lock) continueAcquire() error {
 	t := &lk.trying
 	for t.action.Kind != bakery.Granted && t.action.Kind != bakery.Done {
 		if lk.inline && t.action.Kind != bakery.Write && t.action.Kind != bakery.Read {
@@ -115,13 +115,13 @@ func (lk *lock) continueAcquire() error {
 }
 
 // tryWanted reports whether the client in front has the mode and the Try of the current attempt.
-func (lk *lock) tryWanted() bool {
+func (lk *Lock) tryWanted() bool {
 	f := lk.front()
 	return f != nil && f.req.Mode == lk.trying.mode && f.req.Try == lk.trying.try
 }
 
 // finishAcquire handles the end of an attempt. used is set if the ticket may have served grants before.
-func (lk *lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
+func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	switch {
 	case a.Kind == bakery.Granted && lk.removalPending:
 		var err error
@@ -135,7 +135,7 @@ func (lk *lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 		if err != nil {
 			return err
 		}
-		if creation != lk.entry.Creation {
+		if creation != lk.Entry.Creation {
 			if _, err := lk.protocol(lk.m.Release(), always); err != nil {
 				return err
 			}
@@ -150,7 +150,7 @@ func (lk *lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	switch a.Outcome {
 	case bakery.Busy:
 		lk.rememberBusy()
-		lk.refuse(api.ErrBusy, func(x *waiter) bool { return x.req.Try })
+		lk.refuse(api.ErrBusy, func(x *Waiter) bool { return x.req.Try })
 	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
 		return errSuperseded
 	case bakery.Exhausted:
@@ -159,13 +159,13 @@ func (lk *lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	return nil
 }
 
-func (lk *lock) exhausted() error {
-	return fmt.Errorf("%w: the numbers of lock %q are used up; use another name", api.ErrDamaged, lk.entry.Name)
+func (lk *Lock) exhausted() error {
+	return fmt.Errorf("%w: the numbers of lock %q are used up; use another name", api.ErrDamaged, lk.Entry.Name)
 }
 
 // protocol executes the machine's actions until it has ended or entered. It cancels once wanted
 // returns false.
-func (lk *lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, error) {
+func (lk *Lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, error) {
 	began := time.Now()
 	for {
 		if a.Kind == bakery.Granted || a.Kind == bakery.Done {
@@ -182,7 +182,7 @@ func (lk *lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, er
 }
 
 // execute executes one action and reports the result to the machine.
-func (lk *lock) execute(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
+func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	switch a.Kind {
 	case bakery.Write:
 		if err := lk.write(a.Slot); err != nil {
@@ -227,26 +227,26 @@ func (lk *lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
 		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) || errors.Is(err, api.ErrStuck) {
-			lk.refuse(err, func(w *waiter) bool { return w.req.remove })
+			lk.refuse(err, func(w *Waiter) bool { return w.req.remove })
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {
 			return a, err
 		}
 		return lk.m.DirectoryCleared(), nil
 	}
-	panic(fmt.Sprintf("daemon: action %d of lock %q", a.Kind, lk.entry.Name))
+	panic(fmt.Sprintf("daemon: action %d of lock %q", a.Kind, lk.Entry.Name))
 }
 
 // write writes the own slot and retries until that is durable. Called by the driver only, so no two
 // writes of the slot are in flight at a time.
-func (lk *lock) write(s bakery.Slot) error {
+func (lk *Lock) write(s bakery.Slot) error {
 	return lk.persist("writing a slot failed, retrying", lk.slots.slotAt(lk.slots.host), func() error {
 		return lk.slots.write(s, lk.holder(s.Phase))
 	})
 }
 
 // holder returns what the slot shows about the holder, for display only.
-func (lk *lock) holder(p layout.Phase) layout.Holder {
+func (lk *Lock) holder(p layout.Phase) layout.Holder {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if p != layout.Held || len(lk.holds) == 0 {
@@ -256,7 +256,7 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 	return layout.Holder{PID: h.req.PID, Since: h.since, Command: h.req.Command}
 }
 
-func (lk *lock) readAll() (views []bakery.View, err error) {
+func (lk *Lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", lk.slots.slotAt(1), func() error {
 		lk.readAt = lk.mgr.disk.Clock.Now()
 		views, err = lk.slots.read(lk.mgr.mem.Highest())
@@ -267,26 +267,26 @@ func (lk *lock) readAll() (views []bakery.View, err error) {
 
 // creation returns the creation id of the lock's directory entry now, 0 if the entry is another
 // lock's.
-func (lk *lock) creation() (creation uint64, err error) {
-	if lk.entry == lockspace.DirectoryEntry {
+func (lk *Lock) creation() (creation uint64, err error) {
+	if lk.Entry == lockspace.DirectoryEntry {
 		return lockspace.DirectoryCreation, nil
 	}
 	stopping, tries := false, 0
-	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.entry.Lock), func() error {
-		e, err := lk.mgr.dir.on(lk.dev).read(lk.entry.Lock)
-		if err == nil && e.Name == lk.entry.Name {
+	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
+		e, err := lk.mgr.dir.on(lk.dev).read(lk.Entry.Lock)
+		if err == nil && e.Name == lk.Entry.Name {
 			creation = e.Creation
 		}
 		if lockspace.IsBadSector(err) || undecodable(err) {
-			lk.mgr.complainOfEntries([]int{lk.entry.Lock}, false)
+			lk.mgr.complainOfEntries([]int{lk.Entry.Lock}, false)
 		}
-		if stopping = err != nil && lk.mgr.stopping(); stopping {
+		if stopping = err != nil && lk.mgr.Stopping(); stopping {
 			return nil
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
 		// the removal is completed, which rewrites the entry.
 		if tries++; lk.removalPending && tries >= slotTries && (lockspace.IsBadSector(err) || undecodable(err)) {
-			creation = lk.entry.Creation
+			creation = lk.Entry.Creation
 			return nil
 		}
 		return err
@@ -299,7 +299,7 @@ func (lk *lock) creation() (creation uint64, err error) {
 
 // persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
 // no time left. In a client's goroutine it tries once. at is the offset of the IO.
-func (lk *lock) persist(message string, at int64, try func() error) error {
+func (lk *Lock) persist(message string, at int64, try func() error) error {
 	series := lk.dev.series(at)
 	defer series.end()
 	for {
@@ -326,7 +326,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 		}
 		series.failed(err)
 		if lk.warn.Allow() {
-			lk.mgr.observer.Trouble(message, lk.entry, "err", err)
+			lk.mgr.observer.Trouble(message, lk.Entry, "err", err)
 		}
 		if lk.inline {
 			return errLeft
@@ -338,10 +338,10 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 }
 
 // retry returns the pause after a failed IO.
-func (m *Manager) retry() time.Duration { return m.disk.times().Retry() }
+func (m *Manager) retry() time.Duration { return m.disk.Times().Retry() }
 
 // pause waits for d. It returns false if the lease was lost meanwhile.
-func (lk *lock) pause(d time.Duration) bool {
+func (lk *Lock) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -352,5 +352,5 @@ func (lk *lock) pause(d time.Duration) bool {
 	}
 }
 
-// errAbsent ends the wait of a client that did not reconnect after a restart.
-var errAbsent = fmt.Errorf("%w: its client did not come back after a restart", api.ErrLost)
+// ErrAbsent ends the wait of a client that did not reconnect after a restart.
+var ErrAbsent = fmt.Errorf("%w: its client did not come back after a restart", api.ErrLost)

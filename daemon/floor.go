@@ -57,7 +57,7 @@ func (m *Manager) Floor(ctx context.Context, name string, rounds int) (*Floor, e
 }
 
 // floor measures the rounds of Floor. Called by the lock's driver.
-func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
+func (lk *Lock) floor(ctx context.Context, rounds int, f *Floor) error {
 	// The first write shows the slot as the protocol has it, and warms up the device.
 	if err := lk.publish(func(*layout.Slot) {}); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
 
 // floorRequests are the encoded IOs of one round.
 type floorRequests struct {
-	lk                    *lock
+	lk                    *Lock
 	claim, release, slots []byte
 }
 
@@ -103,7 +103,7 @@ func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	if err := lk.awaitLease(); err != nil {
 		return t, false, err
 	}
-	mine, all := space.Geometry.Slot(lk.entry.Lock, lk.slots.host), space.Geometry.Slot(lk.entry.Lock, 1)
+	mine, all := space.Geometry.Slot(lk.Entry.Lock, lk.slots.host), space.Geometry.Slot(lk.Entry.Lock, 1)
 	if t.Claim, err = r.time(func() error { return lk.slots.dev.Write(r.claim, mine) }); err != nil {
 		return t, false, r.mend(err)
 	}
@@ -137,7 +137,7 @@ func (r *floorRequests) mend(failed error) error {
 
 // awaitLease blocks until a slot may be written. It returns ErrLeaseLost if the lease is lost
 // first.
-func (lk *lock) awaitLease() error {
+func (lk *Lock) awaitLease() error {
 	for {
 		ok, changed := lk.mgr.mem.MayWrite()
 		select {

@@ -111,7 +111,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 		if !whose(s) || !s.remains() {
 			continue
 		}
-		t := target{session: s, containment: s.containment()}
+		t := target{session: s, containment: s.Containment()}
 		if signals[0] == syscall.SIGKILL {
 			// All cgroups first: the search for other processes reads all of /proc for each
 			// session.

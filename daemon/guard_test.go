@@ -79,7 +79,7 @@ func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 	require.NoError(t, f.Close())
 	// A process that a parallel test forks has all descriptors until it executes its program.
 	eventually(t, "only the command, and what it has started without the witness", func() bool {
-		pids, _ := s.leftOver()
+		pids, _ := s.LeftOver()
 		return len(pids) == 2
 	})
 	require.NoError(t, command.Signal(syscall.SIGKILL))

@@ -30,7 +30,7 @@ const (
 )
 
 // observed reports whether clients use the lock: the directory's lock is bakeryd's own.
-func (lk *lock) observed() bool { return lk.entry.Lock != lockspace.DirectoryLock }
+func (lk *Lock) observed() bool { return lk.Entry.Lock != lockspace.DirectoryLock }
 
 // ahead is the slot last seen directly ahead on the disk.
 type ahead struct {
@@ -57,14 +57,14 @@ func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
 }
 
 // local describes a client of this host.
-func (lk *lock) local(req *Request, p layout.Phase) events.Peer {
+func (lk *Lock) local(req *Request, p layout.Phase) events.Peer {
 	return events.Peer{Host: lk.slots.host, HostName: lk.mgr.hostName, Phase: p.String(), Mode: req.Mode.String(),
 		PID: req.PID, Command: req.Command, Request: req.asked}
 }
 
 // reportQueued reports a new client and the local clients before it. Called with mu held, when the
 // client is the last in the queue.
-func (lk *lock) reportQueued(w *waiter) {
+func (lk *Lock) reportQueued(w *Waiter) {
 	h := Happening{Kind: events.Waiting, Request: &w.req, At: w.since}
 	if n := len(lk.queue) - 1; n > 0 {
 		h.Ahead = []events.Peer{lk.local(&lk.queue[n-1].req, layout.Waiting)}
@@ -78,7 +78,7 @@ func (lk *lock) reportQueued(w *waiter) {
 }
 
 // inTheWay returns a local hold that conflicts with mode, or nil. Called with mu held.
-func (lk *lock) inTheWay(mode layout.Mode) *Hold {
+func (lk *Lock) inTheWay(mode layout.Mode) *Hold {
 	i := slices.IndexFunc(lk.holds, func(h *Hold) bool { return mode == layout.Exclusive || h.req.Mode == layout.Exclusive })
 	if i < 0 {
 		return nil
@@ -87,17 +87,17 @@ func (lk *lock) inTheWay(mode layout.Mode) *Hold {
 }
 
 // reportGrant is called with mu held, by the driver.
-func (lk *lock) reportGrant(h *Hold, w *waiter) {
+func (lk *Lock) reportGrant(h *Hold, w *Waiter) {
 	lk.observe(Happening{Kind: events.Enter, Request: &w.req, At: h.since, Token: h.token, Waited: h.since.Sub(w.since),
 		Ahead: lk.after.of(w.since, w.req.Mode), Handoff: lk.acquisition != nil && lk.acquisition.grants > 0})
 }
 
 // reportMode reports that a hold has another mode: shared before the disk shows that, exclusive
 // after. Called with mu held.
-func (lk *lock) reportMode(h *Hold) { lk.reportHold(events.ModeSet, h, time.Now(), "") }
+func (lk *Lock) reportMode(h *Hold) { lk.reportHold(events.ModeSet, h, time.Now(), "") }
 
 // reportRelease is called with mu held.
-func (lk *lock) reportRelease(h *Hold, why string) {
+func (lk *Lock) reportRelease(h *Hold, why string) {
 	if h.Err() != nil {
 		lk.reportLost(h)
 	}
@@ -109,14 +109,14 @@ func (lk *lock) reportRelease(h *Hold, why string) {
 }
 
 // reportLost reports the loss of a hold, once. Called with mu held.
-func (lk *lock) reportLost(h *Hold) {
+func (lk *Lock) reportLost(h *Hold) {
 	if !h.reportedLost {
 		h.reportedLost = true
 		lk.reportHold(events.Lost, h, time.Now(), reasonOf(lk.mgr.mem.Err()))
 	}
 }
 
-func (lk *lock) reportHold(kind events.Kind, h *Hold, now time.Time, reason string) {
+func (lk *Lock) reportHold(kind events.Kind, h *Hold, now time.Time, reason string) {
 	if !h.joined {
 		lk.observe(Happening{Kind: kind, Request: &h.req, At: now, Token: h.token, Held: now.Sub(h.since), Reason: reason})
 	}
@@ -138,7 +138,7 @@ func (m *Manager) reportRequest(req *Request) {
 
 // reportRefused reports the end of a request that was not granted. lk is nil if the lock was not
 // found.
-func (m *Manager) reportRefused(req *Request, lk *lock, since time.Time, err error) {
+func (m *Manager) reportRefused(req *Request, lk *Lock, since time.Time, err error) {
 	if err == nil {
 		return
 	}
@@ -148,7 +148,7 @@ func (m *Manager) reportRefused(req *Request, lk *lock, since time.Time, err err
 		h.Kind = events.Timeout
 	case errors.Is(err, api.ErrBusy):
 		h.Kind = events.Busy
-	case errors.Is(err, errAbsent):
+	case errors.Is(err, ErrAbsent):
 		h.Kind, h.Reason = events.Cancel, "its client did not come back after a restart"
 	case errors.Is(err, context.Canceled):
 		h.Kind = events.Cancel
@@ -168,7 +168,7 @@ func (m *Manager) reportRefused(req *Request, lk *lock, since time.Time, err err
 }
 
 // reportSlot reports what the own slot shows from now on.
-func (lk *lock) reportSlot(s bakery.Slot) {
+func (lk *Lock) reportSlot(s bakery.Slot) {
 	if s.Phase != layout.Choosing && s.Phase != layout.Waiting || !lk.observed() || lk.m.Holding() {
 		return
 	}
@@ -194,7 +194,7 @@ func (lk *lock) reportSlot(s bakery.Slot) {
 }
 
 // reportAhead reports for which slot the host waits, if it has changed.
-func (lk *lock) reportAhead(a bakery.Action) {
+func (lk *Lock) reportAhead(a bakery.Action) {
 	if !lk.observed() || lk.m.Holding() {
 		return
 	}
@@ -229,13 +229,13 @@ func (lk *lock) reportAhead(a bakery.Action) {
 }
 
 // rememberBusy records which slot blocks the clients that do not wait.
-func (lk *lock) rememberBusy() {
+func (lk *Lock) rememberBusy() {
 	if all := lk.aheadOnDisk(); lk.observed() && len(all) > 0 {
 		lk.waitedFor(all[0], lk.slots.views[all[0].Host-1], time.Now())
 	}
 }
 
-func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
+func (lk *Lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	lk.after = after{peer: p, mode: v.Slot.Mode, at: now} // an unreadable slot counts as exclusive
@@ -243,7 +243,7 @@ func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 
 // aheadOnDisk returns the hosts ahead of this one, by the last read of the slots and in order.
 // Choosing hosts come first, because they may be inside already. Called by the driver.
-func (lk *lock) aheadOnDisk() (all []events.Peer) {
+func (lk *Lock) aheadOnDisk() (all []events.Peer) {
 	hosts, _ := lk.mgr.mem.Known()
 	own := lk.m.OwnSlot()
 	for i, v := range lk.slots.views {
@@ -269,7 +269,7 @@ func (lk *lock) aheadOnDisk() (all []events.Peer) {
 }
 
 // onDisk describes a host by its slot as last read.
-func (lk *lock) onDisk(host int, name string) events.Peer {
+func (lk *Lock) onDisk(host int, name string) events.Peer {
 	v := lk.slots.views[host-1]
 	p := events.Peer{Host: host, HostName: name, Phase: unreadable}
 	if !v.Readable {
@@ -285,7 +285,7 @@ func (lk *lock) onDisk(host int, name string) events.Peer {
 
 // reportOver reports a recovery if a host that is over took part in the lock, by its slot as last
 // read.
-func (lk *lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
+func (lk *Lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 	if h.State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == incarnation) {
 		lk.mgr.observer.Recovered()
 	}
@@ -293,9 +293,9 @@ func (lk *lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 
 // holdsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
 // then.
-func (m *Manager) holdsLost() {
+func (m *Manager) HoldsLost() {
 	m.mu.Lock()
-	locks := make([]*lock, 0, len(m.locks))
+	locks := make([]*Lock, 0, len(m.locks))
 	for _, lk := range m.locks {
 		locks = append(locks, lk)
 	}
@@ -306,7 +306,7 @@ func (m *Manager) holdsLost() {
 	}
 }
 
-func (lk *lock) holdsLost() {
+func (lk *Lock) holdsLost() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	for _, h := range lk.holds {

@@ -13,7 +13,7 @@ import (
 // acquisition is one hold of the lock on the disk. It serves one or more local clients: readers
 // together, writers one after the other.
 type acquisition struct {
-	lk     *lock
+	lk     *Lock
 	mode   layout.Mode
 	before uint64 // number of clients that had arrived before the claim
 	grants int    // number of grants so far; each gets the next token of the ticket
@@ -26,25 +26,25 @@ type acquisition struct {
 	settleAt  time.Time      // when it must be shown
 	ending    *bakery.Action // next action of the release; nil while the lock is kept
 
-	remover *waiter // the client in front, if it is to remove the lock
+	remover *Waiter // the client in front, if it is to remove the lock
 }
 
 // hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
 // are granted it.
-func (lk *lock) hold(before uint64, used bool) {
+func (lk *Lock) hold(before uint64, used bool) {
 	lk.requestWatch = requestWatch{next: time.Now().Add(lookForRequests(lk.mgr.disk.SB.Lease))}
 	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
 	lk.acquisition.settleSoon()
 }
 
-// settleSoon schedules the write that shows the hold on the disk, if it lasts for settleAfter.
+// settleSoon schedules the write that shows the hold on the disk, if it lasts for SettleAfter.
 func (t *acquisition) settleSoon() {
-	t.unsettled, t.settleAt = true, time.Now().Add(settleAfter)
-	t.lk.publishTimer.Reset(settleAfter)
+	t.unsettled, t.settleAt = true, time.Now().Add(SettleAfter)
+	t.lk.publishTimer.Reset(SettleAfter)
 }
 
 // serveHold serves the clients of the hold on the disk, executes what is due, and rests.
-func (lk *lock) serveHold() error {
+func (lk *Lock) serveHold() error {
 	t := lk.acquisition
 	if err := t.serve(); err != nil || lk.acquisition != t {
 		return err
@@ -186,7 +186,7 @@ func (t *acquisition) elsewhere() (bool, error) {
 }
 
 // holders returns the number of local clients that hold the lock.
-func (lk *lock) holders() int {
+func (lk *Lock) holders() int {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	return len(lk.holds)
@@ -194,7 +194,7 @@ func (lk *lock) holders() int {
 
 // completeReleases unblocks the clients that have released if another local client still holds the lock. If
 // none does, the last one may have released as well, and the release on the disk must come first.
-func (lk *lock) completeReleases() {
+func (lk *Lock) completeReleases() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if len(lk.holds) > 0 {
@@ -203,16 +203,16 @@ func (lk *lock) completeReleases() {
 }
 
 // releaseDone unblocks all clients that have released.
-func (lk *lock) releaseDone() {
+func (lk *Lock) releaseDone() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	lk.freed()
 }
 
-func (lk *lock) freed() {
+func (lk *Lock) freed() {
 	for _, h := range lk.leaving {
-		if c := h.req.client; c != nil {
-			c.forget()
+		if c := h.req.Client; c != nil {
+			c.Forget()
 		}
 		close(h.released)
 	}
@@ -220,8 +220,8 @@ func (lk *lock) freed() {
 }
 
 // refuseTries refuses the clients that do not wait, if a local hold blocks them.
-func (lk *lock) refuseTries() {
-	tries := func(w *waiter) bool { return w.req.Try }
+func (lk *Lock) refuseTries() {
+	tries := func(w *Waiter) bool { return w.req.Try }
 	lk.mu.Lock()
 	// blocked makes system calls
 	blocked := slices.ContainsFunc(lk.queue, tries) && lk.blocked(layout.Exclusive)
@@ -231,5 +231,5 @@ func (lk *lock) refuseTries() {
 	}
 }
 
-// settleAfter is how long a hold lasts before it is shown on the disk.
-const settleAfter = 50 * time.Millisecond
+// SettleAfter is how long a hold lasts before it is shown on the disk.
+const SettleAfter = 50 * time.Millisecond

@@ -61,7 +61,7 @@ func (s *Server) mode(host *Host, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := modeAnswer{Mode: *body.Mode, Token: h.Token()}
-	if mode, changes, _ := h.modeNow(); mode == answer.Mode { // else it was changed again meanwhile
+	if mode, changes, _ := h.ModeNow(); mode == answer.Mode { // else it was changed again meanwhile
 		answer.Change = changes
 	}
 	writeJSON(w, answer)
@@ -90,7 +90,7 @@ func (s *Server) setValue(host *Host, w http.ResponseWriter, r *http.Request) {
 		refuseHold(w, err)
 		return
 	}
-	writeJSON(w, map[string]any{"name": h.lock().entry.Name, "token": h.Token()})
+	writeJSON(w, map[string]any{"name": h.Lock().Entry.Name, "token": h.Token()})
 }
 
 func (s *Server) value(host *Host, w http.ResponseWriter, r *http.Request) {

@@ -78,7 +78,7 @@ func (v *victims) work(i int, r *running, name string, strict bool) {
 			continue
 		}
 		v.enter(i, name, h, strict)
-		time.Sleep([]time.Duration{0, time.Millisecond, 2 * settleAfter}[n%3])
+		time.Sleep([]time.Duration{0, time.Millisecond, 2 * SettleAfter}[n%3])
 		v.leave(name, h)
 		_ = h.Release() // it may be lost by now
 	}
@@ -292,7 +292,7 @@ func TestForgedRecords(t *testing.T) {
 			default:
 				r := layout.Slot{Lock: lock, Host: id, Incarnation: incarnation(), Sequence: dice.Uint64(), Phase: layout.Phase(dice.IntN(4)), Mode: layout.Mode(dice.IntN(2)),
 					Ticket: layout.MakeTicket(number, id), ValueToken: layout.MakeTicket(number, 1+dice.IntN(4)), Holder: layout.Holder{PID: 1<<31 - 1, Command: "\u009b"[:0]},
-					Creation: lockspace.DirectoryCreation, Request: layout.Request{Ticket: layout.MakeTicket(number, id), At: lastMoment.Add(24*time.Hour - time.Microsecond), Message: "x"}}
+					Creation: lockspace.DirectoryCreation, Request: layout.Request{Ticket: layout.MakeTicket(number, id), At: endOfTime, Message: "x"}}
 				if lock > 0 {
 					r.Creation = entries[lock-1].Creation + uint64(dice.IntN(3)) - 1
 				}
@@ -460,7 +460,7 @@ func TestRequestAfterTheLastTime(t *testing.T) {
 		eventually(t, "shown", func() bool { return c.Slot(1, 2).Phase == layout.Held })
 		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error {
 			return c.SB.Space().EncodeSlot(buf, layout.Slot{Lock: 1, Host: 1, Incarnation: 7, Creation: c.Entry(1).Creation,
-				Request: layout.Request{Ticket: layout.MakeTicket(1, 2), At: lastMoment.Add(24*time.Hour - time.Microsecond)}})
+				Request: layout.Request{Ticket: layout.MakeTicket(1, 2), At: endOfTime}})
 		})
 		a := c.host(1)
 		asked, err := a.Request(t.Context(), "x", "please")
@@ -470,3 +470,6 @@ func TestRequestAfterTheLastTime(t *testing.T) {
 		require.NoError(t, h.Release())
 	})
 }
+
+// endOfTime is the last time that a request can have.
+var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)

@@ -35,7 +35,7 @@ var errLeft = errors.New("left to the driver")
 
 // runInline drives the lock in the caller's goroutine if the driver rests. w is the caller, which has
 // just been queued; nil if the caller has just released. It blocks while the device hangs.
-func (lk *lock) runInline(w *waiter) {
+func (lk *Lock) runInline(w *Waiter) {
 	if !lk.driver.TryLock() {
 		lk.signal()
 		return
@@ -54,7 +54,7 @@ func (lk *lock) runInline(w *waiter) {
 	}
 }
 
-func (lk *lock) serveInline(w *waiter) error {
+func (lk *Lock) serveInline(w *Waiter) error {
 	switch {
 	case lk.failed != nil || lk.trying.on || lk.isShut() || lk.removalPending:
 		return errLeft
@@ -69,15 +69,15 @@ func (lk *lock) serveInline(w *waiter) error {
 }
 
 // unfinished reports whether the driver has more to do than to rest.
-func (lk *lock) unfinished() bool {
+func (lk *Lock) unfinished() bool {
 	if lk.acquisition != nil {
 		return lk.listening()
 	}
-	return lk.trying.on || lk.front() != nil || lk.mgr.stopping()
+	return lk.trying.on || lk.front() != nil || lk.mgr.Stopping()
 }
 
 // idle gives up the driver mutex until there is something to do. Called and returns with it held.
-func (lk *lock) idle() (err error) {
+func (lk *Lock) idle() (err error) {
 	look, stop := lk.nextLook()
 	defer stop()
 	ending := lk.mgr.stop

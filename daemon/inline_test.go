@@ -18,12 +18,12 @@ import (
 // submitted submits a request, and returns a channel with its outcome.
 func submitted(ctx context.Context, d *Host, req Request) <-chan result {
 	done := make(chan result, 2)
-	d.submit(ctx, req, func(h *Hold, err error) { done <- result{h, err} })
+	d.Submit(ctx, req, func(h *Hold, err error) { done <- result{h, err} })
 	return done
 }
 
 // used returns the lock of a host that has used it before, so that its driver rests.
-func used(t *testing.T, d *Host) *lock {
+func used(t *testing.T, d *Host) *Lock {
 	t.Helper()
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 	d.mu.Lock()
@@ -95,7 +95,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 			hung := f.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Size(), Hang: true})
 			done := make(chan result, 2)
 			var wg sync.WaitGroup
-			wg.Go(func() { d.submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
+			wg.Go(func() { d.Submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
 			defer wg.Wait()
 			defer f.RemoveFaults()
 			<-hung.Hit()

@@ -23,19 +23,19 @@ var errOverwritten = errors.New("a slot of this host was overwritten: look for a
 // intact checks a read of the own slot, with no write of it in flight. If the slot may have let
 // other hosts in, the lease and every hold end, before this host admits a client by that read. In
 // all other cases intact rewrites the slot.
-func (lk *lock) intact(v bakery.View) error {
+func (lk *Lock) intact(v bakery.View) error {
 	own, certain := lk.slots.shows()
 	if !certain || !v.Readable || v.Slot == own || !lk.m.Attached() {
 		return nil
 	}
 	mine := lk.m.OwnSlot()
 	if mine.Phase != layout.Idle && !sameLine(v.Slot, mine) {
-		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.entry.Name,
+		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.Entry.Name,
 			v.Slot.Phase, v.Slot.Ticket, mine.Phase, mine.Ticket)
 		lk.mgr.mem.LoseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.mgr.observer.Trouble("own slot was overwritten, rewriting it", lk.entry, "host_id", lk.slots.host,
+	lk.mgr.observer.Trouble("own slot was overwritten, rewriting it", lk.Entry, "host_id", lk.slots.host,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }

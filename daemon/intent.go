@@ -17,7 +17,7 @@ import (
 // Intents are read and written under the directory's lock.
 
 // intend makes an intent durable. From here on the other hosts know which write may land.
-func (lk *lock) intend(e layout.Entry) error {
+func (lk *Lock) intend(e layout.Entry) error {
 	return lk.do(func() error {
 		lk.slots.own.Value, lk.intends = layout.Intent(e).Value(), true
 		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
@@ -26,7 +26,7 @@ func (lk *lock) intend(e layout.Entry) error {
 }
 
 // intended removes the intent. The release makes that durable.
-func (lk *lock) intended() error {
+func (lk *Lock) intended() error {
 	return lk.do(func() error {
 		lk.slots.own.Value, lk.intends = nil, false
 		return nil
@@ -36,7 +36,7 @@ func (lk *lock) intended() error {
 // ownIntent returns an intent that this incarnation did not carry out: a failed write of the entry
 // may still land. An intent of an earlier process to clear an entry does not count: that process
 // has no write in flight, and its removal was taken back (restore.go) unless it was complete.
-func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
+func (lk *Lock) ownIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
 		own := &lk.slots.own
 		if len(own.Value) == 0 {
@@ -55,7 +55,7 @@ func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
 
 // carryOut writes the entry that this host intended and did not write. This must precede the next
 // intent, because a slot has room for one.
-func (m *Manager) carryOut(guard *lock) error {
+func (m *Manager) carryOut(guard *Lock) error {
 	i, found, err := guard.ownIntent()
 	if err != nil || !found {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
+	"github.com/bakeryd/bakeryd/daemon/tasks"
 )
 
 // If a process of the same machine has just taken the id, a host without a configured id tries
@@ -41,7 +42,7 @@ type joiner struct {
 	disk    *Disk
 	devices devices
 	ending  *ending
-	tasks   tasks
+	tasks   tasks.Group
 
 	left    atomic.Pointer[previousProcess]   // process that may have left commands; nil if none
 	driving atomic.Pointer[membership.Member] // once its loop runs; nil before
@@ -84,7 +85,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		}
 		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.Device, err)
 	}
-	if err = j.disk.stayAway(h.HostID()); err != nil {
+	if err = j.disk.StayAway(h.HostID()); err != nil {
 		if failed := h.settleAndLeave(ctx); failed != nil {
 			err = fmt.Errorf("%w; leaving failed: %w", err, failed)
 		}
@@ -97,8 +98,8 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 }
 
 func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {
-	if host := j.cfg.HostID; host != 0 && j.disk.hasLeft(host) {
-		if err := j.disk.stayAway(host); err != nil {
+	if host := j.cfg.HostID; host != 0 && j.disk.HasLeft(host) {
+		if err := j.disk.StayAway(host); err != nil {
 			return nil, err
 		}
 	}
@@ -141,7 +142,7 @@ func (j *joiner) interrupted(ctx context.Context) bool {
 // enter makes the host live, as the same incarnation if p can be continued. The member is nil if
 // there was no attempt.
 func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousProcess) (*membership.Member, *membership.Fencing, error) {
-	times, sb := j.disk.times(), j.disk.SB
+	times, sb := j.disk.Times(), j.disk.SB
 	// its lease is over, so its commands must be stopped
 	if p != nil && j.clock.Now() >= p.expires(times) {
 		if err := j.abandon(ctx, p); err != nil {
@@ -257,7 +258,7 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *mem
 	h.tasks.Go(func() {
 		select {
 		case <-mem.Lost():
-			h.holdsLost()
+			h.HoldsLost()
 		case <-h.ending.ended:
 		}
 	})
@@ -310,7 +311,7 @@ func (j *joiner) unburdened() bool { return j.left.Load() == nil }
 // safe reports whether nothing runs that must have stopped.
 func (j *joiner) safe(now time.Duration) bool {
 	p := j.left.Load()
-	return p == nil || now < p.expires(j.disk.times())
+	return p == nil || now < p.expires(j.disk.Times())
 }
 
 // drives reports whether a lease is driven. Its loop then reports that the service is alive.

@@ -45,7 +45,7 @@ func (h *Host) StopTimeout() time.Duration {
 func (h *Host) close() error {
 	h.ending.end()
 	h.sessions.tasks.Wait()
-	h.Manager.waitClients()
+	h.Manager.WaitClients()
 	h.tasks.Wait()
 	err := h.disk.Dev.Close() // waits for all IO
 	if j := h.sessions.journal; j != nil {

@@ -276,7 +276,7 @@ func (l *link) decided(s *session, f *follower) {
 		return
 	}
 	ss, token := s.all, s.hold.Token()
-	mode, changes := s.hold.modeAndChanges()
+	mode, changes := s.hold.ModeAndChanges()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != f {

@@ -50,7 +50,7 @@ func (s *Server) create(host *Host, w http.ResponseWriter, r *http.Request) {
 		failCall(w, err)
 		return
 	}
-	writeJSON(w, createAnswer{listEntry(e), created})
+	writeJSON(w, createAnswer{ListEntry(e), created})
 }
 
 func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {

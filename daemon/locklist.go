@@ -24,7 +24,7 @@ type LockEntry struct {
 	Creation uint64 `json:"creation,string"`
 }
 
-func listEntry(e layout.Entry) LockEntry {
+func ListEntry(e layout.Entry) LockEntry {
 	return LockEntry{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation}
 }
 
@@ -55,7 +55,7 @@ func (dir *directory) list() (*LockList, error) {
 	}
 	for _, e := range s.entries {
 		if !e.Free() {
-			list.Locks = append(list.Locks, listEntry(e))
+			list.Locks = append(list.Locks, ListEntry(e))
 		}
 	}
 	slices.SortFunc(list.Locks, func(a, b LockEntry) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Lock-b.Lock) })

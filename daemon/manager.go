@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
+	"github.com/bakeryd/bakeryd/daemon/tasks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,10 +26,10 @@ type Disk struct {
 	Quarantine *stall.Quarantine // locks with IO that made the lease end
 }
 
-func (d *Disk) times() lease.Times { return lease.Times{Lease: d.SB.Lease} }
+func (d *Disk) Times() lease.Times { return lease.Times{Lease: d.SB.Lease} }
 
 // retry returns the pause after a failed IO.
-func (d *Disk) retry() time.Duration { return d.times().Retry() }
+func (d *Disk) retry() time.Duration { return d.Times().Retry() }
 
 // ManagerConfig is the configuration of a Manager. All fields are required, except Repairs.
 type ManagerConfig struct {
@@ -54,14 +55,14 @@ type Manager struct {
 	dir      *directory
 
 	mu    sync.Mutex    // guards locks, lost and closing
-	locks map[int]*lock // by lock number; 0 guards the directory
+	locks map[int]*Lock // by lock number; 0 guards the directory
 	// by host id: why the intent was unreadable the last time, for hosts that are gone
 	lost    map[int]error
 	closing bool
 	stop    chan struct{} // closed with closing
 
 	drivers sync.WaitGroup
-	tasks   tasks
+	tasks   tasks.Group
 
 	meeting   atomic.Bool   // takes part in a coherence check with another host
 	restoring atomic.Bool   // damaged entries are being restored
@@ -73,7 +74,7 @@ type Manager struct {
 func NewManager(cfg ManagerConfig) *Manager {
 	return &Manager{
 		disk: cfg.Disk, mem: cfg.Member, hostName: cfg.HostName, handoff: cfg.Handoff, wall: cfg.Wall, observer: cfg.Observer,
-		repairs: cfg.Repairs, dir: newDirectory(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*lock{},
+		repairs: cfg.Repairs, dir: newDirectory(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
 		stop: make(chan struct{}), stayed: make(chan struct{}, 1),
 	}
 }
@@ -92,7 +93,7 @@ func (m *Manager) clockNumber() uint64 { return bakery.ClockNumber(m.wall(), m.d
 // Close admits no more clients and waits until every lock is released. If holds remain when ctx is
 // done, it returns the cause. It may then be called again.
 func (m *Manager) Close(ctx context.Context) error {
-	m.halt()
+	m.Halt()
 	locks := m.all()
 	for _, lk := range locks {
 		lk.refuse(errStopped, everybody)
@@ -104,14 +105,14 @@ func (m *Manager) Close(ctx context.Context) error {
 		select {
 		case <-lk.done:
 		case <-ctx.Done():
-			return fmt.Errorf("lock %q is still held: %w", lk.entry.Name, context.Cause(ctx))
+			return fmt.Errorf("lock %q is still held: %w", lk.Entry.Name, context.Cause(ctx))
 		}
 	}
 	return nil
 }
 
 // halt admits no more clients, and ends the drivers that have none.
-func (m *Manager) halt() {
+func (m *Manager) Halt() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closing {
@@ -120,14 +121,14 @@ func (m *Manager) halt() {
 	}
 }
 
-// waitClients blocks until no request is pending that had to read the directory.
-func (m *Manager) waitClients() { m.tasks.Wait() }
+// WaitClients blocks until no request is pending that had to read the directory.
+func (m *Manager) WaitClients() { m.tasks.Wait() }
 
 // Wait blocks until no IO of a lock is in flight, after Close or the loss of the lease.
 func (m *Manager) Wait() { m.drivers.Wait() }
 
 // stopping reports whether Close was called.
-func (m *Manager) stopping() bool {
+func (m *Manager) Stopping() bool {
 	select {
 	case <-m.stop:
 		return true
@@ -137,10 +138,10 @@ func (m *Manager) stopping() bool {
 }
 
 // all returns the locks that have drivers.
-func (m *Manager) all() []*lock {
+func (m *Manager) all() []*Lock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	locks := make([]*lock, 0, len(m.locks))
+	locks := make([]*Lock, 0, len(m.locks))
 	for _, lk := range m.locks {
 		locks = append(locks, lk)
 	}
@@ -148,7 +149,7 @@ func (m *Manager) all() []*lock {
 }
 
 // attached returns the lock of a number, nil if it has no driver.
-func (m *Manager) attached(number int) *lock {
+func (m *Manager) attached(number int) *Lock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.locks[number]

@@ -27,13 +27,13 @@ func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 
 // Mode returns the mode in which the lock is held.
 func (h *Hold) Mode() layout.Mode {
-	mode, _, _ := h.modeNow()
+	mode, _, _ := h.ModeNow()
 	return mode
 }
 
-// modeNow also returns the number of changes of the mode, and a channel that is closed at the next
+// ModeNow also returns the number of changes of the mode, and a channel that is closed at the next
 // one.
-func (h *Hold) modeNow() (mode layout.Mode, changes uint64, changed <-chan struct{}) {
+func (h *Hold) ModeNow() (mode layout.Mode, changes uint64, changed <-chan struct{}) {
 	h.lk.mu.Lock()
 	defer h.lk.mu.Unlock()
 	if h.changed == nil {
@@ -42,8 +42,8 @@ func (h *Hold) modeNow() (mode layout.Mode, changes uint64, changed <-chan struc
 	return h.req.Mode, h.changes, h.changed
 }
 
-// modeAndChanges returns the same for a caller that is notified of changes (session.setMode).
-func (h *Hold) modeAndChanges() (layout.Mode, uint64) {
+// ModeAndChanges returns the same for a caller that is notified of changes (session.setMode).
+func (h *Hold) ModeAndChanges() (layout.Mode, uint64) {
 	h.lk.mu.Lock()
 	defer h.lk.mu.Unlock()
 	return h.req.Mode, h.changes
@@ -83,7 +83,7 @@ func (h *Hold) change(ctx context.Context, f func(*acquisition) error) error {
 }
 
 func (h *Hold) releasedErr() error {
-	return fmt.Errorf("%w: lock %q was released", api.ErrLost, h.lk.entry.Name)
+	return fmt.Errorf("%w: lock %q was released", api.ErrLost, h.lk.Entry.Name)
 }
 
 func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
@@ -91,9 +91,9 @@ func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
 	switch {
 	case h.Mode() == mode:
 		return nil
-	case lk.entry.Permits > 1: // the machine would leave the mode as it is; see bakery/PROTOCOL.md
+	case lk.Entry.Permits > 1: // the machine would leave the mode as it is; see bakery/PROTOCOL.md
 		return fmt.Errorf("%w: lock %q has %d permits: its mode can be changed by release and a new request only",
-			api.ErrInvalid, lk.entry.Name, lk.entry.Permits)
+			api.ErrInvalid, lk.Entry.Name, lk.Entry.Permits)
 	case mode == layout.Shared:
 		return t.downgrade(h)
 	}
@@ -119,14 +119,14 @@ func (t *acquisition) downgrade(h *Hold) error {
 func (t *acquisition) upgrade(h *Hold) error {
 	lk := t.lk
 	if others := lk.holders() - 1; others > 0 {
-		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.entry.Name)
+		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.Entry.Name)
 	}
 	lk.applyHostTable() // apply deaths since the slots were read: the machine reads them once only
 	if _, err := lk.protocol(lk.m.Upgrade(), always); err != nil {
 		return err
 	}
 	if t.mode = lk.m.Mode(); t.mode != layout.Exclusive {
-		return fmt.Errorf("%w: another host holds lock %q or waits for it", api.ErrUpgrade, lk.entry.Name)
+		return fmt.Errorf("%w: another host holds lock %q or waits for it", api.ErrUpgrade, lk.Entry.Name)
 	}
 	t.settleSoon() // the slot shows a claim
 	// Readers of other hosts may have come and gone with greater tokens, so the next client needs a
@@ -142,7 +142,7 @@ func always() bool { return true }
 
 // setMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
 // released meanwhile.
-func (lk *lock) setMode(h *Hold, mode layout.Mode) bool {
+func (lk *Lock) setMode(h *Hold, mode layout.Mode) bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if !slices.Contains(lk.holds, h) {
@@ -151,8 +151,8 @@ func (lk *lock) setMode(h *Hold, mode layout.Mode) bool {
 	h.req.Mode = mode
 	h.changes++
 	lk.reportMode(h)
-	if c := h.req.client; c != nil {
-		c.keepMode(lk, h.token, mode)
+	if c := h.req.Client; c != nil {
+		c.KeepMode(lk, h.token, mode)
 	}
 	if h.changed != nil {
 		close(h.changed)

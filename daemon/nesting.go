@@ -46,7 +46,7 @@ func (s *session) findNesting() {
 	s.mu.Unlock()
 	s.all.log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
 	if !self {
-		lk.showNesting()
+		lk.ShowNesting()
 	}
 }
 
@@ -76,7 +76,7 @@ func (ss *sessions) outer(s *session) (nearest *session) {
 	return nearest
 }
 
-func (s *session) nestedUnder() *layout.Holder {
+func (s *session) NestedUnder() *layout.Holder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.under

@@ -126,7 +126,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 		require.Equal(t, h.Token(), es[2].Token)
 		require.Empty(t, es[2].Ahead, "no client was before it")
 		require.Equal(t, h.Token(), es[3].Token)
-		require.GreaterOrEqual(t, es[3].HeldMS, int64(settleAfter/time.Millisecond))
+		require.GreaterOrEqual(t, es[3].HeldMS, int64(SettleAfter/time.Millisecond))
 		require.Equal(t, es[0].Seq, es[3].Request)
 
 		es = nb.of("x")

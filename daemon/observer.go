@@ -43,9 +43,9 @@ type Happening struct {
 }
 
 // observe reports a happening of the lock.
-func (lk *lock) observe(h Happening) {
+func (lk *Lock) observe(h Happening) {
 	if lk.observed() {
-		h.Entry = lk.entry
+		h.Entry = lk.Entry
 		lk.mgr.observer.Observe(h)
 	}
 }

@@ -52,11 +52,11 @@ var alreadyOver = func() <-chan time.Time {
 
 // poll waits, then reads the slot that the machine waits for. A client that leaves, or a host that
 // ends, wakes it early.
-func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
+func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	lk.tell(a.Rank)
 	lk.reportAhead(a)
 	lk.complain(a.Host)
-	lk.mgr.mem.Watch(lk.mgr.disk.times().Watch())
+	lk.mgr.mem.Watch(lk.mgr.disk.Times().Watch())
 	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
@@ -83,7 +83,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 }
 
 // waitPoll waits for pause. again reports whether an event requires an immediate read.
-func (lk *lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, err error) {
+func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, err error) {
 	var over <-chan time.Time
 	if lk.mgr.disk.Clock.Spin(pause) {
 		over = alreadyOver
@@ -121,7 +121,7 @@ func (lk *lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 
 // applyHostTable applies the host table: it reports to the machine which incarnations are over, by a table
 // read after the slots. It reports whether to read the slots again.
-func (lk *lock) applyHostTable() bool {
+func (lk *Lock) applyHostTable() bool {
 	hosts, _ := lk.mgr.mem.Known()
 	news := standing.EvaluateHostTable(lk.m, lk.slots.host, hosts, lk.mgr.disk.SB.Policy, lk.slots.views, lk.readAt, lk.evaluatedAt)
 	for _, o := range news.Over {
@@ -135,7 +135,7 @@ func (lk *lock) applyHostTable() bool {
 }
 
 // takeScrub reports whether the own slot must be checked, and clears that request.
-func (lk *lock) takeScrub() bool {
+func (lk *Lock) takeScrub() bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	due := lk.scrub
@@ -145,7 +145,7 @@ func (lk *lock) takeScrub() bool {
 
 // heal checks the own slot while no client waits for the lock, and rewrites it if it is unreadable.
 // Only this host may rewrite it, and all others wait for it.
-func (lk *lock) heal() error {
+func (lk *Lock) heal() error {
 	if !lk.m.Attached() {
 		_, err := lk.protocol(lk.m.Attach(), func() bool { return true })
 		return err
@@ -159,7 +159,7 @@ var errTooLate = errors.New("the lease has no time for a write")
 // rewrite writes the own slot as it is, if it is unreadable, until it is readable. Other hosts wait
 // for an unreadable slot, so this counts as IO that does not succeed. It writes at most once per
 // renewal interval. A failed rewrite may have landed, so it is repeated until one succeeds.
-func (lk *lock) rewrite() error {
+func (lk *Lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
 	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.slotAt(lk.slots.host), func() (err error) {
@@ -170,9 +170,9 @@ func (lk *lock) rewrite() error {
 		if ok, _ := lk.mgr.mem.MayWrite(); !ok {
 			return errTooLate
 		}
-		if now := lk.mgr.disk.Clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.mgr.disk.times().Renew() {
+		if now := lk.mgr.disk.Clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.mgr.disk.Times().Renew() {
 			if written < 0 {
-				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.entry, "host_id", lk.slots.host)
+				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.slots.host)
 			}
 			written = now
 			if err = lk.slots.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
@@ -181,7 +181,7 @@ func (lk *lock) rewrite() error {
 			v, err = lk.slots.readOne(lk.slots.host)
 		}
 		if err == nil && !v.Readable {
-			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
+			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
 		}
 		return err
 	})

@@ -108,7 +108,7 @@ func fits(g layout.Geometry, term handover.Term, sessions []handover.Session) er
 func (j *joiner) awaitEnd(ctx context.Context, ids *hostid.Identity, host int) error {
 	give := time.Now().Add(4 * joinAgain)
 	if j.cfg.HostID != 0 {
-		give = time.Now().Add(j.disk.times().Renew())
+		give = time.Now().Add(j.disk.Times().Renew())
 	}
 	for {
 		err := ids.TakeLockFile(host)
@@ -134,7 +134,7 @@ func (j *joiner) mind(ctx context.Context, p *previousProcess) {
 	defer alarm.Close()
 	defer context.AfterFunc(ctx, alarm.Close)()
 	// the deadline moves once the lease is continued
-	for at := p.expires(j.disk.times()); j.clock.Now() < at; at = p.expires(j.disk.times()) {
+	for at := p.expires(j.disk.Times()); j.clock.Now() < at; at = p.expires(j.disk.Times()) {
 		if alarm.Set(at) != nil || alarm.Wait() != nil {
 			return
 		}

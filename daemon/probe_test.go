@@ -20,9 +20,9 @@ func TestProbeLockspace(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
 		h := acquire(t, d, Request{Name: ProbeLock}) // a holder of the lock is not disturbed
-		own := c.Slot(h.lock().entry.Lock, 1)
+		own := c.Slot(h.Lock().Entry.Lock, 1)
 		stale := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		at := c.Geo.Slot(h.lock().entry.Lock, 2)
+		at := c.Geo.Slot(h.Lock().Entry.Lock, 2)
 		stale.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 5, Times: 1, Returns: blockdev.Stale})
 		m, err := c.probe(c.Disk.OpenReadOnly(), stale)
 		require.NoError(t, err)
@@ -33,12 +33,12 @@ func TestProbeLockspace(t *testing.T) {
 		require.Equal(t, 1, m.Paths[1].Stale)
 
 		require.NoError(t, h.Release())
-		slot := c.Slot(h.lock().entry.Lock, 2)
+		slot := c.Slot(h.Lock().Entry.Lock, 2)
 		require.Equal(t, layout.Idle, slot.Phase)
 		require.Greater(t, slot.Sequence, uint64(measure.ProbeCount))
 		require.Equal(t, layout.StateLeft, c.HostRecord(2).State)
-		require.Equal(t, own.Incarnation, c.Slot(h.lock().entry.Lock, 1).Incarnation)
-		require.True(t, c.Slot(h.lock().entry.Lock, 3).Blank(), "only its own slot is written")
+		require.Equal(t, own.Incarnation, c.Slot(h.Lock().Entry.Lock, 1).Incarnation)
+		require.True(t, c.Slot(h.Lock().Entry.Lock, 3).Blank(), "only its own slot is written")
 	})
 }
 

@@ -14,9 +14,9 @@ import (
 
 // lock is this host's part in one lock: its slot on the disk, and the local clients, served first
 // in, first out. One goroutine at a time drives it (driver.go).
-type lock struct {
+type Lock struct {
 	mgr   *Manager
-	entry layout.Entry
+	Entry layout.Entry
 	wake  chan struct{} // receives when a field below has changed
 	dev   lockDevice    // for IO that other hosts may wait for
 
@@ -50,7 +50,7 @@ type lock struct {
 	retell atomic.Bool // a client in the queue may not know its place
 
 	mu       sync.Mutex // guards the rest
-	queue    []*waiter
+	queue    []*Waiter
 	told     told // what the clients in the queue were notified of
 	tellsAll bool // a timer runs that notifies all of them
 	holds    []*Hold
@@ -66,7 +66,7 @@ type lock struct {
 }
 
 // waiter is a client in the queue.
-type waiter struct {
+type Waiter struct {
 	req   Request
 	nth   uint64
 	since time.Time
@@ -82,11 +82,11 @@ type result struct {
 }
 
 // newWaiter returns a client that receives the outcome by a channel.
-func newWaiter(req Request) *waiter { return &waiter{req: req, result: make(chan result, 1)} }
+func newWaiter(req Request) *Waiter { return &Waiter{req: req, result: make(chan result, 1)} }
 
 // decide reports the outcome to the client, which has left the queue. It is called without mu: the
 // client may use the lock immediately.
-func (w *waiter) decide(r result) {
+func (w *Waiter) decide(r result) {
 	if w.decided != nil {
 		w.decided(r)
 		return
@@ -95,7 +95,7 @@ func (w *waiter) decide(r result) {
 }
 
 // enqueue adds a client to the queue, or returns immediately why it cannot wait.
-func (lk *lock) enqueue(req Request) (*waiter, error) {
+func (lk *Lock) enqueue(req Request) (*Waiter, error) {
 	w := newWaiter(req)
 	if err := lk.admit(w); err != nil {
 		return nil, err
@@ -105,13 +105,13 @@ func (lk *lock) enqueue(req Request) (*waiter, error) {
 }
 
 // admit adds a client to the queue. It does not wake the driver.
-func (lk *lock) admit(w *waiter) error {
+func (lk *Lock) admit(w *Waiter) error {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if lk.closed != nil {
 		return lk.closed
 	}
-	if lk.mgr.stopping() {
+	if lk.mgr.Stopping() {
 		return errStopped
 	}
 	if w.req.Try && (lk.waited() || lk.blocked(w.req.Mode)) {
@@ -119,8 +119,8 @@ func (lk *lock) admit(w *waiter) error {
 	}
 	lk.arrived++
 	w.nth, w.since = lk.arrived, time.Now()
-	if c := w.req.client; c != nil {
-		c.queued(lk, w.nth)
+	if c := w.req.Client; c != nil {
+		c.Queued(lk, w.nth)
 	}
 	lk.queue = append(lk.queue, w)
 	lk.used, lk.spare = true, false
@@ -129,12 +129,12 @@ func (lk *lock) admit(w *waiter) error {
 }
 
 // waited reports whether a client is in the queue that has not gone away.
-func (lk *lock) waited() bool {
-	return slices.ContainsFunc(lk.queue, func(w *waiter) bool { return !w.req.gone() })
+func (lk *Lock) waited() bool {
+	return slices.ContainsFunc(lk.queue, func(w *Waiter) bool { return !w.req.gone() })
 }
 
 // blocked reports whether a local hold conflicts with mode and its holder has not gone away.
-func (lk *lock) blocked(mode layout.Mode) bool {
+func (lk *Lock) blocked(mode layout.Mode) bool {
 	return slices.ContainsFunc(lk.holds, func(h *Hold) bool {
 		return !h.req.gone() && (mode == layout.Exclusive || h.req.Mode == layout.Exclusive)
 	})
@@ -142,7 +142,7 @@ func (lk *lock) blocked(mode layout.Mode) bool {
 
 // withdraw removes a client from the queue. It returns false if the client was served or refused
 // already.
-func (lk *lock) withdraw(w *waiter) bool {
+func (lk *Lock) withdraw(w *Waiter) bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	i := slices.Index(lk.queue, w)
@@ -154,14 +154,14 @@ func (lk *lock) withdraw(w *waiter) bool {
 	return true
 }
 
-// clientIsBack notifies the driver that a client in the queue has reconnected.
-func (lk *lock) clientIsBack() {
+// ClientIsBack notifies the driver that a client in the queue has reconnected.
+func (lk *Lock) ClientIsBack() {
 	lk.retell.Store(true)
 	lk.signal()
 }
 
 // signal wakes the driver.
-func (lk *lock) signal() {
+func (lk *Lock) signal() {
 	select {
 	case lk.wake <- struct{}{}:
 	default:
@@ -169,7 +169,7 @@ func (lk *lock) signal() {
 }
 
 // front returns the next waiter, or nil.
-func (lk *lock) front() *waiter {
+func (lk *Lock) front() *Waiter {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if len(lk.queue) == 0 {
@@ -179,10 +179,10 @@ func (lk *lock) front() *waiter {
 }
 
 // refuse ends the wait of the selected clients, with err.
-func (lk *lock) refuse(err error, whom func(*waiter) bool) {
-	var refused []*waiter
+func (lk *Lock) refuse(err error, whom func(*Waiter) bool) {
+	var refused []*Waiter
 	lk.mu.Lock()
-	lk.queue = slices.DeleteFunc(lk.queue, func(w *waiter) bool {
+	lk.queue = slices.DeleteFunc(lk.queue, func(w *Waiter) bool {
 		if !whom(w) {
 			return false
 		}
@@ -195,10 +195,10 @@ func (lk *lock) refuse(err error, whom func(*waiter) bool) {
 	}
 }
 
-func everybody(*waiter) bool { return true }
+func everybody(*Waiter) bool { return true }
 
 // shut ends the wait of all clients and admits no more.
-func (lk *lock) shut(err error) {
+func (lk *Lock) shut(err error) {
 	lk.mu.Lock()
 	if lk.closed == nil {
 		lk.closed = err
@@ -209,14 +209,14 @@ func (lk *lock) shut(err error) {
 	lk.refuse(err, everybody)
 }
 
-func (lk *lock) isShut() bool {
+func (lk *Lock) isShut() bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	return lk.closed != nil
 }
 
 // grant gives the hold to w, if it is still in front.
-func (lk *lock) grant(w *waiter, token layout.Ticket) bool {
+func (lk *Lock) grant(w *Waiter, token layout.Ticket) bool {
 	h := lk.enter(w, token)
 	if h == nil {
 		return false
@@ -225,7 +225,7 @@ func (lk *lock) grant(w *waiter, token layout.Ticket) bool {
 	return true
 }
 
-func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
+func (lk *Lock) enter(w *Waiter, token layout.Ticket) *Hold {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if len(lk.queue) == 0 || lk.queue[0] != w {
@@ -235,8 +235,8 @@ func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 	h := &Hold{lk: lk, req: w.req, token: token, since: time.Now(), released: make(chan struct{})}
 	lk.holds = append(lk.holds, h)
 	lk.reportGrant(h, w)
-	if c := w.req.client; c != nil {
-		c.keepGrant(lk, token)
+	if c := w.req.Client; c != nil {
+		c.KeepGrant(lk, token)
 	}
 	return h
 }
@@ -260,7 +260,7 @@ const (
 // tell notifies clients in the queue of their places if these have changed, or if a client has
 // returned that may not know its place. The work does not grow with the queue: it notifies new
 // clients and the first nearest immediately, all others every tellFar.
-func (lk *lock) tell(ahead int) {
+func (lk *Lock) tell(ahead int) {
 	again := lk.retell.Swap(false)
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -295,9 +295,9 @@ func (lk *lock) tell(ahead int) {
 }
 
 // tell notifies the client. Called with mu held.
-func (w *waiter) tell(lk *lock, ahead, queued int) {
-	if c := w.req.client; c != nil {
-		c.keepPlace(lk)
+func (w *Waiter) tell(lk *Lock, ahead, queued int) {
+	if c := w.req.Client; c != nil {
+		c.KeepPlace(lk)
 	}
 	if w.req.OnWaiting != nil {
 		w.req.OnWaiting(ahead, queued)
@@ -306,11 +306,11 @@ func (w *waiter) tell(lk *lock, ahead, queued int) {
 
 // nesting returns a holder below which a client in the queue waits, for the own slot; the zero
 // Holder if none. Called with mu held.
-func (lk *lock) nesting(p layout.Phase) layout.Holder {
+func (lk *Lock) nesting(p layout.Phase) layout.Holder {
 	if p == layout.Waiting {
 		for _, w := range lk.queue {
-			if c := w.req.client; c != nil {
-				if under := c.nestedUnder(); under != nil {
+			if c := w.req.Client; c != nil {
+				if under := c.NestedUnder(); under != nil {
 					return *under
 				}
 			}
@@ -319,8 +319,8 @@ func (lk *lock) nesting(p layout.Phase) layout.Holder {
 	return layout.Holder{}
 }
 
-// showNesting rewrites the own slot if it is waiting. If that fails, the slot does not show it.
-func (lk *lock) showNesting() {
+// ShowNesting rewrites the own slot if it is waiting. If that fails, the slot does not show it.
+func (lk *Lock) ShowNesting() {
 	_ = lk.do(func() error {
 		if lk.m.OwnSlot().Phase != layout.Waiting {
 			return nil

@@ -50,7 +50,7 @@ func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error)
 }
 
 func (m *Manager) removeOnce(ctx context.Context, req Request) error {
-	lk, err := runDetached(ctx, m, func() (*lock, error) {
+	lk, err := runDetached(ctx, m, func() (*Lock, error) {
 		e, err := m.removable(ctx, req.Name)
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func (m *Manager) removeOnce(ctx context.Context, req Request) error {
 		err = lk.awaitRemoval(ctx, w)
 	}
 	if err == nil || errors.Is(err, errSuperseded) {
-		m.dir.forget(lk.entry)
+		m.dir.forget(lk.Entry)
 	}
 	return err
 }
@@ -74,7 +74,7 @@ func (m *Manager) removeOnce(ctx context.Context, req Request) error {
 // entry, a cleared entry could come back. removable reports that before any client has to wait.
 // clear checks it again, because a host that restores an unreadable entry intends it, too.
 func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, err error) {
-	err = m.guarded(ctx, "remove a lock", func(guard *lock) error {
+	err = m.guarded(ctx, "remove a lock", func(guard *Lock) error {
 		if err := m.carryOut(guard); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 }
 
 // awaitRemoval blocks until the lock is removed.
-func (lk *lock) awaitRemoval(ctx context.Context, w *waiter) error {
+func (lk *Lock) awaitRemoval(ctx context.Context, w *Waiter) error {
 	var err error
 	select {
 	case r := <-w.result:
@@ -130,7 +130,7 @@ const tryDrain = time.Second
 func (t *acquisition) remove() (over bool, err error) {
 	lk, w := t.lk, t.remover
 	t.remover = nil
-	is := func(x *waiter) bool { return x == w }
+	is := func(x *Waiter) bool { return x == w }
 	if w.req.Try {
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {
@@ -156,13 +156,13 @@ func (t *acquisition) remove() (over bool, err error) {
 
 // completeRemoval removes a lock whose entry a dead host may still clear. No client is granted it
 // any more. Clients that wait create it again.
-func (lk *lock) completeRemoval() error {
+func (lk *Lock) completeRemoval() error {
 	if lk.m.Mode() != layout.Exclusive { // two shared holders would wait for each other
 		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
 		return err
 	}
 	if lk.warn.Allow() {
-		lk.mgr.observer.Trouble("completing the removal of a lock that a dead host began", lk.entry)
+		lk.mgr.observer.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
@@ -173,21 +173,21 @@ func (lk *lock) completeRemoval() error {
 	case err != nil:
 		return err
 	case a.Outcome != bakery.Removed:
-		lk.refuse(api.ErrBusy, func(w *waiter) bool { return w.req.Try })
+		lk.refuse(api.ErrBusy, func(w *Waiter) bool { return w.req.Try })
 		if !lk.pause(lk.mgr.disk.retry()) { // another host may have to write the entry first
 			return api.ErrLeaseLost
 		}
 		return nil
 	}
 	if w := lk.front(); w != nil && w.req.remove {
-		lk.refuse(nil, func(x *waiter) bool { return x == w })
+		lk.refuse(nil, func(x *Waiter) bool { return x == w })
 	}
 	return errSuperseded
 }
 
 // removal has the machine remove the lock, which no local client holds. After it the machine does
 // not hold the lock.
-func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
+func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
 	lk.releaseDone() // the holders before: the remover has the lock now
 	a, err := lk.protocol(lk.m.Remove(), wanted)
 	switch {
@@ -205,12 +205,12 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 // clear the entry. If it is dead, that write may land at any time. Such an intent is written after
 // the mark and removed before it. An intent that stays unreadable may be such a one: removing the
 // lock is always safe.
-func (lk *lock) readRemovalPending() (found bool, err error) {
-	if lk.entry == lockspace.DirectoryEntry {
+func (lk *Lock) readRemovalPending() (found bool, err error) {
+	if lk.Entry == lockspace.DirectoryEntry {
 		return false, nil // which is never removed
 	}
 	for n, v := range lk.slots.views {
-		if n+1 == lk.slots.host || v.Readable && v.Slot.Creation <= lk.entry.Creation {
+		if n+1 == lk.slots.host || v.Readable && v.Slot.Creation <= lk.Entry.Creation {
 			continue
 		}
 		tries := 0
@@ -223,7 +223,7 @@ func (lk *lock) readRemovalPending() (found bool, err error) {
 			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !undecodable(err) {
 				return err
 			}
-			found = found || ok && i.Lock == lk.entry.Lock && i.Creation > lk.entry.Creation
+			found = found || ok && i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
 			return nil
 		})
 		if err == nil && unreadable != nil && !found {
@@ -238,14 +238,14 @@ func (lk *lock) readRemovalPending() (found bool, err error) {
 
 // mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
 // that is gone has no write in flight (see [member.gone]), but it may have torn the entry.
-func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
+func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
 	gone, err := lk.mgr.mem.Gone(host, unreadable)
 	if err != nil || !gone {
 		return true, err
 	}
 	var whole bool
-	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.entry.Lock), func() (err error) {
-		whole, err = lk.mgr.dir.on(lk.dev).readable(lk.entry.Lock)
+	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
+		whole, err = lk.mgr.dir.on(lk.dev).readable(lk.Entry.Lock)
 		return err
 	})
 	return !whole, err
@@ -253,14 +253,14 @@ func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
 
 // stale reports whether the entry is older than what this incarnation left in its own slot by a
 // removal. The machine does not judge its own slot.
-func (lk *lock) stale() bool {
+func (lk *Lock) stale() bool {
 	own := lk.slots.own
 	return lk.slots.known && own.Incarnation == lk.slots.mine && own.Creation > lk.m.OwnSlot().Creation
 }
 
 // clearEntry clears the directory entry and retries until that is durable. Meanwhile it runs the
 // driver's tasks.
-func (lk *lock) clearEntry(creation uint64) error {
+func (lk *Lock) clearEntry(creation uint64) error {
 	done := make(chan error, 1)
 	lk.mgr.drivers.Go(func() { done <- lk.clear(creation) })
 	for {
@@ -278,12 +278,12 @@ func (lk *lock) clearEntry(creation uint64) error {
 }
 
 // clear makes the entry a free one, under the directory's lock.
-func (lk *lock) clear(creation uint64) error {
-	m, e := lk.mgr, lk.entry
+func (lk *Lock) clear(creation uint64) error {
+	m, e := lk.mgr, lk.Entry
 	failing := lk.dev.series(m.disk.SB.Geometry.Entry(e.Lock))
 	defer failing.end()
 	for {
-		err := m.guarded(context.Background(), "remove a lock", func(guard *lock) error {
+		err := m.guarded(context.Background(), "remove a lock", func(guard *Lock) error {
 			if err := m.carryOut(guard); err != nil {
 				return err
 			}
@@ -307,7 +307,7 @@ func (lk *lock) clear(creation uint64) error {
 		switch {
 		case err == nil, errors.Is(err, errIntended), errors.Is(err, api.ErrStuck):
 			return err
-		case m.stopping():
+		case m.Stopping():
 			return errStopped
 		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
 			// An error of the device. The time that the try waited for other hosts does not count.

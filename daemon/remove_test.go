@@ -131,7 +131,7 @@ func TestRemoveSemaphore(t *testing.T) {
 		require.NoError(t, one.Release())
 		require.NoError(t, ended(t, removed))
 		h := got(t, next)
-		require.Equal(t, 1, h.lock().entry.Permits, "it is created again, as any lock is on first use")
+		require.Equal(t, 1, h.Lock().Entry.Permits, "it is created again, as any lock is on first use")
 		require.NoError(t, h.Release())
 	})
 }
@@ -154,7 +154,7 @@ func TestRemoveGivenUp(t *testing.T) {
 		require.NoError(t, h.Release()) // there is room for both now
 		for _, w := range []<-chan result{next, local} {
 			served := got(t, w)
-			require.Equal(t, h.lock().entry, served.lock().entry)
+			require.Equal(t, h.Lock().Entry, served.Lock().Entry)
 			defer func() { require.NoError(t, served.Release()) }()
 		}
 	})
@@ -166,13 +166,13 @@ func TestStaleEntryAfterOwnRemoval(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
 		h := acquire(t, a, Request{Name: "x"})
-		stale := h.lock().entry
+		stale := h.Lock().Entry
 		require.Equal(t, 2, stale.Lock)
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Remove(t.Context(), "x", false))
 		require.NoError(t, b.Remove(t.Context(), "y", false)) // now there is room before it
 		anew := acquire(t, b, Request{Name: "x"})
-		require.Equal(t, 1, anew.lock().entry.Lock)
+		require.Equal(t, 1, anew.Lock().Entry.Lock)
 		a.dir.remember(&scan{entries: []layout.Entry{stale}})
 		acquireFails(t, a, Request{Name: "x", Try: true}, api.ErrBusy)
 		require.NoError(t, anew.Release())
@@ -198,7 +198,7 @@ func TestEntryThatCannotBeCleared(t *testing.T) {
 		require.NoError(t, ended(t, removed))
 		require.Zero(t, c.named("x"))
 		h := acquire(t, b, Request{Name: "z"})
-		require.Equal(t, 1, h.lock().entry.Lock)
+		require.Equal(t, 1, h.Lock().Entry.Lock)
 		require.NoError(t, h.Release())
 	})
 }
@@ -212,14 +212,14 @@ func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error)
 func TestRemoveLetsOthersGoFirst(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
-		entry := h.lock().entry
+		entry := h.Lock().Entry
 		next := start(t, b, Request{Name: "x"})
 		eventually(t, "b waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
 		removed := removing(t, a, "x", false)
 		eventually(t, "the removal waits", func() bool { return h.lk.front() != nil })
 		require.NoError(t, h.Release())
 		h2 := got(t, next)
-		require.Equal(t, entry, h2.lock().entry)
+		require.Equal(t, entry, h2.Lock().Entry)
 		require.NoError(t, h2.Release())
 		require.NoError(t, ended(t, removed))
 		require.Zero(t, c.named("x"))

@@ -157,7 +157,7 @@ func TestRemoveWhatMayComeBack(t *testing.T) {
 		require.ErrorIs(t, err, api.ErrPermits)
 		require.Zero(t, c.named("x"))
 		h := acquire(t, other, Request{Name: "x"})
-		require.Equal(t, 2, h.lock().entry.Permits)
+		require.Equal(t, 2, h.Lock().Entry.Permits)
 		require.NoError(t, h.Release())
 		require.ErrorIs(t, other.Remove(t.Context(), "x", false), api.ErrUnavailable)
 		_, err = m.disk.Land()
@@ -188,7 +188,7 @@ func TestRestartOfARemover(t *testing.T) {
 			m, other := c.mortal(1), c.host(2)
 			create(t, other, "x", 2)
 			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
-			before := holders[0].lock().entry
+			before := holders[0].Lock().Entry
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return c.Slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
 			waiter := m.ask(1, "").waiting()
@@ -205,7 +205,7 @@ func TestRestartOfARemover(t *testing.T) {
 			m.restart()
 			require.Equal(t, incarnation, m.d.mem.Incarnation())
 			waiter.again(m, "")
-			require.Greater(t, waiter.until("granted").Token, holders[1].token)
+			require.Greater(t, waiter.until("granted").Token, holders[1].Token())
 			require.Equal(t, 1, c.named("x"))
 			h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
 			if test.removed {

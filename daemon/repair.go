@@ -85,16 +85,16 @@ func repairEntries(ctx context.Context, path string, entries []check.Finding, o 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.closeSoon(ctx)) }()
-	r, err := newRepairer(h.Manager, o.Progress)
+	r, err := NewRepairer(h.Manager, o.Progress)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.ask(ctx, entries); err != nil {
+	if err := r.Ask(ctx, entries); err != nil {
 		return nil, err
 	}
 	for _, f := range entries {
 		of := Repaired{What: f.What, Offset: f.Offset}
-		of.Done, of.Err = r.entry(ctx, f.Lock)
+		of.Done, of.Err = r.Entry(ctx, f.Lock)
 		done = append(done, of)
 	}
 	return done, nil

@@ -42,9 +42,9 @@ func (c *cluster) check() []check.Finding {
 // repair repairs a lock's entry by a host that has joined for that.
 func (c *cluster) repair(d *Host, number int) (string, error) {
 	c.t.Helper()
-	r, err := newRepairer(d.Manager, func(message string) { c.t.Log(message) })
+	r, err := NewRepairer(d.Manager, func(message string) { c.t.Log(message) })
 	require.NoError(c.t, err)
-	return r.entry(c.t.Context(), number)
+	return r.Entry(c.t.Context(), number)
 }
 
 // tornEntry makes a host fail during a write of the entry of a lock.
@@ -91,7 +91,7 @@ func TestRepairFrees(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		h := acquire(t, a, Request{Name: "x"})
-		old, last := h.lock().entry, h.Token()
+		old, last := h.Lock().Entry, h.Token()
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
 		c.Spoil(c.Geo.Entry(1))
@@ -149,7 +149,7 @@ func TestOldEntryAfterRepair(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		h := acquire(t, a, Request{Name: "x"})
-		old := h.lock().entry
+		old := h.Lock().Entry
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
 		c.Spoil(c.Geo.Entry(1))
@@ -161,12 +161,12 @@ func TestOldEntryAfterRepair(t *testing.T) {
 		require.Equal(t, old.Lock, y.Lock)
 		b.dir.remember(&scan{entries: []layout.Entry{old}}) // as if it had read the entry before
 		holder := acquire(t, other, Request{Name: "x"})
-		require.NotEqual(t, old.Lock, holder.lock().entry.Lock)
+		require.NotEqual(t, old.Lock, holder.Lock().Entry.Lock)
 		next := start(t, b, Request{Name: "x"})
 		none(t, next)
 		require.NoError(t, holder.Release())
 		h = got(t, next)
-		require.Equal(t, holder.lock().entry, h.lock().entry)
+		require.Equal(t, holder.Lock().Entry, h.Lock().Entry)
 		require.NoError(t, h.Release())
 	})
 }
@@ -307,10 +307,10 @@ func TestHolderRestoresEntry(t *testing.T) {
 func TestRepairer_EntryRestoredByAHost_IsLeftAlone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
-		r, err := newRepairer(c.host(3).Manager, func(string) {})
+		r, err := NewRepairer(c.host(3).Manager, func(string) {})
 		require.NoError(t, err)
 		before := c.Entry(1)
-		done, err := r.entry(t.Context(), 1)
+		done, err := r.Entry(t.Context(), 1)
 		require.NoError(t, err)
 		require.Empty(t, done)
 		require.Equal(t, before, c.Entry(1))

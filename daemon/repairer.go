@@ -15,23 +15,23 @@ import (
 )
 
 // repairer repairs the directory as a host of the lockspace.
-type repairer struct {
+type Repairer struct {
 	mgr      *Manager
 	progress func(string)
 	// this host's slots in the directory's lock, as an earlier incarnation left them
 	before []layout.Slot
 }
 
-func newRepairer(m *Manager, progress func(string)) (*repairer, error) {
+func NewRepairer(m *Manager, progress func(string)) (*Repairer, error) {
 	before, err := check.ReadIntents(m.disk.Dev, m.disk.SB, m.mem.ID())
 	if err != nil {
 		return nil, err
 	}
-	return &repairer{mgr: m, progress: progress, before: before}, nil
+	return &Repairer{mgr: m, progress: progress, before: before}, nil
 }
 
 // ask requests that live hosts restore the entries that they know, and waits up to a lease.
-func (r *repairer) ask(ctx context.Context, entries []check.Finding) error {
+func (r *Repairer) Ask(ctx context.Context, entries []check.Finding) error {
 	var damaged []int
 	for _, f := range entries {
 		damaged = append(damaged, f.Lock)
@@ -51,7 +51,7 @@ func (r *repairer) ask(ctx context.Context, entries []check.Finding) error {
 }
 
 // entry repairs an unreadable directory entry. done is empty if it was readable again.
-func (r *repairer) entry(ctx context.Context, number int) (done string, err error) {
+func (r *Repairer) Entry(ctx context.Context, number int) (done string, err error) {
 	if ok, err := r.mgr.dir.readable(number); ok || err != nil {
 		return "", err // another host has restored it
 	}
@@ -68,7 +68,7 @@ func (r *repairer) entry(ctx context.Context, number int) (done string, err erro
 			return "", err
 		}
 	}
-	err = r.mgr.guarded(ctx, "repair the directory", func(guard *lock) error {
+	err = r.mgr.guarded(ctx, "repair the directory", func(guard *Lock) error {
 		done, err = r.guarded(guard, number)
 		return err
 	})
@@ -77,7 +77,7 @@ func (r *repairer) entry(ctx context.Context, number int) (done string, err erro
 
 // guarded repairs the entry under the directory's lock: now only dead hosts may have a write of it
 // in flight.
-func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
+func (r *Repairer) guarded(guard *Lock, number int) (done string, err error) {
 	m := r.mgr
 	if ok, err := m.dir.on(guard.dev).readable(number); ok || err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 }
 
 // restoreEntry writes an entry over an unreadable one, under the directory's lock.
-func (m *Manager) restoreEntry(guard *lock, e layout.Entry) error {
+func (m *Manager) restoreEntry(guard *Lock, e layout.Entry) error {
 	if err := m.carryOut(guard); err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (m *Manager) others() (up []string, err error) {
 func (m *Manager) awaitAlone(ctx context.Context, progress func(string)) error {
 	hosts, _ := m.mem.Known()
 	before := slices.Clone(hosts)
-	longest := m.disk.times().Dead() + m.disk.times().Alive()
+	longest := m.disk.Times().Dead() + m.disk.Times().Alive()
 	for _, h := range before {
-		longest = max(longest, m.disk.times().Dead()+m.disk.times().Alive()+h.Watchdog)
+		longest = max(longest, m.disk.Times().Dead()+m.disk.Times().Alive()+h.Watchdog)
 	}
 	told := false
 	for give := time.Now().Add(longest); ; {

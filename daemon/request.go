@@ -38,8 +38,8 @@ type Asked struct {
 }
 
 // unsettledFor is how long a slot that may be about to show a hold is read again. A hold is shown
-// after settleAfter.
-const unsettledFor = 10 * settleAfter
+// after SettleAfter.
+const unsettledFor = 10 * SettleAfter
 
 // lookForRequests returns the interval at which a holder's host reads the slots for requests.
 func lookForRequests(lease time.Duration) time.Duration { return min(time.Second, lease/6) }
@@ -92,7 +92,7 @@ func (m *Manager) request(ctx context.Context, name, message string) ([]Asked, e
 var lastMoment = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // ask writes a request into the own slot, in whatever phase that is.
-func (lk *lock) ask(asked []Asked, message string) error {
+func (lk *Lock) ask(asked []Asked, message string) error {
 	var ticket layout.Ticket
 	for _, a := range asked {
 		ticket = max(ticket, layout.MakeTicket(a.Token.Number(), a.Token.Host()))
@@ -123,7 +123,7 @@ func (m *Manager) holding(ctx context.Context, e layout.Entry) ([]Asked, error) 
 		if err != nil || !unsettled || time.Now().After(give) {
 			return asked, err
 		}
-		if err := retry.Pause(ctx, settleAfter/2); err != nil {
+		if err := retry.Pause(ctx, SettleAfter/2); err != nil {
 			return nil, err
 		}
 	}
@@ -163,7 +163,7 @@ func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err
 	m.mu.Lock()
 	lk := m.locks[e.Lock]
 	m.mu.Unlock()
-	if lk != nil && lk.entry == e {
+	if lk != nil && lk.Entry == e {
 		for _, h := range lk.inside() {
 			asked = append(asked, Asked{Host: m.mem.ID(), HostName: m.hostName, Token: h.token})
 		}
@@ -178,7 +178,7 @@ type requestWatch struct {
 }
 
 // nextLook returns a timer for the next read of requests; due is nil if no client listens.
-func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
+func (lk *Lock) nextLook() (due <-chan time.Time, stop func()) {
 	if !lk.listening() {
 		return nil, func() {}
 	}
@@ -189,19 +189,19 @@ func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 // look notifies the local holders of requests that are new to their ticket. Requests of hosts that
 // have died since count, too. A holder that is granted the same ticket later does not get the
 // requests that the holder before it got.
-func (lk *lock) look() {
+func (lk *Lock) look() {
 	lk.requestWatch.next = time.Now().Add(lookForRequests(lk.mgr.disk.SB.Lease))
-	slots, bad, err := lk.mgr.readSlots(lk.dev, lk.entry.Lock)
+	slots, bad, err := lk.mgr.readSlots(lk.dev, lk.Entry.Lock)
 	if err != nil {
 		if lk.warn.Allow() {
-			lk.mgr.observer.Trouble("reading requests failed, retrying", lk.entry, "err", err)
+			lk.mgr.observer.Trouble("reading requests failed, retrying", lk.Entry, "err", err)
 		}
 		return
 	}
 	hosts, _ := lk.mgr.mem.Known()
 	for i, s := range slots {
 		r := s.Request
-		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.entry.Creation || lk.requestWatch.heard[s.Host] == r {
+		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.Entry.Creation || lk.requestWatch.heard[s.Host] == r {
 			continue
 		}
 		told := Requested{Host: s.Host, Message: r.Message}
@@ -221,21 +221,21 @@ func (lk *lock) look() {
 }
 
 // listening reports whether a local holder wants to receive requests.
-func (lk *lock) listening() bool {
+func (lk *Lock) listening() bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	return slices.ContainsFunc(lk.holds, func(h *Hold) bool { return h.req.listening() })
 }
 
 // listen notifies the driver that a holder may want to receive requests now.
-func (h *Hold) listen() { h.lk.signal() }
+func (h *Hold) Listen() { h.lk.signal() }
 
 func (r *Request) listening() bool {
-	return r.OnRequest != nil && (r.client == nil || r.client.listening())
+	return r.OnRequest != nil && (r.Client == nil || r.Client.Listening())
 }
 
 // requested notifies every local holder that listens. It returns false if none does.
-func (lk *lock) requested(r Requested) (told bool) {
+func (lk *Lock) requested(r Requested) (told bool) {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	for _, h := range lk.holds {

@@ -328,10 +328,8 @@ func TestNobodyListens(t *testing.T) {
 		for renewed := 0; renewed < 3; renewed++ {
 			require.Equal(t, "renewed", nextEvent(t, r).Kind)
 		}
-		s.d.mu.Lock()
-		lk := s.d.locks[1]
-		s.d.mu.Unlock()
-		require.False(t, lk.listening())
+		held, _ := s.d.sessions.holding()
+		require.False(t, held[0].Listening())
 		require.NoError(t, conn.Close())
 	})
 }

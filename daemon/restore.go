@@ -23,20 +23,20 @@ func (ss *sessions) add(s *session) {
 }
 
 // waitOn continues to wait in the old place, as long as the client may reconnect.
-func (s *session) waitOn(ctx context.Context, w *waiter) {
+func (s *session) waitOn(ctx context.Context, w *Waiter) {
 	ss := s.all
 	ss.tasks.Go(func() {
 		var give time.Duration // counted from when clients are served
-		for s.poll(ctx) && s.detached() {
+		for s.poll(ctx) && s.Detached() {
 			if give == 0 && ss.isServing() {
 				give = ss.clock.Now() + max(minReturn, ss.times().Renew())
 			}
 			if s.clientGone() || give != 0 && ss.clock.Now() > give {
-				s.giveUp(errAbsent)
+				s.giveUp(ErrAbsent)
 			}
 		}
 	})
-	s.finish(s.lk.awaitResumed(ctx, w))
+	s.finish(s.lk.AwaitResumed(ctx, w))
 }
 
 // awaitReturn waits until the client of a restored hold has reconnected. A client that is gone has
@@ -46,7 +46,7 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 // the release.
 func (s *session) awaitReturn(until time.Duration) {
 	const stay = 0 // no client has connected yet
-	for s.poll(context.Background()) && s.detached() {
+	for s.poll(context.Background()) && s.Detached() {
 		if !s.clientGone() && s.all.clock.Now() < until {
 			continue
 		}
@@ -83,12 +83,12 @@ func (h *Host) restore(p *previousProcess) error {
 	// By then all clients have stopped that were told the latest deadline, which the handover file
 	// may not have had yet.
 	until := p.ended + h.times().Dead()
-	return h.resume(p.sessions, func(lk *lock, r handover.Session) { h.sessions.restore(lk, r, until) })
+	return h.Resume(p.sessions, func(lk *Lock, r handover.Session) { h.sessions.restore(lk, r, until) })
 }
 
 // restore creates the session of a record, in the queue or with its hold. A hold that the slot does
 // not show is over.
-func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
+func (ss *sessions) restore(lk *Lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
@@ -96,7 +96,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	s.unconfirmed, s.alone = r.Unconfirmed, !r.Witness
 	s.request(Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
-		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, client: s,
+		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
 	})
 	if r.Witness && r.State != handover.Released {
 		var err error
@@ -106,21 +106,21 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
-	same, granted := lk.resumes(r)
+	same, granted := lk.Resumes(r)
 	switch {
 	case r.State == handover.Waiting && same:
 		s.noteResumed(lk, 0)
-		w := lk.resumeWaiter(s.req, r)
+		w := lk.ResumeWaiter(s.req, r)
 		ss.add(s)
 		ss.tasks.Go(func() { s.waitOn(ctx, w) })
 	case r.State == handover.Granted && granted:
 		s.noteResumed(lk, r.Token)
-		s.hold = lk.resumeHold(s.req, r)
+		s.hold = lk.ResumeHold(s.req, r)
 		close(s.done)
 		ss.add(s)
 		ss.tasks.Go(func() { s.awaitReturn(until) })
 	case granted: // released, but not on the disk
-		lk.resumeRelease(s.req, r)
+		lk.ResumeRelease(s.req, r)
 	default:
 		if r.State == handover.Granted {
 			ss.log.Error("the disk does not show a recorded hold, stopping its command", "lock", r.Name, "token", r.Token)
@@ -129,6 +129,6 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 			// of another lock by now: the waiting client requests it again
 			_ = s.fifo.Remove()
 		}
-		s.forget()
+		s.Forget()
 	}
 }

@@ -81,12 +81,12 @@ func (m *mortal) kill() {
 		}
 	}
 	require.NoError(m.c.t, d.ids.AbandonLockFiles(m.c.t.TempDir()))
-	close(d.stop)
+	d.Halt()
 	m.c.t.Cleanup(func() {
 		<-d.mem.Over()
 		close(d.ending.ended)
 		d.mem.Wait()
-		d.drivers.Wait()
+		d.Manager.Wait()
 		d.tasks.Wait()
 	})
 }
@@ -204,7 +204,7 @@ func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 		holder, _ := m.ask(1, "").granted()
 		waiter := m.ask(2, "").waiting()
 		m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
-		m.d.sessions.byID[holder.id].keep(handover.Granted, m.d.sessions.byID[holder.id].hold.Token(), m.d.sessions.byID[holder.id].hold.lock())
+		m.d.sessions.byID[holder.id].keep(handover.Granted, m.d.sessions.byID[holder.id].hold.Token(), m.d.sessions.byID[holder.id].hold.Lock())
 		m.restart()
 		waiter.again(m, "").granted()
 		holder.again(m, "1")
@@ -226,11 +226,11 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	s := m.d.sessions.byID[holder.id]
 	s.peer.Started++
 	s.group = nil
-	s.keep(handover.Granted, s.hold.Token(), s.hold.lock())
+	s.keep(handover.Granted, s.hold.Token(), s.hold.Lock())
 	m.restart()
 	waiter.again(m, "")
 	eventually(t, "the hold is an orphan", func() bool {
-		return !(m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].detached())
+		return !(m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].Detached())
 	})
 	require.Equal(t, g.Token.String(), m.status().Locks[0].Holders[0].Token.String())
 	waiter.until("waiting")
@@ -319,7 +319,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lock())
+		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.Lock())
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
@@ -347,9 +347,9 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 		holder, token := m.ask(1, "").granted()
 		s := m.session(holder)
 		s.peer = process.ID{}
-		s.keep(handover.Granted, token, s.hold.lock())
+		s.keep(handover.Granted, token, s.hold.Lock())
 		m.restart()
-		time.Sleep(4 * settleAfter) // enough for a release, if there were one
+		time.Sleep(4 * SettleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
 		require.Equal(t, token, holder.until("granted").Token)
 		holder.leave()
@@ -373,7 +373,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 		s.group = g
 	}
 	inGroup(group)
-	s.keep(handover.Granted, g.Token, s.hold.lock())
+	s.keep(handover.Granted, g.Token, s.hold.Lock())
 	inGroup(nil) // the killed bakeryd stops nothing any more
 	m.restart()
 	require.True(t, m.d.mem.Resumed())
@@ -389,7 +389,7 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lock())
+		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.Lock())
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
 		require.NoError(t, m.d.sessions.journal.Put(r))
 		m.restart()

@@ -30,7 +30,7 @@ func (m *Manager) restoreEntries(damaged []int) {
 	}
 	m.drivers.Go(func() {
 		defer m.restoring.Store(false)
-		again := time.After(m.disk.times().Renew()) // as often as complaints of other hosts are handled
+		again := time.After(m.disk.Times().Renew()) // as often as complaints of other hosts are handled
 		// A blocked host complains again. Reading what a removal intended to write takes a fifth of
 		// the lease.
 		ctx, cancel := context.WithTimeout(context.Background(), m.disk.SB.Lease/2)
@@ -43,8 +43,8 @@ func (m *Manager) restoreEntries(damaged []int) {
 				continue
 			}
 			// Superseded: completing a removal has rewritten it.
-			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !m.stopping() {
-				m.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.entry, "err", err)
+			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !m.Stopping() {
+				m.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)
 			}
 		}
 		select {
@@ -55,13 +55,13 @@ func (m *Manager) restoreEntries(damaged []int) {
 	})
 }
 
-func (m *Manager) restoreKnownEntry(ctx context.Context, lk *lock) error {
+func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 	h, err := lk.join(ctx)
 	if err != nil {
 		return err
 	}
-	err = m.guarded(ctx, "restore a directory entry", func(guard *lock) error {
-		if ok, err := m.dir.on(guard.dev).readable(lk.entry.Lock); ok || err != nil {
+	err = m.guarded(ctx, "restore a directory entry", func(guard *Lock) error {
+		if ok, err := m.dir.on(guard.dev).readable(lk.Entry.Lock); ok || err != nil {
 			return err
 		}
 		intents, err := m.intents(guard.dev)
@@ -69,22 +69,22 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *lock) error {
 			return err
 		}
 		// A removal that was begun may still be completed.
-		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.entry.Lock && layout.Entry(i) != lk.entry }); i >= 0 {
+		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.Entry.Lock && layout.Entry(i) != lk.Entry }); i >= 0 {
 			return fmt.Errorf("%w: another host intends to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
 		}
-		m.observer.Trouble("directory entry is damaged, restoring it", lk.entry)
-		if err := m.restoreEntry(guard, lk.entry); err != nil {
+		m.observer.Trouble("directory entry is damaged, restoring it", lk.Entry)
+		if err := m.restoreEntry(guard, lk.Entry); err != nil {
 			return err
 		}
-		m.dir.add(lk.entry)
+		m.dir.add(lk.Entry)
 		return nil
 	})
 	return errors.Join(err, h.Release())
 }
 
 // join takes part in a local client's hold if there is one, else it acquires the lock.
-func (lk *lock) join(ctx context.Context) (*Hold, error) {
-	req := Request{Name: lk.entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}
+func (lk *Lock) join(ctx context.Context) (*Hold, error) {
+	req := Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}
 	lk.mu.Lock()
 	if len(lk.holds) > 0 && lk.closed == nil {
 		of := lk.holds[0]

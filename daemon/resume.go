@@ -24,7 +24,7 @@ type resumeState struct {
 }
 
 // goOn continues from the state in which the previous process left the lock.
-func (lk *lock) goOn() error {
+func (lk *Lock) goOn() error {
 	p := lk.past
 	if p == nil {
 		var v bakery.View
@@ -65,10 +65,10 @@ func (lk *lock) goOn() error {
 
 // ownSlot reads the own slot. An unreadable slot is an error for the first slotTries: a rewrite
 // destroys its contents, so a passing fault must not count as a loss.
-func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
+func (lk *Lock) ownSlot(tries *int) (bakery.View, error) {
 	v, err := lk.slots.readOne(lk.slots.host)
 	if *tries++; err == nil && !v.Readable && *tries < slotTries {
-		err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
+		err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
 	}
 	return v, err
 }
@@ -114,9 +114,9 @@ func (m *Manager) untilLost(message string, s series, try func() error) error {
 // judge returns the state of the own slot, nil if it is not in use. Only the handover file shows
 // whether its ticket was granted: after the fast path a holder's slot shows choosing. A process
 // that was removing the lock had no more holders by that ticket.
-func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Session) *resumeState {
+func (lk *Lock) judge(v bakery.View, incarnation uint64, records []handover.Session) *resumeState {
 	if v.Readable {
-		removal := v.Slot.Creation > lk.entry.Creation
+		removal := v.Slot.Creation > lk.Entry.Creation
 		if v.Slot.Incarnation != incarnation || v.Slot.Phase == layout.Idle && !removal {
 			return nil
 		}
@@ -129,7 +129,7 @@ func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Sess
 		return p
 	}
 	for _, r := range records {
-		if r.State == handover.Granted && r.Creation == lk.entry.Creation {
+		if r.State == handover.Granted && r.Creation == lk.Entry.Creation {
 			return &resumeState{entered: true, rewrite: true, slot: bakery.Slot{
 				Incarnation: incarnation, Creation: r.Creation, Ticket: r.Ticket(), Phase: layout.Held, Mode: r.Mode,
 			}}
@@ -140,7 +140,7 @@ func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Sess
 
 // resume gives every lock that a previous process left a driver. restore is called before, with
 // each record of that lock, in the order of arrival.
-func (m *Manager) resume(records []handover.Session, restore func(*lock, handover.Session)) error {
+func (m *Manager) Resume(records []handover.Session, restore func(*Lock, handover.Session)) error {
 	byLock := map[int][]handover.Session{}
 	for _, r := range records {
 		byLock[r.Lock] = append(byLock[r.Lock], r)
@@ -166,7 +166,7 @@ func (m *Manager) resume(records []handover.Session, restore func(*lock, handove
 }
 
 // resumeLock starts a lock in the state in which the previous process left it, if it left any.
-func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore func(*lock, handover.Session)) error {
+func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore func(*Lock, handover.Session)) error {
 	lk := m.newLock(e)
 	var v bakery.View
 	tries := 0
@@ -197,12 +197,12 @@ func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore
 
 // resumes reports whether a record is of this lock, and whether the own slot shows its ticket as
 // granted.
-func (lk *lock) resumes(r handover.Session) (same, granted bool) {
-	same = r.Creation == lk.entry.Creation
+func (lk *Lock) Resumes(r handover.Session) (same, granted bool) {
+	same = r.Creation == lk.Entry.Creation
 	return same, same && lk.past != nil && lk.past.entered && r.Ticket() == lk.past.slot.Ticket
 }
 
-func (lk *lock) resumeWaiter(req Request, r handover.Session) *waiter {
+func (lk *Lock) ResumeWaiter(req Request, r handover.Session) *Waiter {
 	w := newWaiter(req)
 	w.nth, w.since = r.Nth, r.Since
 	lk.mu.Lock()
@@ -211,8 +211,8 @@ func (lk *lock) resumeWaiter(req Request, r handover.Session) *waiter {
 	return w
 }
 
-// awaitResumed blocks until a client that was resumed is served or refused, or ctx ends.
-func (lk *lock) awaitResumed(ctx context.Context, w *waiter) (*Hold, error) {
+// AwaitResumed blocks until a client that was resumed is served or refused, or ctx ends.
+func (lk *Lock) AwaitResumed(ctx context.Context, w *Waiter) (*Hold, error) {
 	h, err := lk.await(ctx, w)
 	if errors.Is(err, errSuperseded) {
 		return lk.mgr.Acquire(ctx, w.req)
@@ -221,7 +221,7 @@ func (lk *lock) awaitResumed(ctx context.Context, w *waiter) (*Hold, error) {
 	return h, err
 }
 
-func (lk *lock) resumeHold(req Request, r handover.Session) *Hold {
+func (lk *Lock) ResumeHold(req Request, r handover.Session) *Hold {
 	h := &Hold{lk: lk, req: req, token: r.Token, since: r.Since, released: make(chan struct{})}
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -229,8 +229,8 @@ func (lk *lock) resumeHold(req Request, r handover.Session) *Hold {
 	return h
 }
 
-// resumeRelease resumes a hold that its client has released, but not on the disk.
-func (lk *lock) resumeRelease(req Request, r handover.Session) {
+// ResumeRelease resumes a hold that its client has released, but not on the disk.
+func (lk *Lock) ResumeRelease(req Request, r handover.Session) {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	lk.leaving = append(lk.leaving, &Hold{lk: lk, req: req, token: r.Token, released: make(chan struct{})})

@@ -57,7 +57,7 @@ func (m *Manager) scrub() (all bool) {
 		return false
 	}
 	for _, e := range append(s.entries, lockspace.DirectoryEntry) {
-		if m.stopping() {
+		if m.Stopping() {
 			break
 		}
 		if !e.Blank() {
@@ -188,13 +188,13 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 
 // lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
 // another host.
-func (lk *lock) lookAtBlocking() {
+func (lk *Lock) lookAtBlocking() {
 	lk.slots.part.Store(true)
 	lk.lookAtOwn()
 }
 
 // lookAtOwn has the driver check the own slot.
-func (lk *lock) lookAtOwn() {
+func (lk *Lock) lookAtOwn() {
 	lk.mu.Lock()
 	lk.scrub = true
 	lk.signal()
@@ -205,7 +205,7 @@ func (lk *lock) lookAtOwn() {
 // host that holds a lock is the last that knows its entry for certain. The memory of idle locks is
 // freed.
 func (m *Manager) lookAtBusy() {
-	var busy []*lock
+	var busy []*Lock
 	m.mu.Lock()
 	for _, lk := range m.locks {
 		lk.mu.Lock()
@@ -221,8 +221,8 @@ func (m *Manager) lookAtBusy() {
 	var entries []int
 	for _, lk := range busy {
 		lk.lookAtOwn()
-		if lk.entry != lockspace.DirectoryEntry {
-			entries = append(entries, lk.entry.Lock)
+		if lk.Entry != lockspace.DirectoryEntry {
+			entries = append(entries, lk.Entry.Lock)
 		}
 	}
 	m.restoreEntries(m.damagedAmong(entries))
@@ -250,10 +250,10 @@ func (m *Manager) damagedAmong(numbers []int) (damaged []int) {
 
 // knownEntry returns the lock of a number if this host has used it and therefore knows its entry;
 // else nil.
-func (m *Manager) knownEntry(number int) *lock {
+func (m *Manager) knownEntry(number int) *Lock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if lk := m.locks[number]; lk != nil && lk.entry.Name != "" {
+	if lk := m.locks[number]; lk != nil && lk.Entry.Name != "" {
 		return lk
 	}
 	return nil
@@ -261,10 +261,10 @@ func (m *Manager) knownEntry(number int) *lock {
 
 // complain requests repair of a slot that blocks this host, in its host record; of all unreadable
 // slots if host is 0.
-func (lk *lock) complain(host int) {
+func (lk *Lock) complain(host int) {
 	for i, v := range lk.slots.views {
 		if !v.Readable && i+1 != lk.slots.host && (host == 0 || host == i+1) {
-			lk.mgr.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.entry.Lock}, false)
+			lk.mgr.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.Entry.Lock}, false)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		require.True(t, created)
 		// The slot in the directory's lock, while it is held.
 		calm()
-		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
+		require.NoError(t, b.guarded(t.Context(), "test", func(*Lock) error {
 			c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 			eventually(t, "the intents", func() bool { _, err := b.intents(b.disk.Dev); return err == nil })
 			return nil
@@ -339,7 +339,7 @@ func TestIntentIsTakenBackLater(t *testing.T) {
 		require.Error(t, err)
 		require.NotEmpty(t, c.Slot(0, 1).Value)
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Times: entryTries, Err: unix.EIO})
+		m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Times: 10, Err: unix.EIO})
 		eventually(t, "it is carried out", func() bool { return len(c.Slot(0, 1).Value) == 0 })
 		require.Equal(t, 1, c.named("x"))
 	})

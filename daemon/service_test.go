@@ -141,7 +141,7 @@ func TestHangThenRejoin(t *testing.T) {
 		select {
 		case <-r.joined:
 			t.Fatal("joined again while IO hangs")
-		case <-time.After(4 * settleAfter):
+		case <-time.After(4 * SettleAfter):
 		}
 		release()
 		again := r.term()

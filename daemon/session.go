@@ -21,7 +21,7 @@ type session struct {
 	req    Request
 	since  time.Time
 	cancel context.CancelCauseFunc
-	lk     *lock         // in which it waits or holds
+	lk     *Lock         // in which it waits or holds
 	places chan place    // takes the last one
 	done   chan struct{} // closed when hold and err are set
 	hold   *Hold
@@ -47,7 +47,7 @@ type session struct {
 	timeout  *time.Timer
 	wanted   context.Context // ends with the client's interest; nil once the lock was requested
 	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
-	unkept  *lock
+	unkept  *Lock
 	nesting *time.Timer    // finds under; nil before nestAfter
 	under   *layout.Holder // holder below which the client waits; nil if none or not known
 	warning string         // not yet sent to the client
@@ -103,7 +103,7 @@ func (s *session) start() {
 	s.wanted = nil
 	s.mu.Unlock()
 	if ctx != nil {
-		s.all.mgr.submit(ctx, s.req, s.finish)
+		s.all.mgr.Submit(ctx, s.req, s.finish)
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *session) start() {
 func (s *session) finish(h *Hold, err error) {
 	s.hold, s.err = h, err
 	if err != nil {
-		s.forget()
+		s.Forget()
 		s.end()
 	}
 	s.mu.Lock()
@@ -147,7 +147,7 @@ func (s *session) follow(c asker, confirms bool) *follower {
 		f.link.bind(s, f)
 	}
 	if s.awaitingClient && s.lk != nil {
-		s.lk.clientIsBack()
+		s.lk.ClientIsBack()
 	}
 	s.follower, s.awaitingClient, s.orphan = f, false, false
 	s.stays++
@@ -164,8 +164,8 @@ func (s *session) holding() bool {
 	return s.decided() && s.hold != nil && !s.released
 }
 
-// keepMode sets the mode to that of the hold, and writes it into the handover file.
-func (s *session) keepMode(lk *lock, token layout.Ticket, mode layout.Mode) {
+// KeepMode sets the mode to that of the hold, and writes it into the handover file.
+func (s *session) KeepMode(lk *Lock, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
 	s.req.Mode = mode
 	if s.linked() {
@@ -182,7 +182,7 @@ func (s *session) mode() layout.Mode {
 }
 
 // queued records the place among the local clients.
-func (s *session) queued(lk *lock, nth uint64) {
+func (s *session) Queued(lk *Lock, nth uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lk, s.nth = lk, nth
@@ -219,7 +219,7 @@ func (s *session) clientGone() bool { return s.peer.PID != 0 && !s.peer.Alive() 
 
 // detached reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
 // its place, but is not granted the lock.
-func (s *session) detached() bool {
+func (s *session) Detached() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.awaitingClient
@@ -353,7 +353,7 @@ func (s *session) release(stay int, why string) {
 		return
 	}
 	s.all.hasChanged() // before the release, which may block on the device
-	if err := s.hold.release(why); err != nil && !errors.Is(err, api.ErrLeaseLost) {
+	if err := s.hold.ReleaseBecause(why); err != nil && !errors.Is(err, api.ErrLeaseLost) {
 		s.all.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
 	s.end()
@@ -367,10 +367,10 @@ func (s *session) end() {
 }
 
 // record returns the session's record for the handover file.
-func (s *session) record(state handover.State, token layout.Ticket, lk *lock) handover.Session {
+func (s *session) record(state handover.State, token layout.Ticket, lk *Lock) handover.Session {
 	return handover.Session{
-		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.entry.Lock, Creation: lk.entry.Creation,
-		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.entry.Permits, PID: s.req.PID, Command: s.req.Command,
+		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
+		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
 		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil, Cgroup: s.cgroupDir(),
 		Unconfirmed: s.unconfirmed && state == handover.Granted,
 	}
@@ -379,7 +379,7 @@ func (s *session) record(state handover.State, token layout.Ticket, lk *lock) ha
 // keep writes the session into the handover file. A grant must be there before any client is sent
 // it: a next process that did not know of it would give the ticket to another client. If the write
 // fails, the handover file is given up.
-func (s *session) keep(state handover.State, token layout.Ticket, lk *lock) {
+func (s *session) keep(state handover.State, token layout.Ticket, lk *Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// a client that does not wait requests it again
@@ -394,14 +394,14 @@ func (s *session) keep(state handover.State, token layout.Ticket, lk *lock) {
 	s.put(state, token, lk)
 }
 
-// keepPlace writes the place in the queue into the handover file.
-func (s *session) keepPlace(lk *lock) { s.keep(handover.Waiting, 0, lk) }
+// KeepPlace writes the place in the queue into the handover file.
+func (s *session) KeepPlace(lk *Lock) { s.keep(handover.Waiting, 0, lk) }
 
-// keepRelease writes into the handover file that the client has released the lock.
-func (s *session) keepRelease(lk *lock, token layout.Ticket) { s.keep(handover.Released, token, lk) }
+// KeepRelease writes into the handover file that the client has released the lock.
+func (s *session) KeepRelease(lk *Lock, token layout.Ticket) { s.keep(handover.Released, token, lk) }
 
-// keepGrant writes a new grant into the handover file.
-func (s *session) keepGrant(lk *lock, token layout.Ticket) {
+// KeepGrant writes a new grant into the handover file.
+func (s *session) KeepGrant(lk *Lock, token layout.Ticket) {
 	s.mu.Lock()
 	s.unconfirmed = s.follower != nil && s.follower.confirms
 	s.mu.Unlock()
@@ -416,12 +416,12 @@ func (s *session) confirmed() {
 	}
 	s.unconfirmed = false
 	if s.kept {
-		s.put(handover.Granted, s.hold.Token(), s.hold.lock())
+		s.put(handover.Granted, s.hold.Token(), s.hold.Lock())
 	}
 }
 
 // put writes the record. Called with mu held.
-func (s *session) put(state handover.State, token layout.Ticket, lk *lock) {
+func (s *session) put(state handover.State, token layout.Ticket, lk *Lock) {
 	s.kept, s.unkept = true, nil
 	if err := s.all.journal.Put(s.record(state, token, lk)); err != nil {
 		s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
@@ -430,7 +430,7 @@ func (s *session) put(state handover.State, token layout.Ticket, lk *lock) {
 
 // forget removes the session from the handover file, once no client holds by its ticket, or the
 // slot shows the state itself.
-func (s *session) forget() {
+func (s *session) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unkept = nil
@@ -476,7 +476,7 @@ func (s *session) holds(token layout.Ticket) bool {
 }
 
 // listening reports whether the client is connected and wants to receive requests.
-func (s *session) listening() bool {
+func (s *session) Listening() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listens && s.follower != nil
@@ -489,7 +489,7 @@ func (s *session) listen(want bool) {
 	s.listens = want
 	s.mu.Unlock()
 	if s.decided() && s.hold != nil {
-		s.hold.listen()
+		s.hold.Listen()
 	}
 }
 
@@ -526,9 +526,9 @@ func (s *session) running() bool { return (!s.alone || s.lost()) && s.remains() 
 // lost reports whether the lock was granted and its lease is lost.
 func (s *session) lost() bool { return s.decided() && s.hold != nil && s.hold.Err() != nil }
 
-// leftOver reports whether the client is gone while its command runs, and the processes of that
+// LeftOver reports whether the client is gone while its command runs, and the processes of that
 // command.
-func (s *session) leftOver() (pids []int, orphan bool) {
+func (s *session) LeftOver() (pids []int, orphan bool) {
 	s.mu.Lock()
 	orphan = s.orphan
 	s.mu.Unlock()

@@ -60,7 +60,7 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 		eventually(t, "the hold is shown", func() bool { return c.Slot(1, 1).Phase.String() == "held" })
 		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		holder.leave()
-		eventually(t, "the hold is released", func() bool { return len(m.d.lockVitals()) == 0 })
+		eventually(t, "the hold is released", func() bool { return len(m.d.Vitals()) == 0 })
 		holder.again(m, token.String())
 		require.Equal(t, http.StatusGone, holder.r.StatusCode)
 		holder.leave()

@@ -27,8 +27,8 @@ func (s *session) noteOrphan() {
 }
 
 // noteResumed records that a restart kept a hold, or without a token a place in the queue.
-func (s *session) noteResumed(lk *lock, token layout.Ticket) {
-	h := Happening{Kind: events.Resumed, Entry: lk.entry, Request: &s.req, Token: token}
+func (s *session) noteResumed(lk *Lock, token layout.Ticket) {
+	h := Happening{Kind: events.Resumed, Entry: lk.Entry, Request: &s.req, Token: token}
 	if since := time.Since(s.since); token != 0 {
 		h.Held = since
 	} else {

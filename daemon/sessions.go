@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/tasks"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -41,7 +42,7 @@ type sessions struct {
 	ending     *ending
 	journal    *handover.File // nil if no state is kept
 	serving    chan struct{}  // closed when clients can connect
-	tasks      tasks
+	tasks      tasks.Group
 	warn       warn.Limiter // of stopCommands
 
 	mu      sync.Mutex
@@ -219,7 +220,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	s.listens = body.Requests
 	s.request(Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.peer.PID), Command: body.Command,
-		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, client: s,
+		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
 	})
 	if s.id == "" {
 		var b [16]byte

@@ -10,7 +10,7 @@ import (
 )
 
 // addHolds adds the local clients that hold the lock. The disk shows the host as choosing or
-// waiting until a hold has lasted for settleAfter, and then only the first client.
+// waiting until a hold has lasted for SettleAfter, and then only the first client.
 func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
 	ticket, settled := l.TicketOf(self.ID)
 	holds = slices.DeleteFunc(holds, func(h *Hold) bool { // of a later ticket than the snapshot
@@ -29,9 +29,9 @@ func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
 			Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
 			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Published: settled,
 		}
-		if c := h.req.client; c != nil {
-			r.Processes, r.Orphan = c.leftOver()
-			r.Containment = c.containment()
+		if c := h.req.Client; c != nil {
+			r.Processes, r.Orphan = c.LeftOver()
+			r.Containment = c.Containment()
 		}
 		l.Holders = append(l.Holders, r)
 	}
@@ -39,22 +39,22 @@ func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
 }
 
 // inside returns the local holds of the lock.
-func (lk *lock) inside() []*Hold {
+func (lk *Lock) inside() []*Hold {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	return slices.Clone(lk.holds)
 }
 
 // waiting reports the clients in the queue.
-func (lk *lock) waiting() []report.Local {
+func (lk *Lock) waiting() []report.Local {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	var out []report.Local
 	for i, w := range lk.queue {
 		l := report.Local{PID: w.req.PID, Command: w.req.Command, Mode: w.req.Mode,
 			Since: w.since.UTC().Truncate(time.Microsecond), Place: i + 1}
-		if c := w.req.client; c != nil {
-			if under := c.nestedUnder(); under != nil {
+		if c := w.req.Client; c != nil {
+			if under := c.NestedUnder(); under != nil {
 				l.Under, l.UnderSince = under.PID, under.Since
 			}
 		}
@@ -71,9 +71,9 @@ type LockVitals struct {
 	Longest time.Duration // wait of the waiting clients
 }
 
-func (m *Manager) lockVitals() (all []LockVitals) {
+func (m *Manager) Vitals() (all []LockVitals) {
 	m.mu.Lock()
-	locks := make([]*lock, 0, len(m.locks))
+	locks := make([]*Lock, 0, len(m.locks))
 	for _, lk := range m.locks {
 		locks = append(locks, lk)
 	}
@@ -88,10 +88,10 @@ func (m *Manager) lockVitals() (all []LockVitals) {
 	return all
 }
 
-func (lk *lock) vitals(now time.Time) LockVitals {
+func (lk *Lock) vitals(now time.Time) LockVitals {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
-	v := LockVitals{Name: lk.entry.Name, Waiting: len(lk.queue)}
+	v := LockVitals{Name: lk.Entry.Name, Waiting: len(lk.queue)}
 	for _, h := range lk.holds {
 		if !h.joined {
 			v.Holding++
@@ -103,12 +103,12 @@ func (lk *lock) vitals(now time.Time) LockVitals {
 	return v
 }
 
-// inUse returns the numbers of the locks that clients of this host hold, release or wait for.
-func (m *Manager) inUse() (numbers []int) {
+// InUse returns the numbers of the locks that clients of this host hold, release or wait for.
+func (m *Manager) InUse() (numbers []int) {
 	for _, lk := range m.all() {
 		lk.mu.Lock()
 		if len(lk.holds)+len(lk.queue)+len(lk.leaving) > 0 {
-			numbers = append(numbers, lk.entry.Lock)
+			numbers = append(numbers, lk.Entry.Lock)
 		}
 		lk.mu.Unlock()
 	}
@@ -116,7 +116,7 @@ func (m *Manager) inUse() (numbers []int) {
 }
 
 // describe adds the clients of this host to a report of a lock.
-func (m *Manager) describe(l *report.Lock, self *report.ThisHost) {
+func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
 	if lk := m.attached(l.Lock); lk != nil {
 		l.Local = lk.waiting()
 		addHolds(l, self, lk.inside())

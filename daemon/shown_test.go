@@ -16,7 +16,7 @@ func TestAddHoldsOfALaterTicket(t *testing.T) {
 	l := report.Lock{Holders: []report.Holder{{Host: 1, Token: first, PID: 5}}, Queue: []report.Queued{{Host: 2, Place: 1}}}
 	addHolds(&l, self, []*Hold{{token: later, req: Request{PID: 6}}})
 	require.Equal(t, 5, l.Holders[0].PID)
-	addHolds(&l, self, []*Hold{{lk: &lock{}, token: first.Grant(1), req: Request{PID: 7}}})
+	addHolds(&l, self, []*Hold{{lk: &Lock{}, token: first.Grant(1), req: Request{PID: 7}}})
 	require.Len(t, l.Holders, 1)
 	require.Equal(t, 7, l.Holders[0].PID)
 	require.True(t, l.Holders[0].Published)

@@ -10,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func (m *Manager) measureSlot(ctx context.Context, device string, o measure.Options) (*measure.Measurement, error) {
+func (m *Manager) MeasureSlot(ctx context.Context, device string, o measure.Options) (*measure.Measurement, error) {
 	lk, err := m.find(ctx, Request{Name: ProbeLock})
 	if err != nil {
 		return nil, fmt.Errorf("lock %q: %w", ProbeLock, err)
@@ -28,14 +28,14 @@ func (m *Manager) measureSlot(ctx context.Context, device string, o measure.Opti
 // slotPatch is the own slot of a lock. It is rewritten as it is; the sequence distinguishes the
 // writes.
 type slotPatch struct {
-	lk   *lock
+	lk   *Lock
 	last layout.Slot // as last written
 	buf  []byte
 	many []byte
 }
 
 func (s *slotPatch) space() layout.Space { return s.lk.slots.space }
-func (s *slotPatch) at() int64           { return s.space().Geometry.Slot(s.lk.entry.Lock, s.lk.slots.host) }
+func (s *slotPatch) at() int64           { return s.space().Geometry.Slot(s.lk.Entry.Lock, s.lk.slots.host) }
 
 // Write implements patch.
 func (s *slotPatch) Write() (took time.Duration, err error) {
@@ -63,14 +63,14 @@ func (s *slotPatch) Read() (time.Duration, error) {
 // shows reports whether a sector is the slot as last written, or later: it may have been repaired
 // since.
 func (s *slotPatch) shows(sector []byte) bool {
-	found, err := s.space().DecodeSlot(sector, s.lk.entry.Lock, s.lk.slots.host)
+	found, err := s.space().DecodeSlot(sector, s.lk.Entry.Lock, s.lk.slots.host)
 	return err == nil && found.Incarnation == s.last.Incarnation && found.Sequence >= s.last.Sequence
 }
 
 // ReadMany implements patch.
 func (s *slotPatch) ReadMany() (time.Duration, error) {
 	begun := time.Now()
-	err := s.lk.mgr.disk.Dev.Read(s.many, s.space().Geometry.Slot(s.lk.entry.Lock, 1))
+	err := s.lk.mgr.disk.Dev.Read(s.many, s.space().Geometry.Slot(s.lk.Entry.Lock, 1))
 	return time.Since(begun), err
 }
 

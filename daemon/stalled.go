@@ -99,10 +99,10 @@ func (d *Disk) quarantined(lock int) error {
 	return fmt.Errorf("not used by this host for another %v, because it made the lease end: %w", left.Round(time.Second), why)
 }
 
-// stayAway returns the reason why the host must not be live for now: its slot in a lock in
+// StayAway returns the reason why the host must not be live for now: its slot in a lock in
 // quarantine is unreadable. All other hosts would wait for that slot. Once this host has left, the
 // slot counts as idle.
-func (d *Disk) stayAway(host int) error {
+func (d *Disk) StayAway(host int) error {
 	now := d.Clock.Now()
 	for _, lock := range d.Quarantine.Locks(now) {
 		v, err := newSlotStore(d.awaited(lock, ""), d.SB.Space(), lock, host).readOne(host)
@@ -116,8 +116,8 @@ func (d *Disk) stayAway(host int) error {
 	return nil
 }
 
-// hasLeft reports whether the record of a host id shows that its last incarnation left.
-func (d *Disk) hasLeft(host int) bool {
+// HasLeft reports whether the record of a host id shows that its last incarnation left.
+func (d *Disk) HasLeft(host int) bool {
 	r, err := d.hostRecord(host)
 	return err == nil && r.State == layout.StateLeft
 }

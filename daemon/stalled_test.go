@@ -435,10 +435,9 @@ func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
 		other := c.host(2)
 		r, disk := c.runOnOne(1)
 		d := r.d
-		h := acquire(t, d, Request{Name: "x"})
+		acquire(t, d, Request{Name: "x"})
 		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
-		h.lk.lookAtOwn()
 		<-bad.Hit()
 		within(t, "the loss", func() { <-d.Lost() })
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())

@@ -27,7 +27,7 @@ func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 		IO: ioReport(blockdev.StatsOf(h.devices.opened)), Renewals: renewalsReport(h.cfg.Tally),
 	}
 	for i := range r.Locks {
-		h.describe(&r.Locks[i], r.ThisHost)
+		h.Describe(&r.Locks[i], r.ThisHost)
 	}
 	r.Judge()
 	return r
@@ -52,7 +52,7 @@ func (h *Host) state() string {
 		return StateLost
 	default:
 	}
-	if h.stopping() {
+	if h.Stopping() {
 		return StateLeaving
 	}
 	return StateLive

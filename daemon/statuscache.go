@@ -163,7 +163,7 @@ func (g *statusCache) again(s *lockspace.Snapshot) func(blockdev.Device) (*locks
 	for _, slot := range s.Slots {
 		hot[slot.Lock] = hot[slot.Lock] || slot.Phase != layout.Idle
 	}
-	for _, number := range g.host.inUse() {
+	for _, number := range g.host.InUse() {
 		hot[number] = true
 	}
 	var locks []int

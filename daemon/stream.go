@@ -162,10 +162,10 @@ func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool 
 func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 	ss, h, st := ses.all, ses.hold, f.st
 	token := h.Token()
-	mode, told, changed := h.modeNow()
+	mode, told, changed := h.ModeNow()
 	tellMode := func() {
 		var now uint64
-		if mode, now, changed = h.modeNow(); now != told && st.listening() {
+		if mode, now, changed = h.ModeNow(); now != told && st.listening() {
 			_ = st.send(api.Event{Kind: api.Mode, Mode: mode, Change: now})
 			told = now
 		}

@@ -12,7 +12,7 @@ import (
 // submit is Acquire for a caller that does not wait. decided is called once, by any goroutine, and
 // must not block. If the lock is free, the caller's goroutine does the IO: submit then blocks while
 // the device hangs, but other goroutines report the end of ctx or of the lease in time.
-func (m *Manager) submit(ctx context.Context, req Request, decided func(*Hold, error)) {
+func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, error)) {
 	if err := m.validate(&req); err != nil {
 		decided(nil, err)
 		return
@@ -24,12 +24,12 @@ func (m *Manager) submit(ctx context.Context, req Request, decided func(*Hold, e
 	}
 	m.reportRequest(&req)
 	began := time.Now()
-	w := &waiter{req: req}
+	w := &Waiter{req: req}
 	gone := context.AfterFunc(ctx, func() { lk.giveUp(ctx, w) })
 	w.decided = func(r result) {
 		gone()
 		if errors.Is(r.err, errSuperseded) {
-			m.dir.forget(lk.entry)
+			m.dir.forget(lk.Entry)
 			m.acquireApart(ctx, req, decided)
 			return
 		}
@@ -61,7 +61,7 @@ func (m *Manager) acquireApart(ctx context.Context, req Request, decided func(*H
 }
 
 // giveUp removes a client whose context has ended from the queue.
-func (lk *lock) giveUp(ctx context.Context, w *waiter) {
+func (lk *Lock) giveUp(ctx context.Context, w *Waiter) {
 	if lk.withdraw(w) {
 		w.decide(result{err: context.Cause(ctx)})
 	}
@@ -69,6 +69,6 @@ func (lk *lock) giveUp(ctx context.Context, w *waiter) {
 
 // refuseLost reports the loss of the lease to all waiters: the driver may be waiting for a device
 // that hangs.
-func (lk *lock) refuseLost() {
+func (lk *Lock) refuseLost() {
 	lk.refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), everybody)
 }

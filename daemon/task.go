@@ -29,7 +29,7 @@ func (t task) run() error {
 }
 
 // do runs f in the lock's driver and waits for it.
-func (lk *lock) do(f func() error) error {
+func (lk *Lock) do(f func() error) error {
 	t := task{f: f, done: make(chan error, 1)}
 	select {
 	case lk.tasks <- t:
@@ -45,7 +45,7 @@ func (lk *lock) do(f func() error) error {
 
 // publish rewrites the own slot as the protocol has it, after change has set fields that the
 // protocol does not know. Called by the driver.
-func (lk *lock) publish(change func(own *layout.Slot)) error {
+func (lk *Lock) publish(change func(own *layout.Slot)) error {
 	if !lk.m.Attached() {
 		a, err := lk.protocol(lk.m.Attach(), always)
 		if err != nil {

@@ -184,7 +184,7 @@ func (l *link) warn(f *follower, warning string) {
 
 // tellNews sends changes of mode and requests. It returns false if the grant was not sent yet.
 func (l *link) tellNews(f *follower, s *session) bool {
-	mode, changes := s.hold.modeAndChanges()
+	mode, changes := s.hold.ModeAndChanges()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {

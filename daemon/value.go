@@ -33,13 +33,13 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	if err := layout.ValidateValue(value); err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	if h.lk.entry.Lock == lockspace.DirectoryLock { // whose values are intents
+	if h.lk.Entry.Lock == lockspace.DirectoryLock { // whose values are intents
 		return fmt.Errorf("%w: the directory's lock has no value", api.ErrInvalid)
 	}
 	value = bytes.Clone(value) // the caller may return before the driver is done
 	return h.change(ctx, func(t *acquisition) error {
 		if t.mode != layout.Exclusive {
-			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.entry.Name)
+			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.Entry.Name)
 		}
 		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.token })
 	})

@@ -130,7 +130,7 @@ func TestClientsThatVanish(t *testing.T) {
 		})
 	}
 	for _, d := range []*Host{a, b} {
-		require.Eventually(t, func() bool { return len(d.inUse()) == 0 }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return len(d.InUse()) == 0 }, generous, time.Millisecond)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 		<-d.Lost()
 		w := httptest.NewRecorder()
 		ses := d.sessions.make("")
-		ses.hold, ses.req = h, h.req
+		ses.hold, ses.req = h, Request{Name: "x"}
 		NewServer(d.log, nil, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w, tally: d.cfg.Tally}})
 		require.NotContains(t, w.Body.String(), "granted")
 		require.Contains(t, w.Body.String(), "unavailable")

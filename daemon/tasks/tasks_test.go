@@ -1,4 +1,4 @@
-package daemon
+package tasks
 
 import (
 	"sync"
@@ -13,7 +13,7 @@ import (
 func TestTasksBeginWhileWaited(t *testing.T) {
 	for range 1000 {
 		var (
-			ts     tasks
+			ts     Group
 			before atomic.Int32
 			wg     sync.WaitGroup
 		)
@@ -37,7 +37,7 @@ func TestTasksBeginWhileWaited(t *testing.T) {
 
 // TestTasksOfTasks: these are waited for, too.
 func TestTasksOfTasks(t *testing.T) {
-	var ts tasks
+	var ts Group
 	ended, more := false, make(chan struct{})
 	ts.Go(func() {
 		<-more

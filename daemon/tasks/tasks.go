@@ -1,17 +1,18 @@
-package daemon
+// Package tasks runs goroutines and waits for them.
+package tasks
 
 import "sync"
 
-// tasks is a group of goroutines that can be waited for while new ones start, which a
+// Group is a group of goroutines that can be waited for while new ones start, which a
 // sync.WaitGroup does not permit: clients send requests while bakeryd leaves.
-type tasks struct {
+type Group struct {
 	mu   sync.Mutex
 	n    int
 	idle chan struct{} // closed when no goroutine is left; nil if nothing waits
 }
 
 // Go runs f in a goroutine.
-func (t *tasks) Go(f func()) {
+func (t *Group) Go(f func()) {
 	t.mu.Lock()
 	t.n++
 	t.mu.Unlock()
@@ -21,7 +22,7 @@ func (t *tasks) Go(f func()) {
 	}()
 }
 
-func (t *tasks) done() {
+func (t *Group) done() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.n--; t.n == 0 && t.idle != nil {
@@ -31,7 +32,7 @@ func (t *tasks) done() {
 }
 
 // Wait blocks until no goroutine is left. It does not cover those that start later.
-func (t *tasks) Wait() {
+func (t *Group) Wait() {
 	t.mu.Lock()
 	if t.n == 0 {
 		t.mu.Unlock()
