@@ -26,6 +26,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -57,7 +58,7 @@ func fuzzedDaemon(f *testing.F) (*Host, *Server) {
 		_, _, err := d.Create(f.Context(), name, 1)
 		require.NoError(f, err)
 	}
-	h, err := d.Acquire(f.Context(), Request{Name: "held"})
+	h, err := d.Acquire(f.Context(), locks.Request{Name: "held"})
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, h.Release()) })
 	return d, NewServer(log, func() (*Host, error) { return d, nil }, journal)

@@ -158,10 +158,13 @@ func newAnswer() *answer {
 	return a
 }
 
-func (a *answer) Header() http.Header              { return a.header }
-func (a *answer) Flush()                           {}
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) Flush() {}
+
 func (a *answer) SetWriteDeadline(time.Time) error { return nil }
-func (a *answer) Close() error                     { return nil }
+
+func (a *answer) Close() error { return nil }
 
 func (a *answer) WriteHeader(code int) {
 	if a.code == 0 {

@@ -27,6 +27,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // kept keeps a log.
@@ -172,7 +173,7 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 // TestEveryCallIsRefused: a user that the policy does not name is refused, before all other checks.
 func TestEveryCallIsRefused(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), "")
-	require.NoError(t, acquire(t, p.d, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, p.d, locks.Request{Name: "x"}).Release())
 	total := map[string]uint64{}
 	for _, a := range access.Actions() {
 		total[a.String()] = 0

@@ -8,235 +8,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/stretchr/testify/require"
-
-	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/layout"
 )
-
-// meetBoth has two hosts run a coherence check, and returns both reports.
-func meetBoth(t *testing.T, a, b *Host, rounds int, wait time.Duration) (ofA, ofB *MeetReport) {
-	t.Helper()
-	var wg sync.WaitGroup
-	var errA, errB error
-	wg.Go(func() {
-		ofA, errA = a.Meet(t.Context(), MeetOptions{Host: b.HostID(), Rounds: rounds, Timeout: wait})
-	})
-	wg.Go(func() {
-		ofB, errB = b.Meet(t.Context(), MeetOptions{Host: a.HostID(), Rounds: rounds, Timeout: wait})
-	})
-	wg.Wait()
-	require.NoError(t, errA)
-	require.NoError(t, errB)
-	return ofA, ofB
-}
-
-// lockNumber returns the number of a lock as a host knows it.
-func lockNumber(t *testing.T, d *Host, name string) int {
-	t.Helper()
-	lk, err := d.find(t.Context(), Request{Name: name})
-	require.NoError(t, err)
-	return lk.Entry.Lock
-}
-
-func TestMeetFresh(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(2), c.host(5)
-		for range 2 { // the remains of the first check do not disturb the next
-			ofA, ofB := meetBoth(t, a, b, 50, generous)
-			for _, r := range []*MeetReport{ofA, ofB} {
-				require.Equal(t, MeetFresh, r.Outcome, "%+v", r)
-				require.Equal(t, 50, r.Rounds)
-				require.Zero(t, r.Stale)
-				require.Equal(t, []string{"probe 2-5 a", "probe 2-5 b"}, r.Locks)
-				require.Positive(t, r.RoundTrip.P99)
-			}
-			require.Equal(t, 25, ofA.RoundTrip.Count, "of the rounds without a dwell")
-			require.Equal(t, 25, ofB.RoundTrip.Count)
-			require.Equal(t, ofA.Nonce, ofB.PeerNonce)
-			require.Equal(t, ofB.Nonce, ofA.PeerNonce)
-		}
-		for _, name := range meetLocks(2, 5) {
-			for _, host := range []int{2, 5} {
-				s := c.Slot(lockNumber(t, a, name), host)
-				require.Empty(t, s.Value)
-				require.Zero(t, s.ValueToken)
-				require.Equal(t, layout.Idle, s.Phase)
-			}
-		}
-	})
-}
-
-func TestMeetTakesTheLesserCount(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1000, Timeout: generous})
-			require.NoError(t, err)
-			require.Equal(t, 7, r.Rounds)
-		})
-		r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: 7, Timeout: generous})
-		require.NoError(t, err)
-		require.Equal(t, MeetFresh, r.Outcome)
-		require.Equal(t, 7, r.Rounds)
-		wg.Wait()
-	})
-}
-
-// cached is a device whose reads of single sectors come from a cache, in which each expires after a
-// time.
-type cached struct {
-	blockdev.Device
-	on    atomic.Bool
-	lasts time.Duration
-	mu    sync.Mutex // guards kept
-	kept  map[int64]keptSector
-}
-
-type keptSector struct {
-	bytes string
-	since time.Time
-}
-
-func (c *cached) Read(p []byte, off int64) error {
-	if !c.on.Load() || len(p) != c.Info().LogicalBlock {
-		return c.Device.Read(p, off)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k, ok := c.kept[off]; ok && time.Since(k.since) < c.lasts {
-		copy(p, k.bytes)
-		return nil
-	}
-	if err := c.Device.Read(p, off); err != nil {
-		return err
-	}
-	if c.kept == nil {
-		c.kept = map[int64]keptSector{}
-	}
-	c.kept[off] = keptSector{string(p), time.Now()}
-	return nil
-}
-
-// TestMeetFindsACache: a host that reads old sectors is detected, and that host reports it.
-func TestMeetFindsACache(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		dev := &cached{Device: c.Disk.Open(), lasts: 20 * time.Millisecond}
-		a, b := c.host(1), c.host(2, through(dev))
-		dev.on.Store(true)
-		ofA, ofB := meetBoth(t, a, b, 100, generous)
-		require.Equal(t, MeetFresh, ofA.Outcome)
-		require.Equal(t, MeetStale, ofB.Outcome)
-		require.Positive(t, ofB.Stale)
-		require.Contains(t, ofB.Detail, "slot x of host 1: it shows")
-		require.Equal(t, 100, ofB.Rounds, "it continues to count")
-	})
-}
-
-// staleOnce returns one slot of another host in an older state, once, after a number of reads of
-// it.
-func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetReport) {
-	t.Helper()
-	a := c.host(1)
-	b, faulty := c.faultyHost(2)
-	number := lockNumber(t, a, meetLocks(1, 2)[which])
-	at := c.Geo.Slot(number, 1)
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: after, Times: 1, Returns: blockdev.Stale})
-	return meetBoth(t, a, b, 200, generous)
-}
-
-func TestMeetFindsOneStaleRead(t *testing.T) {
-	t.Parallel()
-	for which, name := range slotNames {
-		runInBubble(t, name, func(t *testing.T) {
-			ofA, ofB := staleOnce(t, newCluster(t, 8, 4), which, 60)
-			require.Equal(t, MeetFresh, ofA.Outcome)
-			require.Equal(t, MeetStale, ofB.Outcome)
-			require.Equal(t, 1, ofB.Stale)
-			require.Contains(t, ofB.Detail, "slot "+name+" of host 1")
-		})
-	}
-}
-
-// TestMeetFindsBlindness: a host that never sees the other does not report a check.
-func TestMeetFindsBlindness(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a := c.host(1)
-		b, faulty := c.faultyHost(2)
-		for _, name := range meetLocks(1, 2) {
-			at := c.Geo.Slot(lockNumber(t, a, name), 1)
-			faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: blockdev.Stale})
-		}
-		ofA, ofB := meetBoth(t, a, b, 20, time.Second)
-		require.Equal(t, MeetAbsent, ofA.Outcome)
-		require.Equal(t, MeetAbsent, ofB.Outcome)
-		require.Equal(t, ofB.Nonce, ofA.PeerNonce, "host 1 sees host 2")
-		require.NotEqual(t, ofA.Nonce, ofB.PeerNonce, "host 2 does not see host 1")
-	})
-}
-
-func TestMeetAlone(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a := c.host(1)
-		r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: 50 * time.Millisecond})
-		require.NoError(t, err)
-		require.Equal(t, MeetAbsent, r.Outcome)
-		require.Zero(t, r.PeerNonce)
-		require.Empty(t, c.Slot(lockNumber(t, a, "probe 1-2 a"), 1).Value)
-	})
-}
-
-// TestMeetGivenUp: a host whose caller leaves removes its words, and the other host notices.
-func TestMeetGivenUp(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_, err := a.Meet(ctx, MeetOptions{Host: 2, Rounds: maxRounds, Timeout: generous})
-			require.ErrorIs(t, err, context.Canceled)
-		})
-		number := lockNumber(t, b, "probe 1-2 b")
-		wg.Go(func() {
-			within(t, "meeting", func() {
-				for ; ; time.Sleep(time.Millisecond) {
-					if w, ok := decodeWord(c.Slot(number, 1).Value); ok && w.round > 5 {
-						cancel()
-						return
-					}
-				}
-			})
-		})
-		r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: maxRounds, Timeout: generous})
-		require.NoError(t, err)
-		require.Equal(t, MeetEnded, r.Outcome)
-		require.Equal(t, "host 1 has given up", r.Detail)
-		wg.Wait()
-	})
-}
-
-// TestMeetKeepsValues: it does not touch a lock that clients use.
-func TestMeetKeepsValues(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a := c.host(1)
-		lk, err := a.find(t.Context(), Request{Name: "probe 1-2 a"})
-		require.NoError(t, err)
-		token := layout.MakeTicket(1000, 1)
-		require.NoError(t, lk.do(func() error {
-			return lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = []byte("mine"), token })
-		}))
-		_, err = a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
-		require.ErrorIs(t, err, api.ErrInvalid)
-		require.ErrorContains(t, err, "has a value")
-		s := c.Slot(lk.Entry.Lock, 1)
-		require.Equal(t, "mine", string(s.Value))
-		require.Equal(t, token, s.ValueToken)
-	})
-}
 
 func TestMeetByAPI(t *testing.T) {
 	c := realCluster(t, 8, 4)
@@ -261,9 +37,9 @@ func TestMeetByAPI(t *testing.T) {
 	})
 	status, text := post(a, `{"host": 2, "rounds": 10, "timeout_ms": 60000}`)
 	require.Equal(t, http.StatusOK, status, text)
-	var r MeetReport
+	var r locks.MeetReport
 	require.NoError(t, json.Unmarshal([]byte(text), &r))
-	require.Equal(t, MeetFresh, r.Outcome)
+	require.Equal(t, locks.MeetFresh, r.Outcome)
 	require.Equal(t, "db1", r.HostName)
 	require.Contains(t, text, `"p99_us"`)
 	wg.Wait()
@@ -271,7 +47,7 @@ func TestMeetByAPI(t *testing.T) {
 	// One check at a time.
 	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() {
-		_, err := a.d.Meet(ctx, MeetOptions{Host: 3, Rounds: 1, Timeout: generous})
+		_, err := a.d.Meet(ctx, locks.MeetOptions{Host: 3, Rounds: 1, Timeout: generous})
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	within(t, "being busy", func() {
@@ -292,15 +68,4 @@ func unixClient(path string) *http.Client {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}}}
-}
-
-// FuzzWord: the words that two hosts exchange in a coherence check.
-func FuzzWord(f *testing.F) {
-	f.Add(checkWord{round: 1, nonce: 2, echo: 3, rounds: 4}.encode())
-	f.Add([]byte(wordMagic))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if w, ok := decodeWord(b); ok {
-			require.Equal(t, b, w.encode())
-		}
-	})
 }

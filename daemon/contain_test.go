@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // TestContain_ProcessOfAnotherUser_IsRefused: the pid of the process that connected may be another
@@ -68,7 +69,7 @@ func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T)
 		s.group = &cgroup.Group{Dir: dir}
 		require.True(t, s.group.Populated())
 		require.True(t, s.gone())
-		s.hold = &Hold{}
+		s.hold = &locks.Hold{}
 		close(s.done)
 		require.False(t, s.gone())
 	})

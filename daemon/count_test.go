@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
@@ -21,15 +22,15 @@ func TestGrantsAreCounted(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		counts := d.cfg.Tally
-		first := acquire(t, d, Request{Name: "x"})
+		first := acquire(t, d, locks.Request{Name: "x"})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		second := make(chan *Hold)
+		second := make(chan *locks.Hold)
 		go func() {
-			h, _ := d.Acquire(ctx, Request{Name: "x"})
+			h, _ := d.Acquire(ctx, locks.Request{Name: "x"})
 			second <- h
 		}()
-		var v LockVitals
+		var v locks.LockVitals
 		require.Eventually(t, func() bool {
 			all := d.vitals().Locks
 			v = all[0]
@@ -44,7 +45,7 @@ func TestGrantsAreCounted(t *testing.T) {
 		require.NoError(t, h.Release())
 		require.Empty(t, d.vitals().Locks)
 
-		_, err := d.Acquire(ctx, Request{Name: "y", Permits: 99})
+		_, err := d.Acquire(ctx, locks.Request{Name: "y", Permits: 99})
 		require.ErrorIs(t, err, api.ErrInvalid)
 		require.Equal(t, uint64(2), counts.Waits.Times().Count, "and none of the lock that bakeryd has for itself")
 		require.Equal(t, uint64(2), counts.Holds.Times().Count)
@@ -70,9 +71,9 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 		require.Positive(t, written(tally.Lease))
 		require.Positive(t, read(tally.Lease))
 		require.Zero(t, read(tally.Report))
-		locks := written(tally.Lock)
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		require.Greater(t, written(tally.Lock), locks)
+		before := written(tally.Lock)
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
+		require.Greater(t, written(tally.Lock), before)
 		lockReads := read(tally.Lock)
 		report, err := d.Status()
 		require.NoError(t, err)
@@ -104,11 +105,11 @@ func TestDeathsAreCounted(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		dying, disk := c.faultyHost(1)
 		d, other := c.host(2), c.host(3)
-		holder := acquire(t, dying, Request{Name: "x"})
+		holder := acquire(t, dying, locks.Request{Name: "x"})
 		t.Cleanup(func() { _ = holder.Release() })
 		require.Eventually(t, func() bool { return d.vitals().Hosts[report.HealthLive] == 3 }, generous, time.Millisecond)
 		disk.Inject(blockdev.Fault{Hang: true})
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 
 		counts := d.cfg.Tally
 		require.Equal(t, uint64(1), counts.Recoveries.Load())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -90,7 +91,7 @@ func TestHandoffTimeAndAgain(t *testing.T) {
 						open = false
 					default:
 					}
-					h, err := a.Acquire(t.Context(), Request{Name: "x"})
+					h, err := a.Acquire(t.Context(), locks.Request{Name: "x"})
 					if !assertNoError(t, err) {
 						return
 					}
@@ -105,7 +106,7 @@ func TestHandoffTimeAndAgain(t *testing.T) {
 			seen := grants.Load()
 			eventually(t, "the many are at it", func() bool { return grants.Load() > seen+handoff })
 			since := int64(-1)
-			h := acquire(t, b, Request{Name: "x", OnWaiting: func(int, int) {
+			h := acquire(t, b, locks.Request{Name: "x", OnWaiting: func(int, int) {
 				if since < 0 {
 					since = grants.Load()
 				}
@@ -144,7 +145,7 @@ func TestNobodyStarves(t *testing.T) {
 					short.Add(1)
 					wg.Go(func() {
 						for n := 1; ; n++ {
-							h, err := d.Acquire(t.Context(), Request{Name: "x", Mode: mode})
+							h, err := d.Acquire(t.Context(), locks.Request{Name: "x", Mode: mode})
 							if !assertNoError(t, err) {
 								return
 							}

@@ -1,27 +1,19 @@
-// Package daemon joins a host to a lockspace and takes locks there. It drives the lock protocol
-// (package bakery) and the lease (package lease) on a device, queues local clients, and serves them
-// over a Unix socket. It never knows flags or terminals.
+// Package daemon joins a host to a lockspace and serves clients of its locks (package locks) over a
+// Unix socket. It never knows flags or terminals.
 //
 // Start reading with [Service] in service.go, which has one [Host] for each term of membership.
 // The files by topic:
 //
 //   - membership: join.go and leave.go; package membership drives the lease
-//   - a lock: manager.go has all of them; acquire.go; driver.go drives its protocol on the sectors of
-//     slotstore.go, for the clients queued in queue.go, in their own goroutines where that is faster
-//     (inline.go, submit.go)
-//   - the directory: directory.go finds names, create.go creates locks, remove.go removes them
 //   - the API: server.go; stream.go and link.go serve clients of locks; session.go is a client that
-//     may reconnect, sessions.go all of them; mode.go and value.go change a hold, request.go asks a
-//     holder
-//   - restart: previous.go finds what the previous process left; resume.go continues its locks and
-//     restore.go its clients
+//     may reconnect, sessions.go all of them
+//   - restart: previous.go finds what the previous process left; restore.go continues its clients
 //   - commands under locks: command.go finds and stops their processes; guard.go stops those of a
 //     lease that ends
-//   - reports: locks report to the Observer (observer.go, happenings.go); recorder.go makes events,
-//     counts and log lines of it; vitals.go has the gauges; statuscache.go serves the status page
-//     (package page); browser.go and loopback.go restrict callers
-//   - damage: repair.go repairs what package check finds, scrub.go what a running daemon can;
-//     coherence.go and probe.go test the disk, floor.go measures it
+//   - reports: recorder.go makes events, counts and log lines of what locks report; vitals.go has
+//     the gauges; statuscache.go serves the status page (package page); browser.go and loopback.go
+//     restrict callers
+//   - tools: repair.go repairs what package check finds, probe.go measures a lockspace
 package daemon
 
 import (
@@ -36,6 +28,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -70,7 +63,7 @@ type Config struct {
 	Fence    membership.FenceConfig // how to cut off dead hosts, if the lockspace's policy requires it
 	// keep in RuntimeDir the state that the next process needs to continue within the lease
 	Keep bool
-	// receives the events; nil: none in a Daemon, a Service creates one
+	// receives the events; nil: none in a Host, a Service creates one
 	Events *events.Log
 	Tally  *tally.Tally // counts what happens; nil: one of its own
 	Logger *slog.Logger // nil: slog.Default()
@@ -121,12 +114,12 @@ func (c Config) complete() Config {
 // Host is one host's part in a lockspace, from Join to its end. It is safe for concurrent use. Close
 // ends it.
 type Host struct {
-	*Manager // of its locks
+	*locks.Manager // of its locks
 
 	cfg     Config
 	log     *slog.Logger
 	clock   clock.Clock
-	disk    *Disk
+	disk    *locks.Disk
 	devices devices
 	ids     *hostid.Identity
 	fencing *membership.Fencing

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
@@ -89,7 +90,7 @@ func (c *cluster) config(id int, change ...func(*Config)) Config {
 	return cfg
 }
 
-func acquire(t *testing.T, d *Host, req Request) *Hold {
+func acquire(t *testing.T, d *Host, req locks.Request) *locks.Hold {
 	t.Helper()
 	h, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
@@ -97,7 +98,7 @@ func acquire(t *testing.T, d *Host, req Request) *Hold {
 }
 
 // acquireFails requests a lock and expects a refusal.
-func acquireFails(t *testing.T, d *Host, req Request, want error, why ...any) {
+func acquireFails(t *testing.T, d *Host, req locks.Request, want error, why ...any) {
 	t.Helper()
 	_, err := d.Acquire(t.Context(), req)
 	require.ErrorIs(t, err, want, why...)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // TestClientsBeyondTheLimit: as many connections are served as there are descriptors; the others
@@ -111,7 +112,7 @@ func TestLeaseTakesNoTurn(t *testing.T) {
 		for range maxUnderWay {
 			<-turns
 		}
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 	})
 }
 

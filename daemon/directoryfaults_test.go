@@ -14,6 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -32,15 +33,18 @@ func (h *hooked) call(write bool, n int, off int64) {
 		f(write, n, off)
 	}
 }
+
 func (h *hooked) set(f func(write bool, n int, off int64)) {
 	h.mu.Lock()
 	h.hook = f
 	h.mu.Unlock()
 }
+
 func (h *hooked) Read(p []byte, off int64) error {
 	h.call(false, len(p), off)
 	return h.Device.Read(p, off)
 }
+
 func (h *hooked) Write(p []byte, off int64) error {
 	h.call(true, len(p), off)
 	return h.Device.Write(p, off)
@@ -56,8 +60,8 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 			dev := &hooked{Device: c.Disk.Open()}
 			b := c.host(2, through(dev))
 			third := c.host(3)
-			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, m.d, locks.Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, b, locks.Request{Name: "x"}).Release())
 			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
@@ -89,11 +93,11 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 				require.Eventually(t, func() bool { return len(c.Slot(0, 1).Value) == 0 }, generous, time.Millisecond)
 				t.Log("back")
 			})
-			asked := start(t, b, Request{Name: "x"})
+			asked := start(t, b, locks.Request{Name: "x"})
 			h := got(t, asked)
 			dev.set(nil)
 			t.Log("B holds", h.Lock().Entry, "directory", c.Entry(1), once)
-			acquireFails(t, third, Request{Name: "x", Try: true}, api.ErrBusy, "host 2 holds %+v", h.Lock().Entry)
+			acquireFails(t, third, locks.Request{Name: "x", Try: true}, api.ErrBusy, "host 2 holds %+v", h.Lock().Entry)
 			require.NoError(t, h.Release())
 		})
 	}
@@ -115,7 +119,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 		require.Error(t, err)
 		require.Positive(t, late.Fired())
 		m.dies(third)
-		var h3 *Hold
+		var h3 *locks.Hold
 		reads := 0 // of the doorway, then of the intents and the entries
 		dev.set(func(write bool, n int, off int64) {
 			if write || off != c.Geo.Entry(1) && off != c.Geo.Slot(0, 1) || h3 != nil || c.Slot(0, 2).Phase == layout.Idle {
@@ -126,7 +130,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 			}
 			n2, err := m.disk.Land()
 			t.Log("landed", n2, err, c.directory())
-			h3 = acquire(t, third, Request{Name: "y"})
+			h3 = acquire(t, third, locks.Request{Name: "y"})
 			m.rise()
 			require.Eventually(t, func() bool { return len(c.Slot(0, 1).Value) == 0 }, generous, time.Millisecond)
 			t.Log("back")
@@ -135,40 +139,9 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 		dev.set(nil)
 		t.Log(err, c.directory())
 		require.NotNil(t, h3)
-		_, err = c.host(4).Acquire(t.Context(), Request{Name: "y", Try: true})
+		_, err = c.host(4).Acquire(t.Context(), locks.Request{Name: "y", Try: true})
 		require.Error(t, err, "host 3 holds %+v", h3.Lock().Entry)
 		require.NoError(t, h3.Release())
-	})
-}
-
-// TestRemoveWhatIsBeingMended: an entry is restored, or about to be, while a remover waits for the
-// lock.
-func TestRemoveWhatIsBeingMended(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, f := c.faultyHost(1)
-		r, other, third := c.host(2), c.host(3), c.host(4)
-		h := acquire(t, a, Request{Name: "x"})
-		removed := removing(t, r, "x", false)
-		require.Eventually(t, func() bool { return c.Slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
-		c.Spoil(c.Geo.Entry(1))
-		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Err: unix.EIO})
-		// its scrub restores it
-		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond)
-		require.NoError(t, h.Release())
-		if err := ended(t, removed); errors.Is(err, api.ErrUnavailable) {
-			t.Log(err)
-			f.RemoveFaults()
-			return
-		}
-		t.Log(c.directory())
-		ho := acquire(t, other, Request{Name: "x"})
-		f.RemoveFaults()
-		_, _, err := a.Create(t.Context(), "z", 1)
-		t.Log(err, c.directory())
-		require.NoError(t, r.Close(t.Context()))
-		_, err = third.Acquire(timeout(t, 5*time.Second), Request{Name: "x"})
-		require.Error(t, err, "host 3 holds %+v", ho.Lock().Entry)
-		require.NoError(t, ho.Release())
 	})
 }
 
@@ -178,7 +151,7 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		create(t, a, "x", 2)
-		h := acquire(t, a, Request{Name: "x"})
+		h := acquire(t, a, locks.Request{Name: "x"})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		require.Eventually(t, func() bool { return c.Slot(1, 1).Creation > h.Lock().Entry.Creation }, generous, time.Millisecond)
 		m.kill()
@@ -188,7 +161,7 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 		t.Log(c.Slot(1, 1), c.Entry(1))
 		require.NoError(t, h.Release())
 		for _, d := range []*Host{a, m.d} {
-			require.NoError(t, got(t, start(t, d, Request{Name: "x"})).Release())
+			require.NoError(t, got(t, start(t, d, locks.Request{Name: "x"})).Release())
 		}
 	})
 }
@@ -200,7 +173,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 		m, a := c.mortal(1), c.host(2)
 		create(t, a, "x", 2)
 		before := c.Entry(1)
-		h := acquire(t, a, Request{Name: "x"})
+		h := acquire(t, a, locks.Request{Name: "x"})
 		s := m.ask(1, "")
 		token := s.until("granted").Token
 		m.kill()
@@ -233,33 +206,21 @@ func TestMendedEntryKeepsPermits(t *testing.T) {
 	})
 }
 
-// TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is
-// damaged.
-func TestCloseBesideADamagedFreeEntry(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
-		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		require.NoError(t, b.Remove(t.Context(), "x", false))
-		c.Spoil(c.Geo.Entry(1))
-		time.Sleep(2 * c.SB.Lease)
-		require.NoError(t, a.Close(timeout(t, generous)))
-	})
-}
-
 // TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry: the lock is granted, not removed and
 // created again.
 func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		create(t, a, "x", 2)
-		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-		h := acquire(t, a, Request{Name: "x"})
+		require.NoError(t, acquire(t, m.d, locks.Request{Name: "x"}).Release())
+		h := acquire(t, a, locks.Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("v")))
 		require.NoError(t, h.Release())
 		entry := c.Entry(1)
 		m.dies(a)
 		c.Spoil(c.Geo.Slot(0, 1))
 		c.Spoil(c.Geo.Slot(1, 1))
-		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+		require.NoError(t, got(t, start(t, a, locks.Request{Name: "x"})).Release())
 		require.Equal(t, entry, c.Entry(1))
 	})
 }
@@ -275,7 +236,7 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 			m := c.mortal(1)
 			var log bytes.Buffer
 			a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, m.d, locks.Request{Name: "x"}).Release())
 			end(t, m, a)
 			c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 			_, created, err := a.Create(t.Context(), "y", 1)
@@ -283,40 +244,11 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 			require.True(t, created)
 			require.NoError(t, a.Remove(t.Context(), "x", false))
 			require.Zero(t, c.named("x"))
-			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
 			require.NoError(t, a.Close(t.Context()))
 			require.Contains(t, log.String(), "host=db1")
 		})
 	}
-}
-
-// TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt: nothing is concluded from a host that is
-// up.
-func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, f := c.faultyHost(1)
-		b := c.host(2)
-		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		slot := c.Geo.Slot(lockspace.DirectoryLock, 1)
-		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
-		c.Spoil(slot)
-		_, err := b.intents(b.disk.Dev)
-		require.ErrorIs(t, err, api.ErrDamaged)
-		eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
-		f.RemoveFaults()
-		eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.disk.Dev); return err == nil })
-	})
-}
-
-// TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt: the next incarnation of the host makes it
-// readable.
-func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
-		a := c.host(1)
-		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.disk.Dev, 1); return err == nil && !found })
-	})
 }
 
 // TestLock_RecordOfDeadHolderUnreadable_NextHostEnters: the record becomes unreadable after its
@@ -324,11 +256,11 @@ func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
-		acquire(t, m.d, Request{Name: "x"})
+		acquire(t, m.d, locks.Request{Name: "x"})
 		m.dies(a)
 		c.Spoil(c.Geo.Host(1))
 		eventually(t, "the damage is seen", func() bool { known, _ := a.mem.Known(); return !known[0].Readable })
-		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+		require.NoError(t, got(t, start(t, a, locks.Request{Name: "x"})).Release())
 	})
 }
 
@@ -337,15 +269,15 @@ func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, m := c.host(1), c.mortal(2)
-		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, m.d, locks.Request{Name: "x"}).Release())
 		m.dies(a)
 		c.Spoil(c.Geo.Slot(1, 2))
 		r := c.HostRecord(2)
 		r.Incarnation, r.Sequence, r.State = r.Incarnation+1, r.Sequence+1, layout.StateJoining
 		c.Write(c.Geo.Host(2), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, r) })
 		eventually(t, "the claim is seen", func() bool { known, _ := a.mem.Known(); return known[1].Incarnation == r.Incarnation })
-		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+		require.NoError(t, got(t, start(t, a, locks.Request{Name: "x"})).Release())
 		require.Equal(t, r, c.HostRecord(2))
 	})
 }
@@ -354,16 +286,16 @@ func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
 func TestTornClearing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a, b := c.mortal(1), c.host(2), c.host(3)
-		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
 		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Crash: true, Landed: 50})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		within(t, "the crash", func() { <-crash.Hit() })
 		m.dies(a)
 		for _, d := range []*Host{a, b} {
-			var h *Hold
+			var h *locks.Hold
 			eventually(t, "the entry is restored", func() (done bool) {
 				var err error
-				h, err = d.Acquire(timeout(t, generous), Request{Name: "x"})
+				h, err = d.Acquire(timeout(t, generous), locks.Request{Name: "x"})
 				// a client gets this until the entry is restored
 				if !errors.Is(err, api.ErrDamaged) {
 					require.NoError(t, err)
@@ -372,18 +304,5 @@ func TestTornClearing(t *testing.T) {
 			})
 			require.NoError(t, h.Release())
 		}
-	})
-}
-
-// TestLivingCreatorTakesItsIntentBack: a creator that failed and lives carries out its intent.
-func TestLivingCreatorTakesItsIntentBack(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, f := c.faultyHost(1)
-		b := c.host(2)
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
-		_, _, err := a.Create(t.Context(), "x", 1)
-		require.ErrorIs(t, err, unix.EIO)
-		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-		require.Eventually(t, func() bool { err = b.Remove(t.Context(), "x", false); return err == nil }, generous, 100*time.Millisecond, "%v", err)
 	})
 }

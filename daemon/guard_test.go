@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 )
@@ -160,7 +161,7 @@ func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 // before the command is killed.
 func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	d, disk := realCluster(t, 8, 4).faultyHost(1)
-	h, err := d.Acquire(t.Context(), Request{Name: "x"})
+	h, err := d.Acquire(t.Context(), locks.Request{Name: "x"})
 	require.NoError(t, err)
 	command, group := contained(t, "0123")
 	s := newSessions(d, nil).make("") // the daemon does not know it, and kills nothing of it

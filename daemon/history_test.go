@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/history"
 )
@@ -36,13 +37,13 @@ func (c *contention) now() time.Duration { return time.Duration(c.clock.Add(1)) 
 
 // visit is a hold whose calls are recorded.
 type visit struct {
-	*Hold
+	*locks.Hold
 	c    *contention
 	host int
 }
 
 // enter returns nil if the lock is refused, which fails the test.
-func (c *contention) enter(d *Host, req Request) *visit {
+func (c *contention) enter(d *Host, req locks.Request) *visit {
 	asked := c.now()
 	h, err := d.Acquire(c.t.Context(), req)
 	if !assertNoError(c.t, err) {
@@ -82,7 +83,7 @@ func (v *visit) over() {
 
 // visit enters and leaves. It stays for a moment, so that an erroneous grant overlaps.
 func (c *contention) visit(d *Host, name string) bool {
-	v := c.enter(d, Request{Name: name})
+	v := c.enter(d, locks.Request{Name: name})
 	if v == nil {
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -18,7 +19,7 @@ type holdCall struct {
 }
 
 // hold returns that hold if the caller is its user or root.
-func (c holdCall) hold(host *Host, r *http.Request) (*Hold, error) {
+func (c holdCall) hold(host *Host, r *http.Request) (*locks.Hold, error) {
 	if c.Token == 0 {
 		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
 	}
@@ -49,7 +50,7 @@ func (s *Server) mode(host *Host, w http.ResponseWriter, r *http.Request) {
 	if err == nil && body.Mode == nil {
 		err = fmt.Errorf("%w: no mode given, want shared or exclusive", api.ErrInvalid)
 	}
-	var h *Hold
+	var h *locks.Hold
 	if err == nil {
 		h, err = body.hold(host, r)
 	}
@@ -79,7 +80,7 @@ func (s *Server) setValue(host *Host, w http.ResponseWriter, r *http.Request) {
 	if err == nil && body.Value == nil {
 		err = fmt.Errorf("%w: no value given, want base64; an empty one clears it", api.ErrInvalid)
 	}
-	var h *Hold
+	var h *locks.Hold
 	if err == nil {
 		h, err = body.hold(host, r)
 	}

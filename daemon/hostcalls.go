@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
@@ -55,10 +56,10 @@ type meetRequest struct {
 func (s *Server) meet(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body meetRequest
 	err := decode(r, &body)
-	var report *MeetReport
+	var report *locks.MeetReport
 	if err == nil {
 		wait := time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
-		report, err = host.Meet(r.Context(), MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
+		report, err = host.Meet(r.Context(), locks.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
 	}
 	if err != nil {
 		e := api.ErrorOf(err)

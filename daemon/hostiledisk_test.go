@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
@@ -32,7 +32,7 @@ type victims struct {
 	locks []string
 
 	mu     sync.Mutex
-	inside map[string][]*Hold
+	inside map[string][]*locks.Hold
 	last   map[string]layout.Ticket
 	grants map[string]int // by host and lock
 
@@ -41,13 +41,13 @@ type victims struct {
 }
 
 func newVictims(c *cluster, strict bool) *victims {
-	v := &victims{c: c, locks: []string{"a", "b"}, inside: map[string][]*Hold{}, last: map[string]layout.Ticket{}, grants: map[string]int{}, stop: make(chan struct{})}
+	v := &victims{c: c, locks: []string{"a", "b"}, inside: map[string][]*locks.Hold{}, last: map[string]layout.Ticket{}, grants: map[string]int{}, stop: make(chan struct{})}
 	for id := 1; id <= 3; id++ {
 		v.hosts = append(v.hosts, c.run(id))
 	}
 	for _, name := range v.locks {
 		for _, r := range v.hosts {
-			require.NoError(c.t, acquire(c.t, r.d, Request{Name: name}).Release())
+			require.NoError(c.t, acquire(c.t, r.d, locks.Request{Name: name}).Release())
 		}
 	}
 	for i, r := range v.hosts {
@@ -71,20 +71,20 @@ func (v *victims) work(i int, r *running, name string, strict bool) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-		h, err := d.Acquire(ctx, Request{Name: name})
+		h, err := d.Acquire(ctx, locks.Request{Name: name})
 		cancel()
 		if err != nil {
 			time.Sleep(time.Millisecond)
 			continue
 		}
 		v.enter(i, name, h, strict)
-		time.Sleep([]time.Duration{0, time.Millisecond, 2 * SettleAfter}[n%3])
+		time.Sleep([]time.Duration{0, time.Millisecond, 2 * locks.SettleAfter}[n%3])
 		v.leave(name, h)
 		_ = h.Release() // it may be lost by now
 	}
 }
 
-func (v *victims) enter(i int, name string, h *Hold, strict bool) {
+func (v *victims) enter(i int, name string, h *locks.Hold, strict bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, other := range v.inside[name] {
@@ -104,7 +104,7 @@ func (v *victims) enter(i int, name string, h *Hold, strict bool) {
 	v.grants[fmt.Sprint(i+1, name)]++
 }
 
-func (v *victims) leave(name string, h *Hold) {
+func (v *victims) leave(name string, h *locks.Hold) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, x := range v.inside[name] {
@@ -232,10 +232,13 @@ func (d onlySector) Read(p []byte, off int64) error {
 	}
 	return nil
 }
+
 func (d onlySector) Write([]byte, int64) error { return errors.New("no") }
+
 func (d onlySector) Info() blockdev.Info {
 	return blockdev.Info{Size: d.g.Size(), LogicalBlock: 512, PhysicalBlock: 512}
 }
+
 func (d onlySector) Close() error { return nil }
 
 // TestForgedRecords: false records with a correct checksum at their place. They have the effects
@@ -334,92 +337,14 @@ func TestForgedRecords(t *testing.T) {
 	})
 }
 
-// TestOverwrittenSlot: an own slot that shows what its host did not write ends the lease if other
-// hosts may have entered by that.
-func TestOverwrittenSlot(t *testing.T) {
-	t.Parallel()
-	for name, forge := range map[string]func(c *cluster, own layout.Slot) layout.Slot{
-		"zeroed": func(c *cluster, own layout.Slot) layout.Slot { return layout.Slot{} },
-		"as it was before": func(c *cluster, own layout.Slot) layout.Slot {
-			own.Phase, own.Sequence = layout.Idle, own.Sequence-3
-			return own
-		},
-		"of a later ticket": func(c *cluster, own layout.Slot) layout.Slot {
-			own.Ticket = layout.MakeTicket(own.Ticket.Number()+1, own.Host)
-			return own
-		},
-	} {
-		runInCluster(t, name, func(t *testing.T, c *cluster) {
-			d := c.host(1)
-			h := acquire(t, d, Request{Name: "x"})
-			eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-			over := forge(c, c.Slot(1, 1))
-			c.Write(c.Geo.Slot(1, 1), func(buf []byte) error {
-				if over.Blank() {
-					return nil
-				}
-				return c.SB.Space().EncodeSlot(buf, over)
-			})
-			within(t, "the end of the lease", func() { <-h.Lost() })
-			require.ErrorIs(t, d.Err(), errOverwritten)
-			require.ErrorContains(t, d.Err(), `in lock "x"`)
-		})
-	}
-}
-
-// TestOverwrittenSlotOfOneWhoWaits: a host that read it as idle may be inside.
-func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
-		h := acquire(t, a, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		waits := start(t, b, Request{Name: "x"})
-		eventually(t, "it waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
-		c.Write(c.Geo.Slot(1, 2), func([]byte) error { return nil })
-		require.NoError(t, h.Release())
-		within(t, "the end of the lease", func() { <-b.Lost() })
-		require.ErrorIs(t, b.Err(), errOverwritten)
-		require.Error(t, (<-waits).err)
-	})
-}
-
-// TestZeroedSlotOfAHolder: a host has seen a slot written. It does not take it for idle when it
-// reads as zeroes, as after a read of the wrong place.
-func TestZeroedSlotOfAHolder(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
-		h := acquire(t, a, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		acquireFails(t, b, Request{Name: "x", Try: true}, api.ErrBusy)
-		c.Write(c.Geo.Slot(1, 1), func([]byte) error { return nil })
-		next := got(t, start(t, b, Request{Name: "x"}))
-		require.ErrorIs(t, h.Err(), api.ErrLeaseLost, "the holder must notice first")
-		require.NoError(t, next.Release())
-	})
-}
-
-// TestIdleSlotThatWasForged: its owner rewrites it at its next read.
-func TestIdleSlotThatWasForged(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		d, _ := c.settledHost(1)
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		before := c.Slot(1, 1)
-		over := before
-		over.Phase, over.Ticket = layout.Held, layout.MakeTicket(before.Ticket.Number()+7, 1)
-		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, over) })
-		d.scrubNumber(1)
-		eventually(t, "it is idle again", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
-		require.Equal(t, before.Ticket, c.Slot(1, 1).Ticket)
-		require.NoError(t, d.Err())
-	})
-}
-
 // TestZeroedHostRecord: no host takes a host that has joined for one that never did. Its own
 // bakeryd joins again.
 func TestZeroedHostRecord(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r, b := c.run(1), c.host(2)
 		a := r.d
-		h := acquire(t, a, Request{Name: "x"})
-		next := start(t, b, Request{Name: "x"})
+		h := acquire(t, a, locks.Request{Name: "x"})
+		next := start(t, b, locks.Request{Name: "x"})
 		eventually(t, "it waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
 		c.Write(c.Geo.Host(1), func([]byte) error { return nil })
 		entered := got(t, next)
@@ -430,44 +355,6 @@ func TestZeroedHostRecord(t *testing.T) {
 		}
 		require.ErrorIs(t, a.Err(), lease.ErrForeign)
 		require.NoError(t, entered.Release())
-	})
-}
-
-// TestHeldWithoutATicket: no host sends a request to a holder with ticket 0.
-func TestHeldWithoutATicket(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, _ := c.host(1), c.host(2)
-		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		record := blockdev.Alloc(512)
-		h := layout.Slot{Lock: 1, Host: 2, Incarnation: c.HostRecord(2).Incarnation, Creation: c.Entry(1).Creation, Phase: layout.Held, Ticket: layout.MakeTicket(1, 2)}
-		require.NoError(t, c.SB.Space().EncodeSlot(record, h))
-		clear(record[72:80]) // the ticket
-		lockspacetest.Forge(record, c.Geo.Slot(1, 2))
-		require.NoError(t, c.Disk.Open().Write(record, c.Geo.Slot(1, 2)))
-		require.NotPanics(t, func() {
-			_, err := a.Request(t.Context(), "x", "please")
-			require.ErrorIs(t, err, api.ErrFree)
-		})
-	})
-}
-
-// TestRequestAfterTheLastTime: an own slot with a request at the last possible time takes another
-// one.
-func TestRequestAfterTheLastTime(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		b := c.host(2)
-		h := acquire(t, b, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.Slot(1, 2).Phase == layout.Held })
-		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error {
-			return c.SB.Space().EncodeSlot(buf, layout.Slot{Lock: 1, Host: 1, Incarnation: 7, Creation: c.Entry(1).Creation,
-				Request: layout.Request{Ticket: layout.MakeTicket(1, 2), At: endOfTime}})
-		})
-		a := c.host(1)
-		asked, err := a.Request(t.Context(), "x", "please")
-		require.NoError(t, err)
-		require.Len(t, asked, 1)
-		require.Equal(t, "please", c.Slot(1, 1).Request.Message)
-		require.NoError(t, h.Release())
 	})
 }
 

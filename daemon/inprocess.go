@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -26,7 +27,7 @@ type InProcess struct {
 
 // SessionHold is a hold of an in-process client.
 type SessionHold struct {
-	*Hold
+	*locks.Hold
 	session  *session
 	follower *follower
 	client   *inProcess
@@ -34,7 +35,7 @@ type SessionHold struct {
 
 // AcquireInProcess blocks until the client has the lock. If the daemon counts as killed, it returns
 // ErrUnavailable and leaves the session as it is.
-func (h *Host) AcquireInProcess(ctx context.Context, req Request, by InProcess) (*SessionHold, error) {
+func (h *Host) AcquireInProcess(ctx context.Context, req locks.Request, by InProcess) (*SessionHold, error) {
 	c := &inProcess{as: &caller{srv: &Server{}, who: access.Caller{}}}
 	if by.Dead {
 		c.pid = math.MaxInt32

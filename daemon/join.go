@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
@@ -39,7 +40,7 @@ type joiner struct {
 	cfg     Config
 	log     *slog.Logger
 	clock   clock.Clock
-	disk    *Disk
+	disk    *locks.Disk
 	devices devices
 	ending  *ending
 	tasks   tasks.Group
@@ -66,7 +67,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
 	j.devices = devicesOn(dev, j.cfg.Tally)
-	j.disk = &Disk{Dev: j.devices.locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
+	j.disk = &locks.Disk{Dev: j.devices.locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
 	var h *Host
 	for try := 0; ; try++ {
 		h, err = j.joinOnce(ctx)
@@ -196,7 +197,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 }
 
 // observer returns the Observer of locks and clients.
-func (c *Config) observer() Observer { return &recorder{c.Events, c.Tally, c.Logger} }
+func (c *Config) observer() locks.Observer { return &recorder{c.Events, c.Tally, c.Logger} }
 
 // takeOver returns the host, which is live. It handles the holds that a previous process left,
 // before any client is served: it restores them, or stops their commands if the incarnation could
@@ -247,7 +248,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, file *handover.File) *Host {
 	h := &Host{
 		cfg: j.cfg, log: j.log, clock: j.clock, disk: j.disk, devices: j.devices, ids: ids, fencing: fencing, mem: mem, ending: j.ending,
-		Manager: NewManager(ManagerConfig{Disk: j.disk, Member: mem, HostName: ids.Name, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall,
+		Manager: locks.New(locks.Config{Disk: j.disk, Member: mem, HostName: ids.Name, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall,
 			Observer: j.cfg.observer(), Repairs: j.cfg.repair}),
 	}
 	h.sessions = newSessions(h, file)
@@ -286,7 +287,7 @@ func (j *joiner) stopStrays(ctx context.Context, ids *hostid.Identity, host int,
 	}
 	for _, path := range strays {
 		j.log.Warn("a command has outlived its lock, stopping it", "witness", path)
-		c := j.command(Request{})
+		c := j.command(locks.Request{})
 		if c.fifo, err = liveness.Open(path, fdlimit.UnknownUser); err == nil {
 			err = c.stop(ctx)
 		}
@@ -298,10 +299,10 @@ func (j *joiner) stopStrays(ctx context.Context, ids *hostid.Identity, host int,
 }
 
 // command returns a command that a previous process has left.
-func (j *joiner) command(req Request) *command {
+func (j *joiner) command(req locks.Request) *command {
 	observer := j.cfg.observer()
 	return &command{lock: req.Name, pid: req.PID, log: j.log, report: func(kind events.Kind, reason string) {
-		observer.Observe(Happening{Kind: kind, Request: &req, Reason: reason})
+		observer.Observe(locks.Happening{Kind: kind, Request: &req, Reason: reason})
 	}}
 }
 

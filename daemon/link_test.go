@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -131,7 +132,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 	l.until("released")
 	l.until("granted")
 	l.leave()
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release(), "what a link holds ends with its connection")
+	require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release(), "what a link holds ends with its connection")
 }
 
 func TestLinkWaitsAndIsRefused(t *testing.T) {
@@ -255,7 +256,7 @@ func TestLinkThatDoesNotRead(t *testing.T) {
 		defer s.srv.links.mu.Unlock()
 		return len(s.srv.links.open) == 0
 	})
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 }
 
 func TestHostileLines(t *testing.T) {
@@ -441,14 +442,14 @@ func TestShutdownEndsLinks(t *testing.T) {
 	require.NoError(t, s.srv.Shutdown())
 	idle.ended()
 	holder.ended()
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 }
 
 // TestLinksThatVanish: the lock becomes free and nothing of a client stays, whenever it goes.
 func TestLinksThatVanish(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	a, b := c.host(1), c.host(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
 	var wg sync.WaitGroup
 	for _, d := range []*Host{a, b} {
 		s := serveSocket(t, d)
@@ -468,7 +469,7 @@ func TestLinksThatVanish(t *testing.T) {
 	}
 	wg.Wait()
 	for _, d := range []*Host{a, b} {
-		within(t, "the lock", func() { require.NoError(t, acquire(t, d, Request{Name: "x"}).Release()) })
+		within(t, "the lock", func() { require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release()) })
 		eventually(t, "nothing of them stays", func() bool {
 			d.sessions.mu.Lock()
 			defer d.sessions.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the
@@ -18,7 +19,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
 	s := serveSocket(t, d)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 	eventually(t, "the driver rests", func() bool { return len(d.InUse()) == 0 })
 	from, to := c.Geo.Slot(1, 1), c.Geo.Slot(1, 1)+int64(c.Geo.Hosts*c.Geo.Stride)
 	release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -20,7 +21,7 @@ func (c *createRequest) lockName() string { return c.Name }
 
 // createAnswer describes the lock.
 type createAnswer struct {
-	LockEntry
+	locks.LockEntry
 	Created bool `json:"created"` // false if it existed already
 }
 
@@ -50,7 +51,7 @@ func (s *Server) create(host *Host, w http.ResponseWriter, r *http.Request) {
 		failCall(w, err)
 		return
 	}
-	writeJSON(w, createAnswer{ListEntry(e), created})
+	writeJSON(w, createAnswer{locks.ListEntry(e), created})
 }
 
 func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {
@@ -109,7 +110,7 @@ func (f *floorRequest) lockName() string { return f.Name }
 func (s *Server) floor(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body floorRequest
 	err := decode(r, &body)
-	var f *Floor
+	var f *locks.Floor
 	if err == nil {
 		f, err = host.Floor(r.Context(), body.Name, body.Rounds)
 	}
@@ -147,7 +148,7 @@ func (s *Server) request(host *Host, w http.ResponseWriter, r *http.Request) {
 
 // requestAnswer lists the holders that were sent the request.
 type requestAnswer struct {
-	Asked []Asked `json:"asked"`
+	Asked []locks.Asked `json:"asked"`
 }
 
 // askPatience limits how long a request may take to be written.

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
 // TestLossWhileTheStateDirHangs: the system's own disk may hang as the lockspace's does. That
@@ -68,5 +70,17 @@ func TestFailedClaimTellsOfNoLease(t *testing.T) {
 		require.NoError(t, d.Close(t.Context()))
 		require.Contains(t, log.String(), "no path is left")
 		require.NotContains(t, log.String(), "lease_left")
+	})
+}
+
+func TestOneIDOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.host(1)
+		_, err := Join(t.Context(), c.config(1))
+		require.ErrorIs(t, err, lease.ErrInUse)
+		require.ErrorContains(t, err, "db1")
+		_, err = Join(t.Context(), c.config(9))
+		require.ErrorIs(t, err, api.ErrInvalid)
+		require.Equal(t, 2, c.host(0).HostID(), "auto takes the next")
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -100,7 +101,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 		m.restart()
 		holder.again(m, token.String()) // with the mode of the request
 		require.Equal(t, layout.Shared, holder.until("granted").Mode)
-		require.NoError(t, acquire(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}).Release())
+		require.NoError(t, acquire(t, other, locks.Request{Name: "x", Mode: layout.Shared, Try: true}).Release())
 		eventually(t, "an upgrade", func() bool {
 			status, _ := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
 			return status == http.StatusOK
@@ -109,7 +110,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 		holder.extra = `, "mode": "shared"`
 		holder.again(m, token.String())
 		require.Equal(t, layout.Exclusive, holder.until("granted").Mode)
-		acquireFails(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}, api.ErrBusy)
+		acquireFails(t, other, locks.Request{Name: "x", Mode: layout.Shared, Try: true}, api.ErrBusy)
 		change("shared")
 		holder.leave()
 	})

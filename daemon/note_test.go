@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -105,11 +106,11 @@ func TestNotesOfAContendedLock(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
 		a, b := c.host(1, na.in), c.host(2, nb.in)
-		h := acquire(t, a, Request{Name: "x", PID: 11, Command: "backup"})
+		h := acquire(t, a, locks.Request{Name: "x", PID: 11, Command: "backup"})
 		c.shown(1)
-		second := start(t, b, Request{Name: "x", PID: 22, Command: "restore"})
+		second := start(t, b, locks.Request{Name: "x", PID: 22, Command: "restore"})
 		nb.lock(events.Ticket)
-		third := start(t, b, Request{Name: "x", PID: 33})
+		third := start(t, b, locks.Request{Name: "x", PID: 33})
 		require.NoError(t, h.Release())
 		h2 := got(t, second)
 		require.NoError(t, h2.Release())
@@ -126,7 +127,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 		require.Equal(t, h.Token(), es[2].Token)
 		require.Empty(t, es[2].Ahead, "no client was before it")
 		require.Equal(t, h.Token(), es[3].Token)
-		require.GreaterOrEqual(t, es[3].HeldMS, int64(SettleAfter/time.Millisecond))
+		require.GreaterOrEqual(t, es[3].HeldMS, int64(locks.SettleAfter/time.Millisecond))
 		require.Equal(t, es[0].Seq, es[3].Request)
 
 		es = nb.of("x")
@@ -152,7 +153,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 func TestNotesOfChangesOfMode(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
-		h := acquire(t, c.host(1, n.in), Request{Name: "x", PID: 11, Mode: layout.Shared})
+		h := acquire(t, c.host(1, n.in), locks.Request{Name: "x", PID: 11, Mode: layout.Shared})
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared), "which it has")
 		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
@@ -171,7 +172,7 @@ func TestNotesOfChangesOfMode(t *testing.T) {
 func TestNotesOfPermits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
-		h := acquire(t, c.host(1, n.in), Request{Name: "x", Permits: 2})
+		h := acquire(t, c.host(1, n.in), locks.Request{Name: "x", Permits: 2})
 		require.NoError(t, h.Release())
 		require.Equal(t, 2, n.lock(events.Enter).Permits)
 	})
@@ -182,16 +183,16 @@ func TestNotesOfAChangeAhead(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
 		a, b, e := c.host(1), c.host(2), c.host(3, n.in)
-		h := acquire(t, a, Request{Name: "x", PID: 11})
+		h := acquire(t, a, locks.Request{Name: "x", PID: 11})
 		c.shown(1)
 		ctx, cancel := context.WithCancel(t.Context())
 		second := make(chan error, 1)
 		go func() {
-			_, err := b.Acquire(ctx, Request{Name: "x"})
+			_, err := b.Acquire(ctx, locks.Request{Name: "x"})
 			second <- err
 		}()
 		require.Eventually(t, func() bool { return c.Slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
-		third := start(t, e, Request{Name: "x", PID: 33})
+		third := start(t, e, locks.Request{Name: "x", PID: 33})
 		ticket := n.lock(events.Ticket)
 		require.Len(t, ticket.Ahead, 2)
 		require.Equal(t, []any{1, "held", 11, 2, "waiting"},
@@ -212,19 +213,19 @@ func TestNotesOfWhoIsNotServed(t *testing.T) {
 		c := newCluster(t, 8, 1)
 		n := newNotebook(t)
 		a, b := c.host(1), c.host(2, c.slowly(), n.in)
-		h := acquire(t, a, Request{Name: "x", PID: 11})
+		h := acquire(t, a, locks.Request{Name: "x", PID: 11})
 		c.shown(1)
 		const wait = 50 * time.Millisecond
-		_, err := b.Acquire(timeout(t, wait), Request{Name: "x", PID: 1})
+		_, err := b.Acquire(timeout(t, wait), locks.Request{Name: "x", PID: 1})
 		require.ErrorIs(t, err, api.ErrTimeout)
-		acquireFails(t, b, Request{Name: "x", PID: 2, Try: true}, api.ErrBusy)
+		acquireFails(t, b, locks.Request{Name: "x", PID: 2, Try: true}, api.ErrBusy)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		_, err = b.Acquire(gone, Request{Name: "x", PID: 3})
+		_, err = b.Acquire(gone, locks.Request{Name: "x", PID: 3})
 		require.ErrorIs(t, err, context.Canceled)
-		acquireFails(t, b, Request{Name: "x", PID: 4, Permits: 2}, api.ErrPermits)
-		acquireFails(t, b, Request{Name: "y", PID: 5}, api.ErrFull)
-		acquireFails(t, b, Request{Name: "a\nb"}, api.ErrInvalid)
+		acquireFails(t, b, locks.Request{Name: "x", PID: 4, Permits: 2}, api.ErrPermits)
+		acquireFails(t, b, locks.Request{Name: "y", PID: 5}, api.ErrFull)
+		acquireFails(t, b, locks.Request{Name: "a\nb"}, api.ErrInvalid)
 		require.NoError(t, h.Release())
 
 		ends := map[int]events.Event{}
@@ -260,9 +261,9 @@ func TestNotesOfALostLease(t *testing.T) {
 		b := c.host(2, nb.in)
 		require.Len(t, na.host(events.Joined, 1).Boot, 32, "by which those of one boot, and clock, are known")
 		require.Equal(t, 1, na.host(events.Joined, 2).ByHost)
-		h := acquire(t, a, Request{Name: "x", PID: 11})
+		h := acquire(t, a, locks.Request{Name: "x", PID: 11})
 		c.shown(1)
-		next := start(t, b, Request{Name: "x", PID: 22})
+		next := start(t, b, locks.Request{Name: "x", PID: 22})
 		f.Inject(blockdev.Fault{Err: unix.EIO})
 		<-h.Lost()
 		require.Contains(t, na.host(events.AtRisk, 1).Reason, "lease is not renewed")

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
@@ -16,7 +17,7 @@ func TestOnAnotherDevice(t *testing.T) {
 		c := newCluster(t, 4, 2)
 		dev := c.Disk.Open()
 		d := c.host(1, func(cfg *Config) { *cfg = cfg.On(func() (blockdev.Device, error) { return dev, nil }) })
-		h := acquire(t, d, Request{Name: "x"})
+		h := acquire(t, d, locks.Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.Positive(t, blockdev.StatsOf(dev).Write.Count)
 

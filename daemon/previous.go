@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
@@ -160,7 +161,7 @@ func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
 	}
 	left := make([]*command, 0, len(p.sessions))
 	for _, r := range p.sessions {
-		c := j.command(Request{Name: r.Name, PID: r.PID})
+		c := j.command(locks.Request{Name: r.Name, PID: r.PID})
 		c.id, c.peer = r.ID, process.ID{PID: r.Peer, Started: r.PeerStarted}
 		// else its cgroup has a process that waits to become the command
 		if r.State == handover.Granted {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -19,7 +20,7 @@ func TestProbeLockspace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
-		h := acquire(t, d, Request{Name: ProbeLock}) // a holder of the lock is not disturbed
+		h := acquire(t, d, locks.Request{Name: locks.ProbeLock}) // a holder of the lock is not disturbed
 		own := c.Slot(h.Lock().Entry.Lock, 1)
 		stale := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{})
 		at := c.Geo.Slot(h.Lock().Entry.Lock, 2)

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
@@ -93,12 +94,12 @@ func TestFarHostJoins(t *testing.T) {
 		for _, d := range []*Host{one, two} {
 			require.GreaterOrEqual(t, d.mem.Highest(), 1500)
 		}
-		h := acquire(t, far, Request{Name: "x"})
+		h := acquire(t, far, locks.Request{Name: "x"})
 		for _, d := range []*Host{one, two} {
-			acquireFails(t, d, Request{Name: "x", Try: true}, api.ErrBusy)
+			acquireFails(t, d, locks.Request{Name: "x", Try: true}, api.ErrBusy)
 		}
 		require.NoError(t, h.Release())
-		require.NoError(t, acquire(t, one, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, one, locks.Request{Name: "x"}).Release())
 		shown, err := two.Status()
 		require.NoError(t, err)
 		require.Len(t, shown.Hosts, 3)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -19,7 +20,7 @@ func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 		c.Format()
 		m := c.mortal(1)
 		other := c.host(2)
-		b := acquire(t, other, Request{Name: "x", Permits: 2})
+		b := acquire(t, other, locks.Request{Name: "x", Permits: 2})
 		holder, token := m.ask(1, "").granted()
 		waiter := m.ask(2, "").waiting()
 		m.restart()
@@ -69,49 +70,6 @@ func TestModeOfAnOrphan(t *testing.T) {
 	}
 }
 
-// TestRequest_AndRemovalOfTheLock_HolderIsTold: this host removes a lock of two permits. The mark
-// of the removal overwrites a request.
-func TestRequest_AndRemovalOfTheLock_HolderIsTold(t *testing.T) {
-	for name, removesFirst := range map[string]bool{"while removing": true, "then removal": false} {
-		runInCluster(t, name, func(t *testing.T, c *cluster) {
-			a, b := c.host(1), c.host(2)
-			l := newListener()
-			req := l.request("x", layout.Exclusive)
-			req.Permits = 2
-			h := acquire(t, a, req)
-			var removed <-chan error
-			if removesFirst {
-				removed = removing(t, b, "x", false)
-				eventually(t, "drains", func() bool { return c.Slot(1, 2).Creation > c.Entry(1).Creation })
-			}
-			asked, err := b.Request(t.Context(), "x", "reboot")
-			require.NoError(t, err)
-			require.Len(t, asked, 1)
-			if !removesFirst {
-				removed = removing(t, b, "x", false)
-			}
-			within(t, "telling of a request that is durable", func() { <-l })
-			require.NoError(t, h.Release())
-			require.NoError(t, ended(t, removed))
-		})
-	}
-}
-
-// TestValueOutlivesAReadErrorAtFirstUse: a passing read error at the first use of the lock by this
-// incarnation.
-func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a := c.host(1)
-		setValue(t, a, "precious")
-		require.NoError(t, a.Close(t.Context()))
-		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 2})
-		h := acquire(t, d, Request{Name: "x"})
-		require.NoError(t, h.Release())
-		require.Equal(t, "precious", string(valueOf(t, d).Value))
-	})
-}
-
 // TestValueOutlivesAReadErrorAtRestart: one passing read error at a restart.
 func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
@@ -140,6 +98,6 @@ func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 		eventually(t, "released", func() bool { return len(m.d.Vitals()) == 0 })
 		m.kill()
 		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
-		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release())
+		require.NoError(t, got(t, start(t, other, locks.Request{Name: "x"})).Release())
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -15,7 +16,7 @@ type recorder struct {
 	log     *slog.Logger
 }
 
-func (r *recorder) Observe(h Happening) uint64 {
+func (r *recorder) Observe(h locks.Happening) uint64 {
 	r.count(&h)
 	// a queue without anybody ahead is no event
 	if h.Kind == events.Waiting && len(h.Ahead) == 0 {
@@ -41,7 +42,7 @@ func (r *recorder) Observe(h Happening) uint64 {
 }
 
 // count counts grants and releases, by lock if there is room for its name.
-func (r *recorder) count(h *Happening) {
+func (r *recorder) count(h *locks.Happening) {
 	switch h.Kind {
 	case events.Waiting:
 		r.tally.Locks.Of(h.Entry.Name, h.At)

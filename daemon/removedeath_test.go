@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -107,11 +108,11 @@ func (d death) test(t *testing.T) {
 		all.Go(func() {
 			for n := range 10 {
 				if i == 0 && n == 5 && d.late {
-					h := acquire(t, user, Request{Name: "x"}) // it lands under a hold
+					h := acquire(t, user, locks.Request{Name: "x"}) // it lands under a hold
 					_, err := m.disk.Land()
 					assertNoError(t, err)
 					time.Sleep(10 * time.Millisecond) // for an erroneous grant by it
-					_, err = other.Acquire(t.Context(), Request{Name: "x", Try: true})
+					_, err = other.Acquire(t.Context(), locks.Request{Name: "x", Try: true})
 					if !errors.Is(err, api.ErrBusy) {
 						t.Errorf("together with a holder: %v", err)
 					}
@@ -156,7 +157,7 @@ func TestRemoveWhatMayComeBack(t *testing.T) {
 		_, _, err = other.Create(t.Context(), "x", 3)
 		require.ErrorIs(t, err, api.ErrPermits)
 		require.Zero(t, c.named("x"))
-		h := acquire(t, other, Request{Name: "x"})
+		h := acquire(t, other, locks.Request{Name: "x"})
 		require.Equal(t, 2, h.Lock().Entry.Permits)
 		require.NoError(t, h.Release())
 		require.ErrorIs(t, other.Remove(t.Context(), "x", false), api.ErrUnavailable)
@@ -187,7 +188,7 @@ func TestRestartOfARemover(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			m, other := c.mortal(1), c.host(2)
 			create(t, other, "x", 2)
-			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
+			holders := []*locks.Hold{acquire(t, other, locks.Request{Name: "x"}), acquire(t, c.host(3), locks.Request{Name: "x"})}
 			before := holders[0].Lock().Entry
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return c.Slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
@@ -207,7 +208,7 @@ func TestRestartOfARemover(t *testing.T) {
 			waiter.again(m, "")
 			require.Greater(t, waiter.until("granted").Token, holders[1].Token())
 			require.Equal(t, 1, c.named("x"))
-			h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
+			h, err := other.Acquire(t.Context(), locks.Request{Name: "x", Permits: 2})
 			if test.removed {
 				require.ErrorIs(t, err, api.ErrPermits, "it is another one")
 			} else {

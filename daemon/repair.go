@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 )
@@ -85,7 +86,7 @@ func repairEntries(ctx context.Context, path string, entries []check.Finding, o 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.closeSoon(ctx)) }()
-	r, err := NewRepairer(h.Manager, o.Progress)
+	r, err := locks.NewRepairer(h.Manager, o.Progress)
 	if err != nil {
 		return nil, err
 	}

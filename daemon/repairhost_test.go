@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/hostid"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
@@ -24,7 +25,7 @@ func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 			c := newCluster(t, 4, 4)
 			c.SetPolicy(policy)
 			d := c.host(1)
-			h := acquire(t, d, Request{Name: "x"})
+			h := acquire(t, d, locks.Request{Name: "x"})
 			c.Spoil(c.Geo.Host(1))
 			r, said := c.repairHost(1)
 			require.NoError(t, r.Err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -23,7 +24,7 @@ func (ss *sessions) add(s *session) {
 }
 
 // waitOn continues to wait in the old place, as long as the client may reconnect.
-func (s *session) waitOn(ctx context.Context, w *Waiter) {
+func (s *session) waitOn(ctx context.Context, w *locks.Waiter) {
 	ss := s.all
 	ss.tasks.Go(func() {
 		var give time.Duration // counted from when clients are served
@@ -32,7 +33,7 @@ func (s *session) waitOn(ctx context.Context, w *Waiter) {
 				give = ss.clock.Now() + max(minReturn, ss.times().Renew())
 			}
 			if s.clientGone() || give != 0 && ss.clock.Now() > give {
-				s.giveUp(ErrAbsent)
+				s.giveUp(locks.ErrAbsent)
 			}
 		}
 	})
@@ -83,18 +84,18 @@ func (h *Host) restore(p *previousProcess) error {
 	// By then all clients have stopped that were told the latest deadline, which the handover file
 	// may not have had yet.
 	until := p.ended + h.times().Dead()
-	return h.Resume(p.sessions, func(lk *Lock, r handover.Session) { h.sessions.restore(lk, r, until) })
+	return h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.restore(lk, r, until) })
 }
 
 // restore creates the session of a record, in the queue or with its hold. A hold that the slot does
 // not show is over.
-func (ss *sessions) restore(lk *Lock, r handover.Session, until time.Duration) {
+func (ss *sessions) restore(lk *locks.Lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.regroup(r)
 	s.unconfirmed, s.alone = r.Unconfirmed, !r.Witness
-	s.request(Request{
+	s.request(locks.Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -172,7 +173,7 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 		second.until("waiting")
 		elsewhere := make(chan layout.Ticket, 1)
 		go func() {
-			h, err := other.Acquire(context.Background(), Request{Name: "x"})
+			h, err := other.Acquire(context.Background(), locks.Request{Name: "x"})
 			if assertNoError(t, err) {
 				elsewhere <- h.Token()
 				assertNoError(t, h.Release())
@@ -255,7 +256,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 	waiter := m.ask(2, "").waiting()
 	holder.leave()
 	eventually(t, "the hold is an orphan", m.d.sessions.byID[holder.id].isOrphan)
-	acquireFails(t, m.d, Request{Name: "x", Try: true}, api.ErrBusy)
+	acquireFails(t, m.d, locks.Request{Name: "x", Try: true}, api.ErrBusy)
 	require.NoError(t, command.Close())
 	waiter.until("granted")
 }
@@ -286,7 +287,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	for _, name := range []string{"a", "b", "c"} {
-		require.NoError(t, acquire(t, m.d, Request{Name: name}).Release())
+		require.NoError(t, acquire(t, m.d, locks.Request{Name: name}).Release())
 	}
 	holder := m.ask(1, `, "witness": true`)
 	g := holder.until("granted")
@@ -349,7 +350,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 		s.peer = process.ID{}
 		s.keep(handover.Granted, token, s.hold.Lock())
 		m.restart()
-		time.Sleep(4 * SettleAfter) // enough for a release, if there were one
+		time.Sleep(4 * locks.SettleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
 		require.Equal(t, token, holder.until("granted").Token)
 		holder.leave()

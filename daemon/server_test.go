@@ -19,6 +19,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -252,7 +253,7 @@ func TestDrainTellsHolders(t *testing.T) {
 		}
 		require.Equal(t, "lost", e.Kind)
 		require.Contains(t, e.Message, "shutting down")
-		acquireFails(t, s.d, Request{Name: "x", Try: true}, api.ErrBusy, "it holds the lock until it has stopped")
+		acquireFails(t, s.d, locks.Request{Name: "x", Try: true}, api.ErrBusy, "it holds the lock until it has stopped")
 		require.NoError(t, c.Close())
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
@@ -141,7 +142,7 @@ func TestHangThenRejoin(t *testing.T) {
 		select {
 		case <-r.joined:
 			t.Fatal("joined again while IO hangs")
-		case <-time.After(4 * SettleAfter):
+		case <-time.After(4 * locks.SettleAfter):
 		}
 		release()
 		again := r.term()
@@ -326,7 +327,7 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 		other := c.host(2)
 		m.kill()
 		dies := m.d.mem.Moments().Deadline
-		h := acquire(t, other, Request{Name: "x"})
+		h := acquire(t, other, locks.Request{Name: "x"})
 		require.Greater(t, h.Token(), token)
 		require.Greater(t, c.clock.Now(), dies, "not before the holder's own deadline")
 		t.Logf("%v after the end of the lease", c.clock.Now()-dies)
@@ -449,7 +450,7 @@ func TestTryAfterADeath(t *testing.T) {
 		m.kill()
 		within(t, "the lock of a dead host", func() {
 			for {
-				h, err := other.Acquire(t.Context(), Request{Name: "x", Try: true})
+				h, err := other.Acquire(t.Context(), locks.Request{Name: "x", Try: true})
 				if err == nil {
 					require.NoError(t, h.Release())
 					return

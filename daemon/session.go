@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -18,16 +19,16 @@ import (
 type session struct {
 	*command
 	all    *sessions
-	req    Request
+	req    locks.Request
 	since  time.Time
 	cancel context.CancelCauseFunc
-	lk     *Lock         // in which it waits or holds
+	lk     *locks.Lock   // in which it waits or holds
 	places chan place    // takes the last one
 	done   chan struct{} // closed when hold and err are set
-	hold   *Hold
+	hold   *locks.Hold
 	err    error
 
-	requests chan Requested // takes the last ones
+	requests chan locks.Requested // takes the last ones
 
 	// mu guards the fields below, and req.Mode once the lock is held.
 	mu       sync.Mutex
@@ -47,7 +48,7 @@ type session struct {
 	timeout  *time.Timer
 	wanted   context.Context // ends with the client's interest; nil once the lock was requested
 	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
-	unkept  *Lock
+	unkept  *locks.Lock
 	nesting *time.Timer    // finds under; nil before nestAfter
 	under   *layout.Holder // holder below which the client waits; nil if none or not known
 	warning string         // not yet sent to the client
@@ -90,7 +91,7 @@ func (f *follower) replace() {
 }
 
 // request sets what the client requests.
-func (s *session) request(req Request) {
+func (s *session) request(req locks.Request) {
 	s.req = req
 	s.lock, s.pid = req.Name, req.PID
 }
@@ -108,7 +109,7 @@ func (s *session) start() {
 }
 
 // finish sets the outcome of the request.
-func (s *session) finish(h *Hold, err error) {
+func (s *session) finish(h *locks.Hold, err error) {
 	s.hold, s.err = h, err
 	if err != nil {
 		s.Forget()
@@ -165,7 +166,7 @@ func (s *session) holding() bool {
 }
 
 // KeepMode sets the mode to that of the hold, and writes it into the handover file.
-func (s *session) KeepMode(lk *Lock, token layout.Ticket, mode layout.Mode) {
+func (s *session) KeepMode(lk *locks.Lock, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
 	s.req.Mode = mode
 	if s.linked() {
@@ -182,7 +183,7 @@ func (s *session) mode() layout.Mode {
 }
 
 // queued records the place among the local clients.
-func (s *session) Queued(lk *Lock, nth uint64) {
+func (s *session) Queued(lk *locks.Lock, nth uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lk, s.nth = lk, nth
@@ -367,7 +368,7 @@ func (s *session) end() {
 }
 
 // record returns the session's record for the handover file.
-func (s *session) record(state handover.State, token layout.Ticket, lk *Lock) handover.Session {
+func (s *session) record(state handover.State, token layout.Ticket, lk *locks.Lock) handover.Session {
 	return handover.Session{
 		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
@@ -379,7 +380,7 @@ func (s *session) record(state handover.State, token layout.Ticket, lk *Lock) ha
 // keep writes the session into the handover file. A grant must be there before any client is sent
 // it: a next process that did not know of it would give the ticket to another client. If the write
 // fails, the handover file is given up.
-func (s *session) keep(state handover.State, token layout.Ticket, lk *Lock) {
+func (s *session) keep(state handover.State, token layout.Ticket, lk *locks.Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// a client that does not wait requests it again
@@ -395,13 +396,15 @@ func (s *session) keep(state handover.State, token layout.Ticket, lk *Lock) {
 }
 
 // KeepPlace writes the place in the queue into the handover file.
-func (s *session) KeepPlace(lk *Lock) { s.keep(handover.Waiting, 0, lk) }
+func (s *session) KeepPlace(lk *locks.Lock) { s.keep(handover.Waiting, 0, lk) }
 
 // KeepRelease writes into the handover file that the client has released the lock.
-func (s *session) KeepRelease(lk *Lock, token layout.Ticket) { s.keep(handover.Released, token, lk) }
+func (s *session) KeepRelease(lk *locks.Lock, token layout.Ticket) {
+	s.keep(handover.Released, token, lk)
+}
 
 // KeepGrant writes a new grant into the handover file.
-func (s *session) KeepGrant(lk *Lock, token layout.Ticket) {
+func (s *session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
 	s.mu.Lock()
 	s.unconfirmed = s.follower != nil && s.follower.confirms
 	s.mu.Unlock()
@@ -421,7 +424,7 @@ func (s *session) confirmed() {
 }
 
 // put writes the record. Called with mu held.
-func (s *session) put(state handover.State, token layout.Ticket, lk *Lock) {
+func (s *session) put(state handover.State, token layout.Ticket, lk *locks.Lock) {
 	s.kept, s.unkept = true, nil
 	if err := s.all.journal.Put(s.record(state, token, lk)); err != nil {
 		s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
@@ -495,7 +498,7 @@ func (s *session) listen(want bool) {
 
 // requested keeps a request for the client. It replaces the oldest one if the client reads none. It
 // does not block.
-func (s *session) requested(r Requested) {
+func (s *session) requested(r locks.Requested) {
 	for {
 		select {
 		case s.requests <- r:

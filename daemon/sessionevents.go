@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // happening returns one with the fields that all happenings of the session have.
-func (s *session) happening(kind events.Kind) Happening {
-	h := Happening{Kind: kind}
+func (s *session) happening(kind events.Kind) locks.Happening {
+	h := locks.Happening{Kind: kind}
 	if s.decided() && s.hold != nil {
 		h.Token = s.hold.Token()
 	}
@@ -27,8 +28,8 @@ func (s *session) noteOrphan() {
 }
 
 // noteResumed records that a restart kept a hold, or without a token a place in the queue.
-func (s *session) noteResumed(lk *Lock, token layout.Ticket) {
-	h := Happening{Kind: events.Resumed, Entry: lk.Entry, Request: &s.req, Token: token}
+func (s *session) noteResumed(lk *locks.Lock, token layout.Ticket) {
+	h := locks.Happening{Kind: events.Resumed, Entry: lk.Entry, Request: &s.req, Token: token}
 	if since := time.Since(s.since); token != 0 {
 		h.Held = since
 	} else {

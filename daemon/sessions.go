@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
 	"github.com/bakeryd/bakeryd/daemon/warn"
@@ -31,14 +32,14 @@ const maxSessions = handover.MaxCells / 2
 
 // sessions are the clients of one host.
 type sessions struct {
-	mgr        *Manager
+	mgr        *locks.Manager
 	mem        *membership.Member
 	runtimeDir string
 	uuid       layout.UUID
 	lease      lease.Times
 	clock      clock.Clock
 	log        *slog.Logger
-	observer   Observer
+	observer   locks.Observer
 	ending     *ending
 	journal    *handover.File // nil if no state is kept
 	serving    chan struct{}  // closed when clients can connect
@@ -183,7 +184,7 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 
 // holder returns the hold of a session with a token if uid is its user or root; else it returns
 // anothers.
-func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, error) {
+func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*locks.Hold, error) {
 	s, err := ss.of(id, uid)
 	if err != nil {
 		return nil, err
@@ -218,7 +219,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 		return nil, fmt.Errorf("%w: the connection is closed", api.ErrUnavailable)
 	}
 	s.listens = body.Requests
-	s.request(Request{
+	s.request(locks.Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.peer.PID), Command: body.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
 	})
@@ -244,7 +245,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 }
 
 func (ss *sessions) make(id string) *session {
-	s := &session{all: ss, since: time.Now(), places: make(chan place, 1), done: make(chan struct{}), requests: make(chan Requested, maxUnread)}
+	s := &session{all: ss, since: time.Now(), places: make(chan place, 1), done: make(chan struct{}), requests: make(chan locks.Requested, maxUnread)}
 	s.command = &command{id: id, log: ss.log, report: func(kind events.Kind, reason string) {
 		h := s.happening(kind)
 		h.Reason = reason

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/layout"
@@ -44,11 +43,11 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 	} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			other := c.host(2)
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 			r := c.run(1)
 			first := r.d
 			// so that its slot is known
-			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, first, locks.Request{Name: "x"}).Release())
 			holder := r.ask(1, "") // of lock a
 			holder.until("granted")
 			fault.From, fault.To = c.Geo.Slot(1, 1), c.Geo.Slot(1, 2)
@@ -56,9 +55,9 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 				fault.To = c.Geo.Slot(1, 8) + 512
 			}
 			bad := r.disk.Inject(fault)
-			refused := asking(t.Context(), first, Request{Name: "x"})
+			refused := asking(t.Context(), first, locks.Request{Name: "x"})
 			<-bad.Hit()
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 			require.ErrorIs(t, (<-refused).err, api.ErrUnavailable)
 			require.ErrorIs(t, first.Err(), api.ErrStuck)
 			require.ErrorContains(t, first.Err(), `lock "x"`)
@@ -77,13 +76,13 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			again := r.term()
 			before := c.Slot(1, 1)
 			require.NotEqual(t, first.mem.Incarnation(), again.mem.Incarnation())
-			_, err := again.Acquire(t.Context(), Request{Name: "x"})
+			_, err := again.Acquire(t.Context(), locks.Request{Name: "x"})
 			require.ErrorIs(t, err, api.ErrStuck)
 			require.ErrorContains(t, err, "not used by this host for another")
-			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+			require.NoError(t, acquire(t, again, locks.Request{Name: "y"}).Release())
 			require.Equal(t, before, c.Slot(1, 1), "the slot stays as the incarnation before left it")
 			eventually(t, "the end of the pause", func() bool {
-				h, err := again.Acquire(t.Context(), Request{Name: "x"})
+				h, err := again.Acquire(t.Context(), locks.Request{Name: "x"})
 				if err != nil {
 					require.ErrorIs(t, err, api.ErrStuck)
 					return false
@@ -107,10 +106,10 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 	for name, writes := range map[string]bool{"writes succeed": true, "writes fail": false} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			other, disk := c.faultyHost(2)
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 			r, own := c.runOnOne(1)
 			first := r.d
-			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, first, locks.Request{Name: "x"}).Release())
 			holder := r.ask(1, "") // of lock a
 			holder.until("granted")
 			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
@@ -119,7 +118,7 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 				fault.Op = blockdev.OpWrite
 				bad = append(bad, own.Inject(fault))
 			}
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 			require.ErrorIs(t, first.Err(), api.ErrStuck)
 			require.ErrorContains(t, first.Err(), `lock "x"`)
 			holder.until("lost")
@@ -135,7 +134,7 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 			}
 			again := r.term()
 			eventually(t, "the lock is used again", func() bool {
-				h, err := again.Acquire(t.Context(), Request{Name: "x"})
+				h, err := again.Acquire(t.Context(), locks.Request{Name: "x"})
 				if err != nil {
 					require.ErrorIs(t, err, api.ErrStuck)
 					return false
@@ -152,7 +151,7 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 	for name, lock := range map[string]int{"slot": 1, "directory": lockspace.DirectoryLock} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			r, disk := c.runOnOne(1)
-			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, r.d, locks.Request{Name: "x"}).Release())
 			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
 			// a failed write of an entry is given up, and ends no lease
 			if lock == lockspace.DirectoryLock {
@@ -161,7 +160,7 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 			bad := disk.Inject(fault)
 			for _, leases := range []time.Duration{1, 2, 4} {
 				eventually(t, "the loss", func() bool {
-					_, err := r.d.Acquire(t.Context(), Request{Name: use})
+					_, err := r.d.Acquire(t.Context(), locks.Request{Name: use})
 					require.Error(t, err)
 					return r.d.Err() != nil
 				})
@@ -197,10 +196,10 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		for i, name := range []string{"x", "y"} {
-			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
+			require.NoError(t, acquire(t, d, locks.Request{Name: name}).Release())
 			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(i+1, 1), To: c.Geo.Slot(i+1, 2), Hang: true})
 			defer bad.Release()
-			go func() { _, _ = d.Acquire(t.Context(), Request{Name: name}) }()
+			go func() { _, _ = d.Acquire(t.Context(), locks.Request{Name: name}) }()
 			<-bad.Hit()
 		}
 		within(t, "the loss", func() { <-d.Lost() })
@@ -242,7 +241,7 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 			}()
 			bad := <-injected
 			<-bad.Hit()
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 			require.ErrorIs(t, j.driving.Load().Err(), api.ErrStuck)
 			bad.Release()
 			if h := <-joined; h != nil {
@@ -258,7 +257,7 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
-		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, m.d, locks.Request{Name: "x"}).Release())
 		bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		<-bad.Hit()
@@ -272,51 +271,12 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.SB.Lease, api.ErrStuck)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		waiting := asking(ctx, d, Request{Name: "x"})
+		waiting := asking(ctx, d, locks.Request{Name: "x"})
 		eventually(t, "the mark", func() bool { return c.Slot(1, 3).Creation > c.Entry(1).Creation })
-		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 		require.NoError(t, d.Err())
 		cancel()
 		<-waiting
-	})
-}
-
-// TestSeries_Failures_OneIOSinceTheFirstTry: failures that other hosts may wait for.
-func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
-	watch, part := new(stall.Watch), new(atomic.Bool)
-	s := lockDevice{watch: watch, clock: clock.Boottime, part: part, lock: 3, name: "x"}.series(512)
-	s.begin()
-	s.failed(unix.EIO)
-	_, ok := watch.Oldest()
-	require.False(t, ok, "the slot is idle: no other host waits")
-	part.Store(true)
-	s.failed(layout.ErrChecksum)
-	_, ok = watch.Oldest()
-	require.False(t, ok, "a damaged record is the same to all hosts")
-	began := s.began
-	s.begin()
-	s.failed(unix.EIO)
-	s.failed(unix.EIO)
-	require.Equal(t, []stall.IO{{Lock: 3, Name: "x", Offset: 512, Since: began}}, watch.Before(clock.Boottime.Now()))
-	s.end()
-	_, ok = watch.Oldest()
-	require.False(t, ok)
-}
-
-// TestDaemon_SlotWriteHangs_RenewalsWait: otherwise other hosts would wait for another lease after
-// the loss.
-func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		d, disk := c.faultyHost(1)
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
-		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
-		<-bad.Hit()
-		began := c.HostRecord(1).Sequence
-		within(t, "the loss", func() { <-d.Lost() })
-		require.ErrorIs(t, d.Err(), api.ErrStuck)
-		require.LessOrEqual(t, c.HostRecord(1).Sequence, began+2, "of five that were due")
-		bad.Release()
 	})
 }
 
@@ -332,16 +292,16 @@ func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 				fault.After = 1 // the lookup, which blocks no host
 			}
 			bad := r.disk.Inject(fault)
-			go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
+			go func() { _, _ = first.Acquire(t.Context(), locks.Request{Name: "x"}) }()
 			<-bad.Hit()
-			require.NoError(t, acquire(t, other, Request{Name: "y"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "y"}).Release())
 			require.ErrorIs(t, first.Err(), api.ErrStuck)
 			require.ErrorContains(t, first.Err(), "the lock directory")
 			bad.Release()
 			again := r.term()
 			_, _, err := again.Create(t.Context(), "z", 1)
 			require.ErrorIs(t, err, api.ErrStuck)
-			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+			require.NoError(t, acquire(t, again, locks.Request{Name: "y"}).Release())
 		})
 	}
 }
@@ -352,62 +312,14 @@ func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
 		other := c.host(2)
 		r := c.run(1)
 		first := r.d
-		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, first, locks.Request{Name: "x"}).Release())
 		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Err: unix.EIO})
 		go func() { _ = first.Remove(t.Context(), "x", false) }()
 		<-bad.Hit()
-		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 		require.ErrorIs(t, first.Err(), api.ErrStuck)
 		bad.Release()
 		r.term()
-	})
-}
-
-// TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn: it may hang without a limit.
-func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
-	runInCluster(t, "slot never used", func(t *testing.T, c *cluster) {
-		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		d, disk := c.faultyHost(1)
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
-		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
-		<-bad.Hit()
-		c.renewedTimes(d, twoLeases)
-		require.NoError(t, d.Err())
-		bad.Release()
-	})
-	runInCluster(t, "value of a held lock", func(t *testing.T, c *cluster) {
-		d, disk := c.faultyHost(1)
-		h := acquire(t, d, Request{Name: "x"})
-		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true, Times: 1})
-		go func() { _, _ = d.Value(t.Context(), "x") }()
-		<-bad.Hit()
-		c.renewedTimes(d, twoLeases)
-		require.NoError(t, d.Err())
-		bad.Release()
-		require.NoError(t, h.Release())
-	})
-	runInCluster(t, "scrub", func(t *testing.T, c *cluster) {
-		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		d, disk := c.faultyHost(1)
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
-		<-bad.Hit()
-		c.renewedTimes(d, twoLeases)
-		require.NoError(t, d.Err())
-		bad.Release()
-	})
-}
-
-// TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn: every IO takes a third of the lease, which is below
-// the limit.
-func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: c.SB.Lease / 3})
-		for range 2 {
-			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		}
-		require.NoError(t, d.Err())
 	})
 }
 
@@ -417,13 +329,13 @@ func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			r := c.run(1)
 			d := r.d
-			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 			bad := r.disk.Inject(fault)
-			acquireFails(t, d, Request{Name: "x"}, api.ErrUnavailable)
+			acquireFails(t, d, locks.Request{Name: "x"}, api.ErrUnavailable)
 			within(t, "the end of the lease", func() { <-d.Lost() })
 			require.ErrorIs(t, d.Err(), lease.ErrExpired)
 			bad.Release()
-			require.NoError(t, acquire(t, r.term(), Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, r.term(), locks.Request{Name: "x"}).Release())
 		})
 	}
 }
@@ -435,37 +347,16 @@ func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
 		other := c.host(2)
 		r, disk := c.runOnOne(1)
 		d := r.d
-		acquire(t, d, Request{Name: "x"})
+		acquire(t, d, locks.Request{Name: "x"})
 		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
 		<-bad.Hit()
 		within(t, "the loss", func() { <-d.Lost() })
-		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 		before := c.Slot(1, 1)
 		bad.Release()
 		r.term() // when no IO of the term before is in flight any more
 		require.Equal(t, before, c.Slot(1, 1))
-	})
-}
-
-// TestLock_RewriteFailsOnce_IsRepeated: otherwise it may land later, and an overwritten slot would
-// not be detected until then.
-func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		d, disk := c.faultyHost(1)
-		h := acquire(t, d, Request{Name: "x"})
-		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		before := c.Slot(1, 1).Sequence
-		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 1}
-		disk.Inject(fault)
-		fault.Op = blockdev.OpWrite
-		failed := disk.Inject(fault)
-		h.lk.lookAtOwn()
-		<-failed.Hit()
-		eventually(t, "another rewrite", func() bool { return c.Slot(1, 1).Sequence > before })
-		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
-		within(t, "the loss", func() { <-d.Lost() })
-		require.ErrorIs(t, d.Err(), errOverwritten)
 	})
 }
 
@@ -477,17 +368,17 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 	} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			m, other := c.host(1), c.host(2)
-			require.NoError(t, acquire(t, m, Request{Name: "x"}).Release())
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, m, locks.Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 			require.NoError(t, m.Close(t.Context()))
 			d := c.host(1, func(cfg *Config) {
 				cfg.quarantine = new(stall.Quarantine)
 				cfg.quarantine.Add(c.clock.Now(), 1, 64*c.SB.Lease, api.ErrStuck)
 			})
 			damage(c, c.Geo.Slot(1, 1))
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 			require.NoError(t, d.Err())
-			acquireFails(t, d, Request{Name: "x"}, api.ErrStuck)
+			acquireFails(t, d, locks.Request{Name: "x"}, api.ErrStuck)
 		})
 	}
 }
@@ -498,19 +389,19 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.SetPolicy(layout.PolicyManual)
 		other, disk := c.faultyHost(2)
-		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 		r, own := c.runOnOne(1)
 		first := r.d
-		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, first, locks.Request{Name: "x"}).Release())
 		holder := r.ask(1, "") // of lock a
 		holder.until("granted")
 		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
 		bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
-		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 		require.ErrorIs(t, first.Err(), api.ErrStuck)
 		holder.until("lost")
 		holder.leave()
-		require.NoError(t, acquire(t, other, Request{Name: "a"}).Release())
+		require.NoError(t, acquire(t, other, locks.Request{Name: "a"}).Release())
 		eventually(t, "the host stays away", func() bool {
 			_, err := r.svc.Joined()
 			return err != nil && strings.Contains(err.Error(), "stays away")
@@ -527,10 +418,10 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r, disk := c.runOnOne(0)
-		require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, r.d, locks.Request{Name: "x"}).Release())
 		id := r.d.HostID()
 		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8) + 512, Err: unix.EIO})
-		go func(d *Host) { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }(r.d)
+		go func(d *Host) { _, _ = d.Acquire(t.Context(), locks.Request{Name: "x"}) }(r.d)
 		within(t, "the loss", func() { <-r.d.Lost() })
 		require.ErrorIs(t, r.d.Err(), api.ErrStuck)
 		bad.Release()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
@@ -36,11 +37,11 @@ func TestStatusShowsEveryReader(t *testing.T) {
 		d, other := c.host(1), c.host(2)
 		var tokens []layout.Ticket
 		for pid := range 3 {
-			h := acquire(t, d, Request{Name: "x", Mode: layout.Shared, PID: pid + 100})
+			h := acquire(t, d, locks.Request{Name: "x", Mode: layout.Shared, PID: pid + 100})
 			defer func() { require.NoError(t, h.Release()) }()
 			tokens = append(tokens, h.Token())
 		}
-		elsewhere := acquire(t, other, Request{Name: "x", Mode: layout.Shared, PID: 200})
+		elsewhere := acquire(t, other, locks.Request{Name: "x", Mode: layout.Shared, PID: 200})
 		defer func() { require.NoError(t, elsewhere.Release()) }()
 		require.Eventually(t, func() bool {
 			l := lockNamed(t, d, "x")

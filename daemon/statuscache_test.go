@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -92,7 +93,7 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, other := c.host(1), c.host(2)
 		for _, name := range []string{"a", "b", "c"} {
-			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
+			require.NoError(t, acquire(t, d, locks.Request{Name: name}).Release())
 		}
 		var all statusCaches
 		g := all.of(d)
@@ -100,13 +101,13 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 		require.Len(t, whole.Report.Locks, 3)
 		require.Positive(t, whole.Read.Bytes)
 
-		own := acquire(t, d, Request{Name: "a", Command: "backup"})
+		own := acquire(t, d, locks.Request{Name: "a", Command: "backup"})
 		g.due(false)
 		a := g.answer()
 		require.Equal(t, "backup", a.lock(t, "a").Holders[0].Command, "a client of this host")
 		require.Less(t, a.Read.Bytes, whole.Read.Bytes)
 
-		theirs := acquire(t, other, Request{Name: "b"})
+		theirs := acquire(t, other, locks.Request{Name: "b"})
 		g.due(false)
 		require.Empty(t, g.answer().lock(t, "b").Queue, "that another host has taken it is seen when all is read")
 		g.due(true)
@@ -125,7 +126,7 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 func TestGlanceOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 		var all statusCaches
 		g := all.of(d)
 		require.Nil(t, g.answer().Error)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -68,11 +69,11 @@ func TestClientGoneUnseenIsPassedOver(t *testing.T) {
 	c.lasting(5 * time.Minute)
 	d := c.host(1)
 	path := serveSocket(t, d).path
-	h := acquire(t, d, Request{Name: "x"})
+	h := acquire(t, d, locks.Request{Name: "x"})
 	ghost := dial(t, path)
 	ask(t, ghost, `{"name":"x"}`, "GET /")
 	await(t, ghost, "waiting")
-	next := start(t, d, Request{Name: "x"})
+	next := start(t, d, locks.Request{Name: "x"})
 	none(t, next)
 	require.NoError(t, ghost.Close())
 	require.NoError(t, h.Release())
@@ -92,7 +93,7 @@ func TestClientsThatVanish(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	a, b := c.host(1), c.host(2)
 	pa, pb := serveSocket(t, a).path, serveSocket(t, b).path
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -124,7 +125,7 @@ func TestClientsThatVanish(t *testing.T) {
 	wg.Wait()
 	for _, d := range []*Host{a, b} {
 		within(t, "the lock", func() {
-			h, err := d.Acquire(t.Context(), Request{Name: "x"})
+			h, err := d.Acquire(t.Context(), locks.Request{Name: "x"})
 			require.NoError(t, err)
 			require.NoError(t, h.Release())
 		})
@@ -139,12 +140,12 @@ func TestClientsThatVanish(t *testing.T) {
 func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		h := acquire(t, d, Request{Name: "x"})
+		h := acquire(t, d, locks.Request{Name: "x"})
 		f.Inject(blockdev.Fault{Err: unix.EIO})
 		<-d.Lost()
 		w := httptest.NewRecorder()
 		ses := d.sessions.make("")
-		ses.hold, ses.req = h, Request{Name: "x"}
+		ses.hold, ses.req = h, locks.Request{Name: "x"}
 		NewServer(d.log, nil, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w, tally: d.cfg.Tally}})
 		require.NotContains(t, w.Body.String(), "granted")
 		require.Contains(t, w.Body.String(), "unavailable")
@@ -179,5 +180,5 @@ func TestHostileRequests(t *testing.T) {
 		eventually(t, "it is shown on the disk, with what the client said", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		conn.Close()
 	}
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -55,7 +55,7 @@ Exit codes:
 			defer cancel()
 			body := map[string]string{"name": args[0], "message": message}
 			var answer struct {
-				Asked []daemon.Asked `json:"asked"`
+				Asked []locks.Asked `json:"asked"`
 			}
 			if err := call.Ask(ctx, a.socket, "POST", "/v1/request", body, &answer); err != nil {
 				return err

@@ -18,9 +18,9 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -69,7 +69,7 @@ Exit codes:
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var v daemon.Value
+			var v locks.Value
 			var err error
 			if cmd.Flags().Changed("device") {
 				v, err = valueOfDevice(device, args[0])
@@ -109,20 +109,20 @@ func showable(text string) string {
 	return text
 }
 
-func (a *app) valueOfDaemon(ctx context.Context, name string) (daemon.Value, error) {
+func (a *app) valueOfDaemon(ctx context.Context, name string) (locks.Value, error) {
 	v, err := client.New(a.socket).Value(ctx, name)
 	if err != nil {
-		return daemon.Value{}, call.OrDevice(call.Failure(err))
+		return locks.Value{}, call.OrDevice(call.Failure(err))
 	}
-	return daemon.Value{Name: name, Value: v.Value, Token: v.Token, Host: v.Host, HostName: v.HostName}, nil
+	return locks.Value{Name: name, Value: v.Value, Token: v.Token, Host: v.Host, HostName: v.HostName}, nil
 }
 
-func valueOfDevice(path, name string) (daemon.Value, error) {
+func valueOfDevice(path, name string) (locks.Value, error) {
 	snapshot, err := ondevice.Inspect(path)
 	if err != nil {
-		return daemon.Value{}, err
+		return locks.Value{}, err
 	}
-	v, err := daemon.SnapshotValue(snapshot, name)
+	v, err := locks.SnapshotValue(snapshot, name)
 	switch {
 	case errors.Is(err, api.ErrNoLock):
 		return v, &cli.Failure{Code: cli.ExitConflict, Err: err, Hint: "run bakeryctl status --device " + path + " to list the locks"}

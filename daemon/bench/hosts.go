@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/load"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -30,8 +31,8 @@ func (s *served) Client() Client {
 	return load.OfBakeryd(s.client, s.lock, client.Options{Command: command})
 }
 
-func (s *served) Floor(ctx context.Context, rounds int) (*daemon.Floor, error) {
-	var f daemon.Floor
+func (s *served) Floor(ctx context.Context, rounds int) (*locks.Floor, error) {
+	var f locks.Floor
 	err := s.client.Call(ctx, http.MethodPost, "/v1/floor", struct {
 		Name   string `json:"name"`
 		Rounds int    `json:"rounds"`
@@ -47,18 +48,18 @@ func (s *served) Floor(ctx context.Context, rounds int) (*daemon.Floor, error) {
 
 // Joined returns a host in this process.
 func Joined(d *daemon.Host, lock string) Host {
-	return &joined{daemon: d, req: daemon.Request{Name: lock, PID: os.Getpid(), Command: command}}
+	return &joined{daemon: d, req: locks.Request{Name: lock, PID: os.Getpid(), Command: command}}
 }
 
 type joined struct {
 	daemon *daemon.Host
-	req    daemon.Request
+	req    locks.Request
 }
 
 func (j *joined) String() string { return "this process" }
 func (j *joined) Client() Client { return local{load.OfHost(j.daemon, j.req)} }
 
-func (j *joined) Floor(ctx context.Context, rounds int) (*daemon.Floor, error) {
+func (j *joined) Floor(ctx context.Context, rounds int) (*locks.Floor, error) {
 	return j.daemon.Floor(ctx, j.req.Name, rounds)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -52,14 +53,14 @@ func OfBakeryd(c *client.Client, name string, o client.Options) *Client {
 }
 
 // OfHost returns a client that acquires a lock from a host in this process.
-func OfHost(d *daemon.Host, r daemon.Request) *Client {
+func OfHost(d *daemon.Host, r locks.Request) *Client {
 	return &Client{acquire: func(ctx context.Context) (hold, error) {
 		h, err := d.Acquire(ctx, r)
 		return inProcess{h}, err
 	}}
 }
 
-type inProcess struct{ *daemon.Hold }
+type inProcess struct{ *locks.Hold }
 
 func (h inProcess) Unlock() error { return h.Release() }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -105,10 +106,10 @@ func (p put) term(v *daemon.TermVitals) {
 
 // locks exports the holders and waiters, and the counts of locks. Locks without a place count as
 // "".
-func (p put) locks(t *tally.Tally, now []daemon.LockVitals) {
+func (p put) locks(t *tally.Tally, now []locks.LockVitals) {
 	all := t.Locks.All()
-	var sum daemon.LockVitals
-	byName := make(map[string]daemon.LockVitals, len(all))
+	var sum locks.LockVitals
+	byName := make(map[string]locks.LockVitals, len(all))
 	for _, v := range now {
 		sum = plus(sum, v)
 		name := v.Name
@@ -130,6 +131,6 @@ func (p put) locks(t *tally.Tally, now []daemon.LockVitals) {
 	}
 }
 
-func plus(a, b daemon.LockVitals) daemon.LockVitals {
-	return daemon.LockVitals{Holding: a.Holding + b.Holding, Waiting: a.Waiting + b.Waiting, Longest: max(a.Longest, b.Longest)}
+func plus(a, b locks.LockVitals) locks.LockVitals {
+	return locks.LockVitals{Holding: a.Holding + b.Holding, Waiting: a.Waiting + b.Waiting, Longest: max(a.Longest, b.Longest)}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/load"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
@@ -55,7 +56,7 @@ func (b Device) open(ctx context.Context, r *run) ([]access, error) {
 	hosts, err := load.Join(ctx, r.cfg.Workers, daemon.Config{Device: b.Path, Logger: b.Logger})
 	var all []access
 	for i, d := range hosts {
-		req := daemon.Request{Name: b.Name, PID: os.Getpid(), Command: commandOf(i), OnWaiting: r.onWaiting(i)}
+		req := locks.Request{Name: b.Name, PID: os.Getpid(), Command: commandOf(i), OnWaiting: r.onWaiting(i)}
 		all = append(all, &guest{ctx: ctx, client: load.OfHost(d, req), host: d})
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -152,7 +153,7 @@ func (c *client) work() {
 		}
 		return
 	}
-	req := daemon.Request{Name: s.name, Permits: s.permits, Try: c.rng.IntN(8) == 0, Mode: c.mode(s)}
+	req := locks.Request{Name: s.name, Permits: s.permits, Try: c.rng.IntN(8) == 0, Mode: c.mode(s)}
 	ctx, cancel := c.patience(), context.CancelFunc(func() {})
 	if c.rng.IntN(5) == 0 {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.rng.Int64N(int64(c.w.sb.Lease))))
@@ -184,7 +185,7 @@ func (c *client) length() time.Duration {
 }
 
 // take takes a lock, uses it for length, and releases it.
-func (c *client) take(ctx context.Context, s subject, req daemon.Request, length time.Duration) error {
+func (c *client) take(ctx context.Context, s subject, req locks.Request, length time.Duration) error {
 	asked := c.w.now()
 	held, err := c.acquire(ctx, req)
 	if err != nil {
@@ -314,7 +315,7 @@ func (c *client) value(h *hold) {
 // takesAtLast takes a lock after all faults have ended.
 func (c *client) takesAtLast(s subject) bool {
 	for c.runs() {
-		err := c.take(c.patience(), s, daemon.Request{Name: s.name, Permits: s.permits}, c.w.sb.Lease/100)
+		err := c.take(c.patience(), s, locks.Request{Name: s.name, Permits: s.permits}, c.w.sb.Lease/100)
 		if err == nil {
 			return true
 		}

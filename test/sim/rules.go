@@ -6,6 +6,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -81,7 +82,7 @@ type hold struct {
 	p       *process
 	lease   *term
 	subject subject
-	held    *daemon.Hold
+	held    *locks.Hold
 	mode    layout.Mode
 	said    layout.Mode // as recorded in the history
 	token   layout.Ticket
@@ -132,7 +133,7 @@ func (r *rules) wrong(l *term) bool {
 }
 
 // enter checks a grant at the moment that its client learns of it.
-func (r *rules) enter(c *client, s subject, held *daemon.Hold, asked int64) *hold {
+func (r *rules) enter(c *client, s subject, held *locks.Hold, asked int64) *hold {
 	now := time.Now()
 	h := &hold{c: c, m: c.m, p: c.p, lease: r.current[c.p], subject: s, held: held, mode: held.Mode(), token: held.Token(),
 		began: now, open: true, obeys: c.rng.IntN(2) == 0}

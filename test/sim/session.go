@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -20,7 +21,7 @@ type arrival struct {
 // session is a client's request or hold. It outlives bakeryd.
 type session struct {
 	id    string
-	req   daemon.Request
+	req   locks.Request
 	token layout.Ticket       // 0: no known grant
 	kept  *daemon.SessionHold // nil: it waits
 }
@@ -39,7 +40,7 @@ func (c *client) ask(ctx context.Context, token layout.Ticket) (*daemon.SessionH
 }
 
 // acquire asks for a lock, and again if bakeryd dies and is restarted.
-func (c *client) acquire(ctx context.Context, req daemon.Request) (*daemon.Hold, error) {
+func (c *client) acquire(ctx context.Context, req locks.Request) (*locks.Hold, error) {
 	c.session = &session{id: fmt.Sprintf("%016x%016x", c.rng.Uint64(), c.rng.Uint64()), req: req}
 	for {
 		kept, err := c.ask(ctx, 0)

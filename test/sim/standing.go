@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // standing is the state of a run with one fault that stays until the end: of one machine, the
@@ -170,7 +170,7 @@ func (c *client) probe() {
 			continue
 		}
 		c.tries("for "+subject.name, func() error {
-			req := daemon.Request{Name: subject.name, Permits: subject.permits, Mode: c.mode(subject)}
+			req := locks.Request{Name: subject.name, Permits: subject.permits, Mode: c.mode(subject)}
 			return c.take(c.patience(), subject, req, c.w.sb.Lease/100)
 		})
 	}

@@ -3,7 +3,7 @@ package sim
 import (
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -32,7 +32,7 @@ func (r *rules) valueSet(h *hold, _ string) {
 }
 
 // valueRead checks a value read by an exclusive holder.
-func (r *rules) valueRead(h *hold, got daemon.Value) {
+func (r *rules) valueRead(h *hold, got locks.Value) {
 	v := r.valueOf(h.subject.name)
 	if !r.counts(h, time.Now()) {
 		return

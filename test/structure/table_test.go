@@ -6,7 +6,8 @@ const maxCircle = 13
 
 // circles has the packages whose files are to be sorted. The numbers only shrink.
 var circles = map[string]int{
-	"daemon": 35,
+	"daemon":       35,
+	"daemon/locks": 26,
 }
 
 // http has the packages that import net/http or a package below it, and what for.
@@ -44,6 +45,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/peer", "daemon/process"},
 	{"daemon/tally", ""},
 	{"daemon/page", ""},
+	{"daemon/tasks", ""},
 
 	// The API of bakeryd, and the Go client.
 	{"daemon/api", "daemon/line layout"},
@@ -74,14 +76,16 @@ var imports = []struct{ path, imports string }{
 	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
 	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/hostid daemon/process daemon/text layout"},
 
-	// The locks of a joined host, its service and its server: to be split.
-	{"daemon", "bakery blockdev blockdev/probe daemon/access daemon/api daemon/cgroup daemon/clock daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/retry daemon/stall daemon/standing daemon/tally daemon/text daemon/warn daemon/watchdog layout"},
+	// The locks of a joined host.
+	{"daemon/locks", "bakery blockdev blockdev/probe daemon/api daemon/clock daemon/events daemon/handover daemon/lease daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/report daemon/retry daemon/stall daemon/standing daemon/tasks daemon/text daemon/warn layout"},
+	// Its clients, its service and its server: to be split.
+	{"daemon", "blockdev daemon/access daemon/api daemon/cgroup daemon/clock daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/stall daemon/tally daemon/tasks daemon/text daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
-	{"daemon/metrics", "daemon daemon/tally"},
-	{"daemon/load", "daemon daemon/client layout"},
-	{"daemon/bench", "blockdev/latency daemon daemon/client daemon/load layout"},
-	{"daemon/stress", "bakery daemon daemon/client daemon/load daemon/lockspace layout"},
+	{"daemon/metrics", "daemon daemon/locks daemon/tally"},
+	{"daemon/load", "daemon daemon/client daemon/locks layout"},
+	{"daemon/bench", "blockdev/latency daemon daemon/client daemon/load daemon/locks layout"},
+	{"daemon/stress", "bakery daemon daemon/client daemon/load daemon/locks daemon/lockspace layout"},
 
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
 	{"ctl/cli", ""},
@@ -93,11 +97,11 @@ var imports = []struct{ path, imports string }{
 	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/events daemon/lockspace daemon/report daemon/text layout"},
 	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process layout"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
-	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/lockspace daemon/text layout"},
-	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
+	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text layout"},
+	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/locks daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon daemon/api daemon/client daemon/events daemon/report daemon/text layout"},
-	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
+	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/retry"},
 
 	// For tests.

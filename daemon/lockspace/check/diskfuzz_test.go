@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -135,10 +135,10 @@ func FuzzDisk(f *testing.F) { // 6000x
 		require.NoError(t, json.Unmarshal(shown, new(report.Report)))
 		for _, e := range snapshot.Entries {
 			if !e.Free() {
-				_, _ = daemon.SnapshotValue(snapshot, e.Name)
+				_, _ = locks.SnapshotValue(snapshot, e.Name)
 			}
 		}
-		_, err = daemon.ListLocks(dev)
+		_, err = locks.ListLocks(dev)
 		require.NoError(t, err)
 		if found.Geometry.Size() > int64(len(whole)) {
 			return

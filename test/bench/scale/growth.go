@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // Point describes one bakeryd in a lockspace with a number of live hosts and of locks, all of which
@@ -190,7 +191,7 @@ func medianTraffic(all []Traffic) Traffic {
 // take acquires and releases a lock, and returns the time that it took.
 func take(ctx context.Context, d *daemon.Host, name string) (time.Duration, error) {
 	from := time.Now()
-	h, err := d.Acquire(ctx, daemon.Request{Name: name})
+	h, err := d.Acquire(ctx, locks.Request{Name: name})
 	if err == nil {
 		err = h.Release()
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // Waiting has the requests of a number of hosts that wait for one held lock.
@@ -59,7 +59,7 @@ func wait(ctx context.Context, hosts []*host, hold time.Duration) (w Waiting, er
 			return w, err
 		}
 	}
-	held, err := hosts[0].Acquire(ctx, daemon.Request{Name: name})
+	held, err := hosts[0].Acquire(ctx, locks.Request{Name: name})
 	if err != nil {
 		return w, err
 	}
@@ -116,7 +116,7 @@ func (r *relay) queue(ctx context.Context, h *host, name string) error {
 	waits, over := make(chan struct{}, 1), make(chan struct{})
 	r.hosts.Go(func() {
 		defer close(over)
-		hold, err := h.Acquire(ctx, daemon.Request{Name: name, OnWaiting: func(int, int) {
+		hold, err := h.Acquire(ctx, locks.Request{Name: name, OnWaiting: func(int, int) {
 			select {
 			case waits <- struct{}{}:
 			default:

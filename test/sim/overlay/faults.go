@@ -35,7 +35,7 @@ var faults = []fault{
 `},
 	}},
 	{"flight", "a slow write of a slot is repeated", "WRITER", false, []patch{
-		{"daemon/slotstore.go", `	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
+		{"daemon/locks/slotstore.go", `	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
 `, `	out, own := make(chan error, 1), bytes.Clone(buf)
 	go func() {
 		aligned := pool.Get(len(own))
@@ -62,7 +62,7 @@ var faults = []fault{
 `},
 	}},
 	{"unreadable", "an unreadable slot counts as idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
-		{"daemon/slotstore.go", `		a.last = layout.Slot{}
+		{"daemon/locks/slotstore.go", `		a.last = layout.Slot{}
 		return a.unreadable(host)
 `, `		a.last = layout.Slot{}
 		return bakery.View{Readable: true}
@@ -79,11 +79,11 @@ var faults = []fault{
 `},
 	}},
 	{"upgrade", "a ticket serves further grants after it has become exclusive", "TOKEN", false, []patch{
-		{"daemon/mode.go", `	t.closed = true
+		{"daemon/locks/mode.go", `	t.closed = true
 `, ``},
 	}},
 	{"entered", "after a restart no ticket counts as granted", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
-		{"daemon/resume.go", `			p.entered = p.entered || entered
+		{"daemon/locks/resume.go", `			p.entered = p.entered || entered
 `, `			p.entered = p.entered && entered
 `},
 	}},
@@ -122,19 +122,19 @@ var faults = []fault{
 `},
 	}},
 	{"worn", "the lease continues while the own slot stays unreadable", "PROGRESS", true, []patch{
-		{"daemon/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
-`, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
+		{"daemon/locks/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
+`, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
 `},
 	}},
 	{"away", "a host joins again while one of its slots stays unreadable", "PROGRESS", true, []patch{
-		{"daemon/stalled.go", `		if err == nil && v.Readable {
+		{"daemon/locks/stalled.go", `		if err == nil && v.Readable {
 			continue
 `, `		if err == nil || v.Readable {
 			continue
 `},
 	}},
 	{"intent", "hosts wait for an unreadable intent of a host that has left or died", "PROGRESS", true, []patch{
-		{"daemon/intent.go", `		if !gone {
+		{"daemon/locks/intent.go", `		if !gone {
 			return fmt.Errorf("%w: host %d has`, `		if gone || !gone {
 			return fmt.Errorf("%w: host %d has`},
 	}},

@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
@@ -58,12 +59,12 @@ func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued i
 
 // ownHold is a hold of a host in this process, with a warning.
 type ownHold struct {
-	*daemon.Hold
+	*locks.Hold
 	warned, over chan struct{}
 	watch        sync.WaitGroup
 }
 
-func warnBefore(h *daemon.Hold) *ownHold {
+func warnBefore(h *locks.Hold) *ownHold {
 	o := &ownHold{Hold: h, warned: make(chan struct{}), over: make(chan struct{})}
 	o.watch.Go(func() {
 		defer close(o.warned)
@@ -86,19 +87,19 @@ func warnBefore(h *daemon.Hold) *ownHold {
 // Warned returns a channel that is closed when the holder must stop.
 func (o *ownHold) Warned() <-chan struct{} { return o.warned }
 
-func (o Request) takeFrom(ctx context.Context, d *daemon.Host, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*daemon.Hold, error) {
+func (o Request) takeFrom(ctx context.Context, d *daemon.Host, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*locks.Hold, error) {
 	if o.Timeout > 0 && !o.NonBlock {
 		var cancel context.CancelFunc
 		// The time to join does not count against the timeout.
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, api.ErrTimeout)
 		defer cancel()
 	}
-	req := daemon.Request{
+	req := locks.Request{
 		Name: o.Name, Mode: o.Mode, Try: o.NonBlock,
 		PID: os.Getpid(), Command: strings.Join(o.Argv, " "), OnWaiting: onWaiting,
 	}
 	if o.Requests {
-		req.OnRequest = func(r daemon.Requested) {
+		req.OnRequest = func(r locks.Requested) {
 			select {
 			case wanted <- client.Request(r):
 			default: // the queue is full

@@ -12,9 +12,9 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
@@ -38,7 +38,7 @@ type Report struct {
 	Reservations  *fence.Capabilities  `json:"reservations"`
 	Watchdogs     []probe.Watchdog     `json:"watchdogs"`
 	Measured      *measure.Measurement `json:"measured"`
-	Meetings      []*daemon.MeetReport `json:"meetings"`
+	Meetings      []*locks.MeetReport  `json:"meetings"`
 
 	opened bool // direct IO works
 	space  *layout.Superblock
@@ -79,7 +79,7 @@ func (r *Report) conclude() {
 
 // examine collects all findings that do not require a write.
 func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
-	r := &Report{Device: path, Findings: []probe.Finding{}, Meetings: []*daemon.MeetReport{}, Watchdogs: sys.Watchdogs()}
+	r := &Report{Device: path, Findings: []probe.Finding{}, Meetings: []*locks.MeetReport{}, Watchdogs: sys.Watchdogs()}
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 	if errors.Is(err, blockdev.ErrNoDirectIO) {
 		r.add("direct-io", probe.Unfit, err.Error(), "use a block device")

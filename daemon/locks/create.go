@@ -1,0 +1,224 @@
+package locks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Create creates a lock with the given number of permits (0: one). created is false if the lock
+// exists with as many permits; it is left as it is. Create returns ErrInvalid, ErrPermits, ErrFull,
+// ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the lock may still be
+// created.
+func (m *Manager) Create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
+	permits = cmp.Or(permits, 1)
+	if err := m.validate(&Request{Name: name, Permits: permits}); err != nil {
+		return e, false, err
+	}
+	type made struct {
+		e       layout.Entry
+		created bool
+	}
+	out, err := runDetached(ctx, m, func() (out made, err error) {
+		s, err := m.dir.scan() // the entry in memory may have been removed
+		if err != nil {
+			return out, err
+		}
+		var found bool
+		if out.e, found = s.find(name); !found {
+			out.e, out.created, err = m.create(ctx, name, permits)
+		}
+		if err == nil {
+			err = agree(out.e, permits)
+		}
+		return out, err
+	})
+	return out.e, out.created, err
+}
+
+// agree returns ErrPermits if a lock does not have the requested permits; 0 requests any.
+func agree(e layout.Entry, permits int) error {
+	if permits == 0 || permits == e.Permits {
+		return nil
+	}
+	return fmt.Errorf("%w: lock %q has %d, asked for %d", api.ErrPermits, e.Name, e.Permits, permits)
+}
+
+// guarded calls f while this host holds the directory's lock. f must not wait for any other lock,
+// because a host that removes a lock waits for this one.
+func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) error) error {
+	guard, err := m.attach(lockspace.DirectoryEntry)
+	if err != nil {
+		return err
+	}
+	w, err := guard.enqueue(Request{Mode: layout.Exclusive, Command: what})
+	if err != nil {
+		return err
+	}
+	h, err := guard.await(ctx, w)
+	if err != nil {
+		return err
+	}
+	err = f(guard)
+	if released := h.Release(); err == nil && released != nil {
+		err = released
+	}
+	if err != nil {
+		select {
+		case m.stayed <- struct{}{}: // an intent may have stayed
+		default:
+		}
+	}
+	return err
+}
+
+// create creates a lock unless another host has just done so. Permits 0 means one.
+func (m *Manager) create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
+	err = m.guarded(ctx, "create a lock", func(guard *Lock) error {
+		e, created, err = m.createGuarded(guard, name, permits)
+		return err
+	})
+	if err != nil {
+		return e, false, fmt.Errorf("create lock %q: %w", name, err)
+	}
+	return e, created, nil
+}
+
+func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout.Entry, created bool, err error) {
+	if err := m.carryOut(guard); err != nil {
+		return e, false, err
+	}
+	// Before the entries: an intent that is gone was carried out by then, or will never be.
+	intents, failed := m.intents(guard.dev)
+	s, err := m.dir.on(guard.dev).scan()
+	if err != nil {
+		return e, false, err
+	}
+	if e, ok := s.find(name); ok {
+		return e, false, nil // another host was faster
+	}
+	// The name may be in an unreadable entry. If it were created elsewhere, two hosts could hold it
+	// at the same time. No host is writing the entry now, so it is damaged.
+	if s.damaged != nil {
+		m.complainOfEntries(s.bad, true)
+		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
+	}
+	if failed != nil {
+		return e, false, failed
+	}
+	e, err = m.place(guard.dev, s, intents, layout.Entry{
+		Name: name, Permits: max(permits, 1), Creation: m.clockNumber(),
+	})
+	if err == nil {
+		err = agree(e, permits) // the entry may be the one that a dead host intended
+	}
+	if err != nil {
+		return e, false, err
+	}
+	if err := m.put(guard, e); err != nil {
+		return e, false, err
+	}
+	m.dir.add(e)
+	m.observer.Noted("lock created", e, "permits", e.Permits)
+	return e, true, nil
+}
+
+// put writes an entry, after an intent. If the write fails the intent stays, because the write may
+// still land.
+func (m *Manager) put(guard *Lock, e layout.Entry) error {
+	if err := guard.intend(e); err != nil {
+		return err
+	}
+	if err := m.writeEntry(guard.dev, e); err != nil {
+		return err
+	}
+	return guard.intended()
+}
+
+// place returns the entry to write for a new lock: the one that a dead host may still write for the
+// same name, or one that no other host writes.
+func (m *Manager) place(dev blockdev.Device, s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
+	at := make(map[int]layout.Entry, len(s.entries))
+	for _, o := range s.entries {
+		at[o.Lock] = o
+		e.Creation = above(e.Creation, o.Creation)
+	}
+	taken, name := map[int]bool{}, layout.Entry{}
+	for _, i := range intents {
+		taken[i.Lock] = true
+		e.Creation = above(e.Creation, i.Creation)
+		// No write follows an intent that itself landed late. Its place may have been given to
+		// another lock by then; that lock stays.
+		if o := at[i.Lock]; i.Name != e.Name || !o.Free() || o.Creation >= i.Creation {
+			continue
+		}
+		if !name.Free() && name != layout.Entry(i) {
+			return e, fmt.Errorf("%w: two dead hosts were about to create lock %q, as numbers %d and %d; start bakeryd on one of them",
+				api.ErrUnavailable, e.Name, name.Lock, i.Lock)
+		}
+		name = layout.Entry(i)
+	}
+	if !name.Free() {
+		return name, nil
+	}
+	for _, o := range s.entries {
+		if o.Free() && !taken[o.Lock] {
+			e.Lock = o.Lock
+			break
+		}
+	}
+	if e.Lock == 0 {
+		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", api.ErrFull, m.disk.SB.Geometry.Locks, e.Name)
+	}
+	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
+	// the first one died, and its write landed last.
+	views, err := newSlotStore(dev, m.disk.SB.Space(), e.Lock, m.mem.ID()).read(m.mem.Highest())
+	if err != nil {
+		return e, err
+	}
+	for _, v := range views {
+		e.Creation = above(e.Creation, v.Slot.Creation)
+	}
+	// an intent that no host can decode would keep all hosts from creating locks
+	if e.Creation >= layout.MaxNumber {
+		return e, fmt.Errorf("%w: no numbers are left for lock %q: a record has a number that no clock can show; only bakeryctl format helps",
+			api.ErrDamaged, e.Name)
+	}
+	return e, nil
+}
+
+// above returns the least creation id that is at least creation and above other.
+func above(creation, other uint64) uint64 { return max(creation, other+1) }
+
+// entryTries is how often the write of an entry is tried.
+const entryTries = 10
+
+// writeEntry writes an entry. It retries a failed write, because that may have torn the entry, and
+// no lock can be created while an entry is unreadable.
+func (m *Manager) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
+	buf := lockspace.Pool.Get(m.disk.SB.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
+	if err := m.disk.SB.Space().EncodeEntry(buf, e); err != nil {
+		return err
+	}
+	for range entryTries {
+		if ok, _ := m.mem.MayWrite(); !ok {
+			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is about to end", e.Lock, api.ErrUnavailable)
+		}
+		if err = dev.Write(buf, m.disk.SB.Geometry.Entry(e.Lock)); err == nil {
+			return nil
+		}
+		m.observer.Trouble("writing a directory entry failed, retrying", e, "err", err)
+		select {
+		case <-time.After(m.disk.retry()):
+		case <-m.mem.Lost():
+		}
+	}
+	return fmt.Errorf("write the directory entry of lock %d: %w", e.Lock, err)
+}

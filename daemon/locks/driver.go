@@ -1,0 +1,356 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// errSuperseded is returned when the lock's directory entry is not the one that was looked up.
+var errSuperseded = errors.New("the directory entry is another one")
+
+// errStopped ends the driver of a daemon that is closing.
+var errStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
+
+// drive serves the queue until the lock is superseded, the lease is lost or the daemon stops. Only
+// the goroutine that holds the driver mutex writes this host's slot. drive is called with it held,
+// and does not release it when it returns.
+func (lk *Lock) drive() {
+	defer close(lk.done)
+	err := lk.goOn()
+	for err == nil {
+		w := lk.front()
+		switch {
+		case lk.trying.on:
+			err = lk.continueAcquire()
+		case lk.acquisition != nil:
+			err = lk.serveHold()
+		case lk.isShut():
+			err = errSuperseded
+		case w != nil && !w.req.absent():
+			err = lk.acquireOnDisk(w)
+		case lk.takeScrub():
+			err = lk.heal()
+		default:
+			lk.freeMemory()
+			err = lk.idle()
+		}
+	}
+	lk.publishTimer.Stop()
+	if errors.Is(err, api.ErrLeaseLost) {
+		lk.holdsLost()
+		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+	}
+	lk.mgr.drop(lk)
+	lk.shut(err)
+}
+
+// freeMemory frees the buffers of an idle lock. With many hosts and many locks they are most of the
+// memory in use.
+func (lk *Lock) freeMemory() {
+	lk.mu.Lock()
+	due := lk.spare
+	lk.spare, lk.used = false, lk.used && !due
+	lk.mu.Unlock()
+	if due {
+		lk.m.Forget()
+		lk.slots.forget()
+	}
+}
+
+// tryState is the progress of taking the lock on the disk.
+type tryState struct {
+	on bool
+	// requested by the client in front; other clients of this mode may be served, too
+	mode   layout.Mode
+	try    bool
+	before uint64        // number of clients that had arrived before the claim
+	action bakery.Action // to execute next
+	began  time.Time
+}
+
+// acquireOnDisk begins to take the lock on the disk for the client in front.
+func (lk *Lock) acquireOnDisk(w *Waiter) error {
+	lk.applyHostTable() // applies deaths now: an attempt that does not wait reads no host table
+	lk.mu.Lock()
+	before := lk.arrived
+	lk.mu.Unlock()
+	mode := w.req.Mode
+	if lk.removalPending {
+		mode = layout.Exclusive // to remove it
+	}
+	now := time.Now()
+	lk.trying = tryState{on: true, mode: w.req.Mode, try: w.req.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
+		Mode:  mode,
+		Clock: lk.mgr.clockNumber(),
+		Try:   w.req.Try,
+	})}
+	return lk.continueAcquire()
+}
+
+// continueAcquire continues an attempt until it ends.
+func (lk *Lock) continueAcquire() error {
+	t := &lk.trying
+	for t.action.Kind != bakery.Granted && t.action.Kind != bakery.Done {
+		if lk.inline && t.action.Kind != bakery.Write && t.action.Kind != bakery.Read {
+			return errLeft
+		}
+		if !lk.tryWanted() {
+			lk.m.Cancel()
+		}
+		a, err := lk.execute(t.action, t.began, lk.tryWanted)
+		if err != nil {
+			return err
+		}
+		t.action = a
+	}
+	a, before := t.action, t.before
+	lk.trying = tryState{}
+	return lk.finishAcquire(a, before, false)
+}
+
+// tryWanted reports whether the client in front has the mode and the Try of the current attempt.
+func (lk *Lock) tryWanted() bool {
+	f := lk.front()
+	return f != nil && f.req.Mode == lk.trying.mode && f.req.Try == lk.trying.try
+}
+
+// finishAcquire handles the end of an attempt. used is set if the ticket may have served grants before.
+func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
+	switch {
+	case a.Kind == bakery.Granted && lk.removalPending:
+		var err error
+		if lk.removalPending, err = lk.readRemovalPending(); err != nil { // the dead host may have returned since
+			return err
+		}
+		if lk.removalPending {
+			return lk.completeRemoval()
+		}
+		creation, err := lk.creation() // it may have cleared the entry before it returned
+		if err != nil {
+			return err
+		}
+		if creation != lk.Entry.Creation {
+			if _, err := lk.protocol(lk.m.Release(), always); err != nil {
+				return err
+			}
+			return errSuperseded
+		}
+		lk.hold(before, used)
+		return nil
+	case a.Kind == bakery.Granted:
+		lk.hold(before, used)
+		return nil
+	}
+	switch a.Outcome {
+	case bakery.Busy:
+		lk.rememberBusy()
+		lk.refuse(api.ErrBusy, func(x *Waiter) bool { return x.req.Try })
+	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
+		return errSuperseded
+	case bakery.Exhausted:
+		lk.refuse(lk.exhausted(), everybody)
+	}
+	return nil
+}
+
+func (lk *Lock) exhausted() error {
+	return fmt.Errorf("%w: the numbers of lock %q are used up; use another name", api.ErrDamaged, lk.Entry.Name)
+}
+
+// protocol executes the machine's actions until it has ended or entered. It cancels once wanted
+// returns false.
+func (lk *Lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, error) {
+	began := time.Now()
+	for {
+		if a.Kind == bakery.Granted || a.Kind == bakery.Done {
+			return a, nil
+		}
+		if !wanted() {
+			lk.m.Cancel()
+		}
+		var err error
+		if a, err = lk.execute(a, began, wanted); err != nil {
+			return a, err
+		}
+	}
+}
+
+// execute executes one action and reports the result to the machine.
+func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
+	switch a.Kind {
+	case bakery.Write:
+		if err := lk.write(a.Slot); err != nil {
+			return a, err
+		}
+		lk.reportSlot(a.Slot)
+		return lk.m.Written(), nil
+	case bakery.Read:
+		views, err := lk.readAll()
+		if err != nil {
+			return a, err
+		}
+		if lk.stale() {
+			return a, errSuperseded
+		}
+		if err := lk.intact(views[lk.slots.host-1]); err != nil {
+			return a, err
+		}
+		return lk.m.SlotsRead(views), nil
+	case bakery.Poll:
+		return lk.poll(a, began, wanted)
+	case bakery.ReadHosts:
+		hosts, read, err := lk.mgr.mem.ReadHosts()
+		if err != nil {
+			return a, err
+		}
+		// so that the next poll does not take it for news and read all slots again without a pause
+		lk.evaluatedAt = read
+		return lk.m.HostsRead(hosts), nil
+	case bakery.ReadDirectory:
+		// Read the intents first. An intent that is gone by then was carried out before the entry
+		// is read, or will never be.
+		doomed, err := lk.readRemovalPending()
+		if err != nil {
+			return a, err
+		}
+		lk.removalPending = doomed
+		creation, err := lk.creation()
+		if err != nil {
+			return a, err
+		}
+		return lk.m.DirectoryRead(creation), nil
+	case bakery.ClearDirectory:
+		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) || errors.Is(err, api.ErrStuck) {
+			lk.refuse(err, func(w *Waiter) bool { return w.req.remove })
+			return lk.m.DirectoryKept(), nil
+		} else if err != nil {
+			return a, err
+		}
+		return lk.m.DirectoryCleared(), nil
+	}
+	panic(fmt.Sprintf("daemon: action %d of lock %q", a.Kind, lk.Entry.Name))
+}
+
+// write writes the own slot and retries until that is durable. Called by the driver only, so no two
+// writes of the slot are in flight at a time.
+func (lk *Lock) write(s bakery.Slot) error {
+	return lk.persist("writing a slot failed, retrying", lk.slots.slotAt(lk.slots.host), func() error {
+		return lk.slots.write(s, lk.holder(s.Phase))
+	})
+}
+
+// holder returns what the slot shows about the holder, for display only.
+func (lk *Lock) holder(p layout.Phase) layout.Holder {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	if p != layout.Held || len(lk.holds) == 0 {
+		return lk.nesting(p)
+	}
+	h := lk.holds[0]
+	return layout.Holder{PID: h.req.PID, Since: h.since, Command: h.req.Command}
+}
+
+func (lk *Lock) readAll() (views []bakery.View, err error) {
+	err = lk.persist("reading slots failed, retrying", lk.slots.slotAt(1), func() error {
+		lk.readAt = lk.mgr.disk.Clock.Now()
+		views, err = lk.slots.read(lk.mgr.mem.Highest())
+		return err
+	})
+	return views, err
+}
+
+// creation returns the creation id of the lock's directory entry now, 0 if the entry is another
+// lock's.
+func (lk *Lock) creation() (creation uint64, err error) {
+	if lk.Entry == lockspace.DirectoryEntry {
+		return lockspace.DirectoryCreation, nil
+	}
+	stopping, tries := false, 0
+	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
+		e, err := lk.mgr.dir.on(lk.dev).read(lk.Entry.Lock)
+		if err == nil && e.Name == lk.Entry.Name {
+			creation = e.Creation
+		}
+		if lockspace.IsBadSector(err) || undecodable(err) {
+			lk.mgr.complainOfEntries([]int{lk.Entry.Lock}, false)
+		}
+		if stopping = err != nil && lk.mgr.Stopping(); stopping {
+			return nil
+		}
+		// A host that died while it cleared the entry may have torn it. No client is admitted then:
+		// the removal is completed, which rewrites the entry.
+		if tries++; lk.removalPending && tries >= slotTries && (lockspace.IsBadSector(err) || undecodable(err)) {
+			creation = lk.Entry.Creation
+			return nil
+		}
+		return err
+	})
+	if stopping {
+		err = errStopped // there is no local holder, and a host that has left takes no part
+	}
+	return creation, err
+}
+
+// persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
+// no time left. In a client's goroutine it tries once. at is the offset of the IO.
+func (lk *Lock) persist(message string, at int64, try func() error) error {
+	series := lk.dev.series(at)
+	defer series.end()
+	for {
+		select {
+		case <-lk.mgr.mem.Lost():
+			return api.ErrLeaseLost
+		default:
+		}
+		if ok, changed := lk.mgr.mem.MayWrite(); !ok { // the lease is about to end, unless renewed
+			if lk.inline {
+				return errLeft
+			}
+			select {
+			case <-changed:
+				continue
+			case <-lk.mgr.mem.Lost():
+				return api.ErrLeaseLost
+			}
+		}
+		series.begin()
+		err := try()
+		if err == nil {
+			return nil
+		}
+		series.failed(err)
+		if lk.warn.Allow() {
+			lk.mgr.observer.Trouble(message, lk.Entry, "err", err)
+		}
+		if lk.inline {
+			return errLeft
+		}
+		if !lk.pause(lk.mgr.disk.retry()) {
+			return api.ErrLeaseLost
+		}
+	}
+}
+
+// retry returns the pause after a failed IO.
+func (m *Manager) retry() time.Duration { return m.disk.Times().Retry() }
+
+// pause waits for d. It returns false if the lease was lost meanwhile.
+func (lk *Lock) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-lk.mgr.mem.Lost():
+		return false
+	}
+}
+
+// ErrAbsent ends the wait of a client that did not reconnect after a restart.
+var ErrAbsent = fmt.Errorf("%w: its client did not come back after a restart", api.ErrLost)

@@ -1,0 +1,174 @@
+// Package locks is a host's part in the locks of a lockspace: it drives the lock protocol (package
+// bakery) for local clients, and keeps the directory. It knows a client by an interface, and what
+// becomes of its reports by another one. It never knows a connection, a user or a file.
+//
+// Start reading with [Manager] in manager.go, and [Manager.Acquire] in acquire.go. The files by
+// topic:
+//
+//   - a lock: driver.go drives its protocol on the sectors of slotstore.go, for the clients in
+//     queue.go, in their own goroutines where that is faster (inline.go, submit.go); hold.go serves
+//     local clients from one ticket, poll.go waits for other hosts, task.go runs work of others
+//   - a hold: mode.go and value.go change it, request.go asks a holder
+//   - the directory: directory.go finds names, create.go creates locks, remove.go removes them,
+//     intent.go announces each write
+//   - damage: scrub.go, intact.go and restoreentries.go repair what a running host can, repairer.go
+//     what a repair finds; stalled.go is about IO that hangs
+//   - restart: resume.go continues the locks of the previous process
+//   - reports: observer.go and happenings.go; shown.go is for the status
+//   - measuring: coherence.go, floor.go and slotpatch.go
+package locks
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/stall"
+	"github.com/bakeryd/bakeryd/daemon/tasks"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Disk is the lockspace on its device, for the locks of one host.
+type Disk struct {
+	Dev        blockdev.Device
+	SB         layout.Superblock
+	Clock      clock.Clock
+	Stalls     *stall.Watch      // IO that other hosts may wait for
+	Quarantine *stall.Quarantine // locks with IO that made the lease end
+}
+
+func (d *Disk) Times() lease.Times { return lease.Times{Lease: d.SB.Lease} }
+
+// retry returns the pause after a failed IO.
+func (d *Disk) retry() time.Duration { return d.Times().Retry() }
+
+// Config is the configuration of a Manager. All fields are required, except Repairs.
+type Config struct {
+	Disk     *Disk
+	Member   *membership.Member // live
+	HostName string             // for display
+	Handoff  int                // local grants in a row while another host waits
+	Wall     func() time.Time   // wall clock: may be wrong by any amount, and be set at any time
+	Observer Observer
+	Repairs  bool // intents of an earlier incarnation are still to be examined
+}
+
+// Manager is a host's part in all locks of a lockspace. Close ends it. It is safe for concurrent
+// use.
+type Manager struct {
+	disk     *Disk
+	mem      *membership.Member
+	hostName string
+	handoff  int
+	wall     func() time.Time
+	observer Observer
+	repairs  bool
+	dir      *directory
+
+	mu    sync.Mutex    // guards locks, lost and closing
+	locks map[int]*Lock // by lock number; 0 guards the directory
+	// by host id: why the intent was unreadable the last time, for hosts that are gone
+	lost    map[int]error
+	closing bool
+	stop    chan struct{} // closed with closing
+
+	drivers sync.WaitGroup
+	tasks   tasks.Group
+
+	meeting   atomic.Bool   // takes part in a coherence check with another host
+	restoring atomic.Bool   // damaged entries are being restored
+	stayed    chan struct{} // an intent of this process may have stayed in its slot; has room for one
+}
+
+// New returns a manager without locks. Start must be called once those that a previous
+// process has left are resumed.
+func New(cfg Config) *Manager {
+	return &Manager{
+		disk: cfg.Disk, mem: cfg.Member, hostName: cfg.HostName, handoff: cfg.Handoff, wall: cfg.Wall, observer: cfg.Observer,
+		repairs: cfg.Repairs, dir: newDirectory(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
+		stop: make(chan struct{}), stayed: make(chan struct{}, 1),
+	}
+}
+
+// Start begins to repair what is damaged, and to report what is lost.
+func (m *Manager) Start() {
+	m.drivers.Go(m.keepSlots)
+	if !m.repairs {
+		m.drivers.Go(m.keepIntents)
+	}
+}
+
+// clockNumber returns the number of the wall clock for tickets.
+func (m *Manager) clockNumber() uint64 { return bakery.ClockNumber(m.wall(), m.disk.SB.Formatted) }
+
+// Close admits no more clients and waits until every lock is released. If holds remain when ctx is
+// done, it returns the cause. It may then be called again.
+func (m *Manager) Close(ctx context.Context) error {
+	m.Halt()
+	locks := m.all()
+	for _, lk := range locks {
+		lk.refuse(errStopped, everybody)
+		lk.mu.Lock()
+		lk.signal()
+		lk.mu.Unlock()
+	}
+	for _, lk := range locks {
+		select {
+		case <-lk.done:
+		case <-ctx.Done():
+			return fmt.Errorf("lock %q is still held: %w", lk.Entry.Name, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// halt admits no more clients, and ends the drivers that have none.
+func (m *Manager) Halt() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closing {
+		m.closing = true
+		close(m.stop)
+	}
+}
+
+// WaitClients blocks until no request is pending that had to read the directory.
+func (m *Manager) WaitClients() { m.tasks.Wait() }
+
+// Wait blocks until no IO of a lock is in flight, after Close or the loss of the lease.
+func (m *Manager) Wait() { m.drivers.Wait() }
+
+// stopping reports whether Close was called.
+func (m *Manager) Stopping() bool {
+	select {
+	case <-m.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// all returns the locks that have drivers.
+func (m *Manager) all() []*Lock {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	locks := make([]*Lock, 0, len(m.locks))
+	for _, lk := range m.locks {
+		locks = append(locks, lk)
+	}
+	return locks
+}
+
+// attached returns the lock of a number, nil if it has no driver.
+func (m *Manager) attached(number int) *Lock {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.locks[number]
+}

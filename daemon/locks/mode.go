@@ -1,0 +1,162 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// SetMode changes the mode of the hold; the token stays. A change to shared admits readers, also of
+// this host, but no reader before a writer that came earlier. A change to exclusive is granted
+// immediately if no other host takes part in the lock and no other local client holds it. Otherwise
+// it is refused with ErrUpgrade: it never waits, so two holders that request it do not wait for
+// each other. The current mode is no error.
+//
+// It returns ErrUpgrade, ErrInvalid (a lock of several permits), ErrLost, ErrLeaseLost, or the
+// cause of ctx's end. In the last case the mode may still change.
+func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
+	if mode > layout.Shared {
+		return fmt.Errorf("%w: %v", api.ErrInvalid, mode)
+	}
+	return h.change(ctx, func(t *acquisition) error { return t.setMode(h, mode) })
+}
+
+// Mode returns the mode in which the lock is held.
+func (h *Hold) Mode() layout.Mode {
+	mode, _, _ := h.ModeNow()
+	return mode
+}
+
+// ModeNow also returns the number of changes of the mode, and a channel that is closed at the next
+// one.
+func (h *Hold) ModeNow() (mode layout.Mode, changes uint64, changed <-chan struct{}) {
+	h.lk.mu.Lock()
+	defer h.lk.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.req.Mode, h.changes, h.changed
+}
+
+// ModeAndChanges returns the same for a caller that is notified of changes (session.setMode).
+func (h *Hold) ModeAndChanges() (layout.Mode, uint64) {
+	h.lk.mu.Lock()
+	defer h.lk.mu.Unlock()
+	return h.req.Mode, h.changes
+}
+
+// change has the driver call f under the hold, for a client, which does not wait for a device that
+// hangs.
+func (h *Hold) change(ctx context.Context, f func(*acquisition) error) error {
+	lk := h.lk
+	out := make(chan error, 1)
+	go func() {
+		out <- lk.do(func() error {
+			if lk.acquisition == nil || !slices.Contains(lk.inside(), h) {
+				return h.releasedErr()
+			}
+			return f(lk.acquisition)
+		})
+	}()
+	var err error
+	select {
+	case err = <-out:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-h.Lost():
+		return h.Err()
+	}
+	switch lost := h.Err(); {
+	case err == nil:
+		return nil
+	case lost != nil:
+		return lost
+	case errors.Is(err, api.ErrUnavailable), errors.Is(err, errSuperseded):
+		// The driver has ended, and every hold with it.
+		return fmt.Errorf("%w: %v", api.ErrLost, err)
+	}
+	return err
+}
+
+func (h *Hold) releasedErr() error {
+	return fmt.Errorf("%w: lock %q was released", api.ErrLost, h.lk.Entry.Name)
+}
+
+func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
+	lk := t.lk
+	switch {
+	case h.Mode() == mode:
+		return nil
+	case lk.Entry.Permits > 1: // the machine would leave the mode as it is; see bakery/PROTOCOL.md
+		return fmt.Errorf("%w: lock %q has %d permits: its mode can be changed by release and a new request only",
+			api.ErrInvalid, lk.Entry.Name, lk.Entry.Permits)
+	case mode == layout.Shared:
+		return t.downgrade(h)
+	}
+	return t.upgrade(h)
+}
+
+// downgrade records the mode before the disk shows it. A next process that took a shared hold for
+// an exclusive one would hold it together with other readers.
+func (t *acquisition) downgrade(h *Hold) error {
+	lk := t.lk
+	if !lk.setMode(h, layout.Shared) {
+		return h.releasedErr()
+	}
+	if _, err := lk.protocol(lk.m.Downgrade(), always); err != nil {
+		return err
+	}
+	// The hosts that closed it waited for a shared hold, and had gone when it became exclusive.
+	t.mode, t.closed = layout.Shared, t.used
+	return nil
+}
+
+// upgrade records the mode after the disk shows it, for the same reason.
+func (t *acquisition) upgrade(h *Hold) error {
+	lk := t.lk
+	if others := lk.holders() - 1; others > 0 {
+		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.Entry.Name)
+	}
+	lk.applyHostTable() // apply deaths since the slots were read: the machine reads them once only
+	if _, err := lk.protocol(lk.m.Upgrade(), always); err != nil {
+		return err
+	}
+	if t.mode = lk.m.Mode(); t.mode != layout.Exclusive {
+		return fmt.Errorf("%w: another host holds lock %q or waits for it", api.ErrUpgrade, lk.Entry.Name)
+	}
+	t.settleSoon() // the slot shows a claim
+	// Readers of other hosts may have come and gone with greater tokens, so the next client needs a
+	// ticket of its own.
+	t.closed = true
+	if !lk.setMode(h, layout.Exclusive) {
+		return h.releasedErr()
+	}
+	return nil
+}
+
+func always() bool { return true }
+
+// setMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
+// released meanwhile.
+func (lk *Lock) setMode(h *Hold, mode layout.Mode) bool {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	if !slices.Contains(lk.holds, h) {
+		return false
+	}
+	h.req.Mode = mode
+	h.changes++
+	lk.reportMode(h)
+	if c := h.req.Client; c != nil {
+		c.KeepMode(lk, h.token, mode)
+	}
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+	return true
+}

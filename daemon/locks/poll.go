@@ -1,0 +1,192 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/standing"
+)
+
+const (
+	minPoll = 50 * time.Microsecond  // a shorter wait spins
+	maxPoll = 5 * time.Millisecond   // for the next in line
+	maxRank = 250 * time.Millisecond // for all others
+)
+
+// pollPause returns the wait before the next read of a slot. It follows the device's latency and
+// grows with the time waited so far, of which it adds about one percent. Therefore a short wait
+// ends soon after the release, and a long one costs the device little. Hosts further back wait in
+// proportion to their rank.
+func pollPause(waited, latency time.Duration, rank int) time.Duration {
+	p := max(minPoll, latency, min(waited/64, maxPoll))
+	return min(p*time.Duration(rank), max(maxRank, p))
+}
+
+const (
+	// bytes: one read of this size takes less time than a read of one sector and then one of all
+	nextRead  = 32 << 10
+	cheapRead = 128 << 10 // bytes: a read of this size takes little longer than one of a sector
+	rankPolls = 4         // beyond cheapRead, every rankPolls-th poll determines the rank
+)
+
+// readsAll reports whether to read all slots instead of the one directly ahead. The next host in
+// line enters by that very read. For a host further back, the slot ahead stays unchanged while
+// those before it go. Its rank and its polling rate would not change either.
+func readsAll(rank, polls, bytes int) bool {
+	if rank <= 1 {
+		return bytes <= nextRead
+	}
+	return bytes <= cheapRead || polls%rankPolls == 0
+}
+
+// alreadyOver is the timer channel of a wait that was a spin. Events that came during the spin are
+// noticed at the next wait at the latest.
+var alreadyOver = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// poll waits, then reads the slot that the machine waits for. A client that leaves, or a host that
+// ends, wakes it early.
+func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
+	lk.tell(a.Rank)
+	lk.reportAhead(a)
+	lk.complain(a.Host)
+	lk.mgr.mem.Watch(lk.mgr.disk.Times().Watch())
+	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.latency, a.Rank), wanted); err != nil {
+		return a, err
+	} else if again {
+		return lk.m.Recheck(), nil
+	}
+	if lk.takeScrub() {
+		if err := lk.rewrite(); err != nil {
+			return a, err
+		}
+	}
+	lk.polls++
+	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.mgr.mem.Highest()*lk.mgr.disk.SB.Geometry.Stride) {
+		return lk.m.Recheck(), nil
+	}
+	var v bakery.View
+	err := lk.persist("reading a slot failed, retrying", lk.slots.slotAt(a.Host), func() (err error) {
+		v, err = lk.slots.readOne(a.Host)
+		return err
+	})
+	if err != nil {
+		return a, err
+	}
+	return lk.m.Polled(v), nil
+}
+
+// waitPoll waits for pause. again reports whether an event requires an immediate read.
+func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, err error) {
+	var over <-chan time.Time
+	if lk.mgr.disk.Clock.Spin(pause) {
+		over = alreadyOver
+	} else {
+		lk.timer.Reset(pause)
+		defer lk.timer.Stop()
+		over = lk.timer.C
+	}
+	for {
+		select {
+		case <-lk.mgr.mem.Lost():
+			return false, api.ErrLeaseLost
+		case <-lk.wake:
+			if !wanted() {
+				lk.m.Cancel()
+				return true, nil
+			}
+			continue
+		case todo := <-lk.tasks:
+			if err := todo.run(); err != nil {
+				return false, err
+			}
+			continue
+		case <-lk.hostTableChanged: // also closed while the device was read
+			_, lk.hostTableChanged = lk.mgr.mem.LeaseLeft()
+			if lk.applyHostTable() {
+				return true, nil
+			}
+			continue
+		case <-over:
+			return false, nil
+		}
+	}
+}
+
+// applyHostTable applies the host table: it reports to the machine which incarnations are over, by a table
+// read after the slots. It reports whether to read the slots again.
+func (lk *Lock) applyHostTable() bool {
+	hosts, _ := lk.mgr.mem.Known()
+	news := standing.EvaluateHostTable(lk.m, lk.slots.host, hosts, lk.mgr.disk.SB.Policy, lk.slots.views, lk.readAt, lk.evaluatedAt)
+	for _, o := range news.Over {
+		lk.reportOver(hosts[o.Host-1], lk.slots.views[o.Host-1], o.Incarnation)
+		lk.m.Over(o.Host, o.Incarnation)
+	}
+	if news.Again {
+		lk.evaluatedAt = standing.TableRead(hosts)
+	}
+	return news.Again
+}
+
+// takeScrub reports whether the own slot must be checked, and clears that request.
+func (lk *Lock) takeScrub() bool {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	due := lk.scrub
+	lk.scrub = false
+	return due
+}
+
+// heal checks the own slot while no client waits for the lock, and rewrites it if it is unreadable.
+// Only this host may rewrite it, and all others wait for it.
+func (lk *Lock) heal() error {
+	if !lk.m.Attached() {
+		_, err := lk.protocol(lk.m.Attach(), func() bool { return true })
+		return err
+	}
+	return lk.rewrite()
+}
+
+// errTooLate is returned if the lease has no time for a write.
+var errTooLate = errors.New("the lease has no time for a write")
+
+// rewrite writes the own slot as it is, if it is unreadable, until it is readable. Other hosts wait
+// for an unreadable slot, so this counts as IO that does not succeed. It writes at most once per
+// renewal interval. A failed rewrite may have landed, so it is repeated until one succeeds.
+func (lk *Lock) rewrite() error {
+	var v bakery.View
+	written := time.Duration(-1)
+	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.slotAt(lk.slots.host), func() (err error) {
+		if v, err = lk.slots.readOne(lk.slots.host); err != nil || v.Readable && !lk.slots.failed {
+			return err
+		}
+		// the read may have taken until the end of the lease (LAST-CALL)
+		if ok, _ := lk.mgr.mem.MayWrite(); !ok {
+			return errTooLate
+		}
+		if now := lk.mgr.disk.Clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.mgr.disk.Times().Renew() {
+			if written < 0 {
+				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.slots.host)
+			}
+			written = now
+			if err = lk.slots.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
+				return err
+			}
+			v, err = lk.slots.readOne(lk.slots.host)
+		}
+		if err == nil && !v.Readable {
+			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return lk.intact(v)
+}

@@ -1,0 +1,324 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Removal: the remover waits for the lock like any other client. When it is next, the driver grants
+// no hold, but has the machine remove the lock (bakery/remove.go), and ends. The entry is cleared
+// under the directory's lock, after an intent. A host that dies during that may or may not have
+// cleared the entry, or its write may land at any time. Therefore a host that meets its mark
+// completes the removal before it uses the lock.
+
+// errIntended is returned when an entry cannot be cleared because a host may still write it again.
+var errIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
+
+// Remove removes a lock when it is next in the queue; with try immediately or not at all. Clients
+// that wait for the lock then, or request it later, create it again. It returns ErrNoLock, ErrBusy,
+// ErrInvalid, ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the removal
+// may still be completed.
+func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error) {
+	req := Request{Name: name, Mode: layout.Exclusive, Try: try, remove: true, Command: "remove the lock"}
+	if err := m.validate(&req); err != nil {
+		return err
+	}
+	since := time.Now()
+	m.reportRequest(&req)
+	defer func() { m.reportRefused(&req, nil, since, err) }()
+	for n := 0; ; n++ {
+		if n > 1 {
+			select {
+			case <-time.After(m.disk.retry()):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err := m.removeOnce(ctx, req); !errors.Is(err, errSuperseded) {
+			return err
+		}
+	}
+}
+
+func (m *Manager) removeOnce(ctx context.Context, req Request) error {
+	lk, err := runDetached(ctx, m, func() (*Lock, error) {
+		e, err := m.removable(ctx, req.Name)
+		if err != nil {
+			return nil, err
+		}
+		return m.attach(e)
+	})
+	if err != nil {
+		return err
+	}
+	w, err := lk.enqueue(req)
+	if err == nil {
+		err = lk.awaitRemoval(ctx, w)
+	}
+	if err == nil || errors.Is(err, errSuperseded) {
+		m.dir.forget(lk.Entry)
+	}
+	return err
+}
+
+// removable returns the entry of a lock that can be removed. While a dead host may still write the
+// entry, a cleared entry could come back. removable reports that before any client has to wait.
+// clear checks it again, because a host that restores an unreadable entry intends it, too.
+func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, err error) {
+	err = m.guarded(ctx, "remove a lock", func(guard *Lock) error {
+		if err := m.carryOut(guard); err != nil {
+			return err
+		}
+		s, err := m.dir.on(guard.dev).scan()
+		if err != nil {
+			return err
+		}
+		var found bool
+		if e, found = s.find(name); !found && s.damaged != nil {
+			m.complainOfEntries(s.bad, true)
+			return fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
+		} else if !found {
+			return fmt.Errorf("%w: %q", api.ErrNoLock, name)
+		}
+		intents, err := m.intents(guard.dev)
+		if err != nil {
+			return err
+		}
+		for _, i := range intents {
+			if layout.Entry(i) == e {
+				return fmt.Errorf("%w: a host that died while it created lock %q may still write its entry; start bakeryd there, then remove it",
+					api.ErrUnavailable, name)
+			}
+		}
+		return nil
+	})
+	return e, err
+}
+
+// awaitRemoval blocks until the lock is removed.
+func (lk *Lock) awaitRemoval(ctx context.Context, w *Waiter) error {
+	var err error
+	select {
+	case r := <-w.result:
+		return r.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-lk.mgr.mem.Lost():
+		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+	}
+	if lk.withdraw(w) {
+		return err
+	}
+	return (<-w.result).err
+}
+
+// tryDrain is how long a removal with try waits for hosts that claimed the lock at the same moment
+// to see the mark and withdraw.
+const tryDrain = time.Second
+
+// remove removes the lock for the client in front. over reports that the hold has ended. It has not
+// if the client was refused before anything was written.
+func (t *acquisition) remove() (over bool, err error) {
+	lk, w := t.lk, t.remover
+	t.remover = nil
+	is := func(x *Waiter) bool { return x == w }
+	if w.req.Try {
+		wanted, err := t.elsewhere()
+		if err != nil || wanted {
+			lk.refuse(api.ErrBusy, is)
+			return false, err
+		}
+	}
+	began := time.Now()
+	a, err := lk.removal(func() bool {
+		return lk.front() == w && (!w.req.Try || time.Since(began) < tryDrain)
+	})
+	switch {
+	case err != nil:
+		return true, err
+	case a.Outcome == bakery.Removed:
+		lk.refuse(nil, is)
+		return true, errSuperseded
+	case w.req.Try:
+		lk.refuse(api.ErrBusy, is)
+	}
+	return true, nil
+}
+
+// completeRemoval removes a lock whose entry a dead host may still clear. No client is granted it
+// any more. Clients that wait create it again.
+func (lk *Lock) completeRemoval() error {
+	if lk.m.Mode() != layout.Exclusive { // two shared holders would wait for each other
+		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
+		return err
+	}
+	if lk.warn.Allow() {
+		lk.mgr.observer.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
+	}
+	began := time.Now()
+	a, err := lk.removal(func() bool {
+		w := lk.front()
+		return w != nil && (!w.req.Try || time.Since(began) < tryDrain)
+	})
+	switch {
+	case err != nil:
+		return err
+	case a.Outcome != bakery.Removed:
+		lk.refuse(api.ErrBusy, func(w *Waiter) bool { return w.req.Try })
+		if !lk.pause(lk.mgr.disk.retry()) { // another host may have to write the entry first
+			return api.ErrLeaseLost
+		}
+		return nil
+	}
+	if w := lk.front(); w != nil && w.req.remove {
+		lk.refuse(nil, func(x *Waiter) bool { return x == w })
+	}
+	return errSuperseded
+}
+
+// removal has the machine remove the lock, which no local client holds. After it the machine does
+// not hold the lock.
+func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
+	lk.releaseDone() // the holders before: the remover has the lock now
+	a, err := lk.protocol(lk.m.Remove(), wanted)
+	switch {
+	case err != nil:
+	case a.Outcome == bakery.Removed:
+		lk.observe(Happening{Kind: events.Removed})
+	// two removers that gave way must not collide again
+	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.mgr.disk.retry())):
+		err = api.ErrLeaseLost
+	}
+	return a, err
+}
+
+// readRemovalPending reports whether a host that shows a removal, or whose slot may hide one, intends to
+// clear the entry. If it is dead, that write may land at any time. Such an intent is written after
+// the mark and removed before it. An intent that stays unreadable may be such a one: removing the
+// lock is always safe.
+func (lk *Lock) readRemovalPending() (found bool, err error) {
+	if lk.Entry == lockspace.DirectoryEntry {
+		return false, nil // which is never removed
+	}
+	for n, v := range lk.slots.views {
+		if n+1 == lk.slots.host || v.Readable && v.Slot.Creation <= lk.Entry.Creation {
+			continue
+		}
+		tries := 0
+		var unreadable error
+		err := lk.persist("reading an intent failed, retrying", lk.mgr.disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
+			i, ok, err := lk.mgr.intentOf(lk.dev, n+1)
+			if unreadable = err; lockspace.IsBadSector(err) || undecodable(err) {
+				lk.mgr.mem.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
+			}
+			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !undecodable(err) {
+				return err
+			}
+			found = found || ok && i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
+			return nil
+		})
+		if err == nil && unreadable != nil && !found {
+			found, err = lk.mayClear(n+1, unreadable)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return found, nil
+}
+
+// mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
+// that is gone has no write in flight (see [member.gone]), but it may have torn the entry.
+func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
+	gone, err := lk.mgr.mem.Gone(host, unreadable)
+	if err != nil || !gone {
+		return true, err
+	}
+	var whole bool
+	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
+		whole, err = lk.mgr.dir.on(lk.dev).readable(lk.Entry.Lock)
+		return err
+	})
+	return !whole, err
+}
+
+// stale reports whether the entry is older than what this incarnation left in its own slot by a
+// removal. The machine does not judge its own slot.
+func (lk *Lock) stale() bool {
+	own := lk.slots.own
+	return lk.slots.known && own.Incarnation == lk.slots.mine && own.Creation > lk.m.OwnSlot().Creation
+}
+
+// clearEntry clears the directory entry and retries until that is durable. Meanwhile it runs the
+// driver's tasks.
+func (lk *Lock) clearEntry(creation uint64) error {
+	done := make(chan error, 1)
+	lk.mgr.drivers.Go(func() { done <- lk.clear(creation) })
+	for {
+		select {
+		case err := <-done:
+			return err
+		case t := <-lk.tasks:
+			if err := t.run(); err != nil {
+				return err
+			}
+		case <-lk.mgr.mem.Lost():
+			return api.ErrLeaseLost
+		}
+	}
+}
+
+// clear makes the entry a free one, under the directory's lock.
+func (lk *Lock) clear(creation uint64) error {
+	m, e := lk.mgr, lk.Entry
+	failing := lk.dev.series(m.disk.SB.Geometry.Entry(e.Lock))
+	defer failing.end()
+	for {
+		err := m.guarded(context.Background(), "remove a lock", func(guard *Lock) error {
+			if err := m.carryOut(guard); err != nil {
+				return err
+			}
+			// An unreadable entry is this lock's: its remover holds the lock.
+			if now, err := m.dir.on(guard.dev).read(e.Lock); err == nil && now != e {
+				return nil // cleared already, by the host that died during the removal
+			}
+			// A host that restored the entry while this host waited for the lock may still write
+			// it.
+			intents, err := m.intents(guard.dev)
+			if err != nil {
+				return err
+			}
+			for _, i := range intents {
+				if layout.Entry(i) == e {
+					return fmt.Errorf("%w: lock %q", errIntended, e.Name)
+				}
+			}
+			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
+		})
+		switch {
+		case err == nil, errors.Is(err, errIntended), errors.Is(err, api.ErrStuck):
+			return err
+		case m.Stopping():
+			return errStopped
+		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
+			// An error of the device. The time that the try waited for other hosts does not count.
+			failing.begin()
+			failing.failed(err)
+		}
+		m.observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)
+		select {
+		case <-time.After(m.disk.retry()):
+		case <-m.mem.Lost():
+			return api.ErrLeaseLost
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package locks
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// An unreadable slot blocks all hosts, and only its owner may rewrite it; a directory entry, only a
+// host that knows it. An idle host does not read its own slots for that. Instead a blocked host
+// complains in its host record (package lease, complain.go), and the host concerned checks that
+// slot. A host checks what it holds or waits for by itself, every half lease. It checks all of its
+// slots once, half a lease after it has joined, because they may have become unreadable while it
+// was away.
+
+// scanInstead is the number of directory entries above which the whole directory is read instead.
+const scanInstead = 32
+
+// keepSlots checks own slots and directory entries when there is a reason to.
+func (m *Manager) keepSlots() {
+	first := time.NewTimer(m.disk.SB.Lease / 2)
+	defer first.Stop()
+	looked := m.disk.Clock.Now()
+	for {
+		select {
+		case <-first.C:
+			if !m.scrub() {
+				first.Reset(m.disk.SB.Lease / 2)
+			}
+		case all := <-m.mem.Complaints():
+			m.handleComplaints(all)
+		case <-m.mem.Renewals():
+			if now := m.disk.Clock.Now(); now-looked >= m.disk.SB.Lease/2 {
+				looked = now
+				m.lookAtBusy()
+			}
+		case <-m.stop:
+			return
+		case <-m.mem.Lost():
+			return
+		}
+	}
+}
+
+// scrub checks the own slot in every lock, also in removed ones, and has it rewritten if it is
+// unreadable. It reports whether that was all. Where the entry is damaged, a slot that an earlier
+// bakeryd of this host left is released once a host has restored the entry.
+func (m *Manager) scrub() (all bool) {
+	s, err := m.dir.scan()
+	if err != nil {
+		m.observer.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
+		return false
+	}
+	for _, e := range append(s.entries, lockspace.DirectoryEntry) {
+		if m.Stopping() {
+			break
+		}
+		if !e.Blank() {
+			m.scrubOne(e, false)
+		}
+	}
+	m.restoreEntries(s.bad)
+	left := slices.DeleteFunc(s.bad, func(number int) bool { return !m.leftIn(number) })
+	m.complainOfEntries(left, true)
+	return len(left) == 0
+}
+
+// leftIn reports whether this host takes part in a lock that is not in d.locks.
+func (m *Manager) leftIn(lock int) bool {
+	m.mu.Lock()
+	known := m.locks[lock] != nil
+	m.mu.Unlock()
+	if known {
+		return false
+	}
+	v, err := m.ownSlotIn(m.disk.Dev, lock)
+	return err == nil && v.Readable && v.Slot.Incarnation == m.mem.Incarnation() && v.Slot.Phase != layout.Idle
+}
+
+func (m *Manager) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
+	return newSlotStore(dev, m.disk.SB.Space(), lock, m.mem.ID()).readOne(m.mem.ID())
+}
+
+// handleComplaints checks the records that other hosts complain of. Each complaint costs a read or two, and no
+// more.
+func (m *Manager) handleComplaints(complaints []layout.Complaint) {
+	var entries []int
+	for _, c := range complaints {
+		switch {
+		case c.Host == 0:
+			entries = append(entries, c.Lock)
+			continue
+		case c.Lock == lockspace.DirectoryLock:
+			m.scrubOne(lockspace.DirectoryEntry, true)
+		default:
+			m.scrubNumber(c.Lock)
+		}
+		m.repairSlot(c.Lock)
+	}
+	m.restoreEntries(m.damagedAmong(entries))
+}
+
+// scrubNumber checks the own slot in a lock of which only the number is known.
+func (m *Manager) scrubNumber(lock int) {
+	m.mu.Lock()
+	lk := m.locks[lock]
+	m.mu.Unlock()
+	if lk != nil {
+		lk.lookAtBlocking()
+		return
+	}
+	if e, err := m.dir.read(lock); err == nil && !e.Blank() {
+		m.scrubOne(e, true)
+	}
+}
+
+// repairSlot writes the own slot if it is all zeroes while no client uses the lock. Another host
+// complained of it, so it was seen written and was zeroed since. A host that knows that does not
+// take it for idle (slotStore.view).
+func (m *Manager) repairSlot(number int) {
+	v, err := m.ownSlotIn(m.disk.awaited(number, ""), number)
+	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
+		return
+	}
+	m.mu.Lock()
+	lk := m.locks[number]
+	m.mu.Unlock()
+	if lk == nil {
+		e := lockspace.DirectoryEntry
+		if number != lockspace.DirectoryLock {
+			if e, err = m.dir.read(number); err != nil || e.Blank() {
+				return
+			}
+		}
+		if lk, err = m.attachTo(e, true); err != nil {
+			return
+		}
+	}
+	m.drivers.Go(func() {
+		_ = lk.do(func() error {
+			if lk.m.Attached() && lk.m.OwnSlot().Phase != layout.Idle {
+				return nil // other hosts may have entered by that: see intact
+			}
+			return lk.publish(func(*layout.Slot) {})
+		})
+	})
+}
+
+// scrubOne has the driver of a lock check the own slot. A lock that is not in use gets a driver
+// only if the slot is bad. blocking says that the slot blocks another host. Only then it checks a
+// lock in quarantine, and a read that fails or hangs counts as stuck: that host would wait for the
+// whole pause.
+func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
+	dev := m.disk.Dev
+	if blocking {
+		dev = m.disk.awaited(e.Lock, e.Name)
+	} else if m.disk.quarantined(e.Lock) != nil {
+		return
+	}
+	m.mu.Lock()
+	lk := m.locks[e.Lock]
+	m.mu.Unlock()
+	if lk == nil {
+		v, err := m.ownSlotIn(dev, e.Lock)
+		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != m.mem.Incarnation() || v.Slot.Phase == layout.Idle) {
+			return
+		}
+		if e.Lock != lockspace.DirectoryLock { // the lock may have been removed since
+			if e, err = m.dir.read(e.Lock); err != nil {
+				return
+			}
+		}
+		if lk, err = m.attachTo(e, blocking); err != nil {
+			return
+		}
+	}
+	if blocking {
+		lk.lookAtBlocking()
+	} else {
+		lk.lookAtOwn()
+	}
+}
+
+// lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
+// another host.
+func (lk *Lock) lookAtBlocking() {
+	lk.slots.part.Store(true)
+	lk.lookAtOwn()
+}
+
+// lookAtOwn has the driver check the own slot.
+func (lk *Lock) lookAtOwn() {
+	lk.mu.Lock()
+	lk.scrub = true
+	lk.signal()
+	lk.mu.Unlock()
+}
+
+// lookAtBusy checks the own slots and the entries of the locks that this host holds or waits for. A
+// host that holds a lock is the last that knows its entry for certain. The memory of idle locks is
+// freed.
+func (m *Manager) lookAtBusy() {
+	var busy []*Lock
+	m.mu.Lock()
+	for _, lk := range m.locks {
+		lk.mu.Lock()
+		if len(lk.queue)+len(lk.holds) > 0 {
+			busy = append(busy, lk)
+		} else if lk.used && len(lk.leaving) == 0 {
+			lk.spare = true
+			lk.signal()
+		}
+		lk.mu.Unlock()
+	}
+	m.mu.Unlock()
+	var entries []int
+	for _, lk := range busy {
+		lk.lookAtOwn()
+		if lk.Entry != lockspace.DirectoryEntry {
+			entries = append(entries, lk.Entry.Lock)
+		}
+	}
+	m.restoreEntries(m.damagedAmong(entries))
+}
+
+// damagedAmong returns the numbers of the locks with unreadable entries that this host may know.
+func (m *Manager) damagedAmong(numbers []int) (damaged []int) {
+	if len(numbers) > scanInstead {
+		s, err := m.dir.scan()
+		if err != nil {
+			return nil
+		}
+		return s.bad
+	}
+	for _, number := range numbers {
+		if m.knownEntry(number) == nil {
+			continue
+		}
+		if _, err := m.dir.read(number); lockspace.IsBadSector(err) || undecodable(err) {
+			damaged = append(damaged, number)
+		}
+	}
+	return damaged
+}
+
+// knownEntry returns the lock of a number if this host has used it and therefore knows its entry;
+// else nil.
+func (m *Manager) knownEntry(number int) *Lock {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if lk := m.locks[number]; lk != nil && lk.Entry.Name != "" {
+		return lk
+	}
+	return nil
+}
+
+// complain requests repair of a slot that blocks this host, in its host record; of all unreadable
+// slots if host is 0.
+func (lk *Lock) complain(host int) {
+	for i, v := range lk.slots.views {
+		if !v.Readable && i+1 != lk.slots.host && (host == 0 || host == i+1) {
+			lk.mgr.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.Entry.Lock}, false)
+		}
+	}
+}
+
+// complainOfEntries requests repair of these entries from the hosts that know them, this one
+// included. certain means that no host can be writing them. If there are very many, each call names
+// others.
+func (m *Manager) complainOfEntries(numbers []int, certain bool) {
+	if len(numbers) == 0 {
+		return
+	}
+	if certain {
+		m.restoreEntries(numbers)
+	}
+	first := rand.IntN(len(numbers))
+	for i := range min(len(numbers), 4*layout.MaxComplaints) {
+		m.mem.HeldUp(layout.Complaint{Lock: numbers[(first+i)%len(numbers)]}, certain)
+	}
+}

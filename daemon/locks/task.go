@@ -1,0 +1,65 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// task is a function that must run in a lock's driver, for another goroutine. The driver runs it
+// when it waits next: for a client, for other hosts, or for the end of a hold. The machine has no
+// write in flight then.
+type task struct {
+	f    func() error
+	done chan error // has room for one
+}
+
+// run runs the task. It returns an error only if that ends the driver: the lock was superseded or
+// the lease lost. All other errors concern the task alone.
+func (t task) run() error {
+	err := t.f()
+	t.done <- err
+	if errors.Is(err, api.ErrLeaseLost) || errors.Is(err, errSuperseded) {
+		return err
+	}
+	return nil
+}
+
+// do runs f in the lock's driver and waits for it.
+func (lk *Lock) do(f func() error) error {
+	t := task{f: f, done: make(chan error, 1)}
+	select {
+	case lk.tasks <- t:
+		return <-t.done
+	case <-lk.done:
+		lk.mu.Lock()
+		defer lk.mu.Unlock()
+		return lk.closed
+	case <-lk.mgr.mem.Lost():
+		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+	}
+}
+
+// publish rewrites the own slot as the protocol has it, after change has set fields that the
+// protocol does not know. Called by the driver.
+func (lk *Lock) publish(change func(own *layout.Slot)) error {
+	if !lk.m.Attached() {
+		a, err := lk.protocol(lk.m.Attach(), always)
+		if err != nil {
+			return err
+		}
+		if a.Outcome == bakery.Exhausted {
+			return lk.exhausted()
+		}
+	}
+	before := lk.slots.own
+	change(&lk.slots.own)
+	err := lk.write(lk.m.OwnSlot())
+	if err != nil {
+		lk.slots.own = before
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package locks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/retry"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Value is what a holder of a lock left for others to read. It survives its writer:
+// layout/FORMAT.md defines which of the slots' values it is.
+type Value struct {
+	Name  string `json:"name"`
+	Value []byte `json:"value"` // nil if none
+	// token under which it was written or cleared; 0 if never
+	Token    layout.Ticket `json:"token"`
+	Host     int           `json:"host"`      // host that did that; 0 if none
+	HostName string        `json:"host_name"` // of the host that has that id now; empty if unknown
+}
+
+// SetValue sets the value of the lock, of at most layout.MaxValue bytes; an empty one clears it. It
+// returns once the value is durable. Only an exclusive holder may set it.
+//
+// It returns ErrInvalid, ErrLost, ErrLeaseLost, or the cause of ctx's end. In the last case the
+// value may still be set.
+func (h *Hold) SetValue(ctx context.Context, value []byte) error {
+	if err := layout.ValidateValue(value); err != nil {
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
+	}
+	if h.lk.Entry.Lock == lockspace.DirectoryLock { // whose values are intents
+		return fmt.Errorf("%w: the directory's lock has no value", api.ErrInvalid)
+	}
+	value = bytes.Clone(value) // the caller may return before the driver is done
+	return h.change(ctx, func(t *acquisition) error {
+		if t.mode != layout.Exclusive {
+			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.Entry.Name)
+		}
+		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.token })
+	})
+}
+
+// Value reads the value of a lock from the disk. The read begins after the call, so it returns what
+// was set before the call, or later.
+//
+// It returns ErrInvalid, ErrNoLock, ErrUnreadable if a slot that may have a
+// later value stays unreadable, ErrDamaged, ErrUnavailable, or the cause of
+// ctx's end.
+func (m *Manager) Value(ctx context.Context, name string) (Value, error) {
+	if err := layout.ValidateLockName(name); err != nil {
+		return Value{}, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // a read that is left behind ends with its IO
+	return runDetached(ctx, m, func() (Value, error) { return m.readValue(ctx, name) })
+}
+
+// readValue reads the slots between two reads of the entry, because the lock may be removed
+// meanwhile.
+func (m *Manager) readValue(ctx context.Context, name string) (Value, error) {
+	for {
+		e, err := m.lookupNow(ctx, name)
+		if err != nil {
+			return Value{}, err
+		}
+		slots, err := m.readAllSlots(ctx, e.Lock)
+		if errors.Is(err, api.ErrUnreadable) {
+			err = fmt.Errorf("value of lock %q: %w", name, err)
+		}
+		if err != nil {
+			return Value{}, err
+		}
+		now, err := m.lookupNow(ctx, name)
+		switch {
+		case err == nil && now == e:
+			v := latestValue(e, slots)
+			v.HostName = m.disk.hostName(v.Host)
+			return v, nil
+		case err != nil:
+			return Value{}, err
+		}
+		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
+			return Value{}, context.Cause(ctx)
+		}
+	}
+}
+
+// latestValue returns the value with the highest token.
+func latestValue(e layout.Entry, slots []layout.Slot) Value {
+	v := Value{Name: e.Name}
+	for _, s := range slots {
+		if s.ValueOf(e.Creation) && s.ValueToken > v.Token {
+			v.Value, v.Token, v.Host = s.Value, s.ValueToken, s.Host
+		}
+	}
+	return v
+}
+
+// hostName returns the name of a host, for display; empty if its record is unreadable.
+func (d *Disk) hostName(id int) string {
+	if id == 0 {
+		return ""
+	}
+	record, err := d.hostRecord(id)
+	if err != nil {
+		return ""
+	}
+	return record.Name
+}
+
+func (d *Disk) hostRecord(id int) (layout.HostRecord, error) {
+	buf := lockspace.Pool.Get(d.SB.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
+	if err := d.Dev.Read(buf, d.SB.Geometry.Host(id)); err != nil {
+		return layout.HostRecord{}, err
+	}
+	return d.SB.Space().DecodeHost(buf, id)
+}
+
+// SnapshotValue returns the value of a lock in the snapshot. It returns ErrInvalid, ErrNoLock, or
+// ErrUnreadable if a record that may have it is damaged.
+func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
+	if err := layout.ValidateLockName(name); err != nil {
+		return Value{}, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+	}
+	i := slices.IndexFunc(s.Entries, func(e layout.Entry) bool { return e.Name == name })
+	for _, r := range s.Damaged {
+		if i < 0 && r.Kind == lockspace.KindEntry || i >= 0 && r.Kind == lockspace.KindSlot && r.Lock == s.Entries[i].Lock {
+			return Value{}, fmt.Errorf("%w: value of lock %q: %s: %w", api.ErrUnreadable, name, r.Describe(), r.Err)
+		}
+	}
+	if i < 0 {
+		return Value{}, fmt.Errorf("%w: %q", api.ErrNoLock, name)
+	}
+	e := s.Entries[i]
+	v := latestValue(e, slices.DeleteFunc(slices.Clone(s.Slots), func(r layout.Slot) bool { return r.Lock != e.Lock }))
+	for _, h := range s.Hosts {
+		if h.ID == v.Host {
+			v.HostName = h.Name
+		}
+	}
+	return v, nil
+}
