@@ -269,11 +269,13 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *mem
 // keepTerms writes every term of the lease into the handover file.
 func (h *Host) keepTerms(file *handover.File) {
 	boot := hostid.BootID() // as a reader of the file has it
-	h.mem.KeepTerms(func(t lease.Term) {
-		err := file.SetTerm(handover.Term{UUID: h.disk.SB.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready,
+	h.mem.KeepTerms(func(t lease.Term) func() {
+		n := file.QueueTerm(handover.Term{UUID: h.disk.SB.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready,
 			Clean: t.Clean, PRKey: h.fencing.Key()})
-		if err != nil {
-			h.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+		return func() {
+			if err := file.Wait(n); err != nil {
+				h.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+			}
 		}
 	})
 }

@@ -315,18 +315,33 @@ func (l *link) confirmed(token layout.Ticket) error {
 	}
 	s := f.session
 	weak := s.uncontainable()
+	if !l.acceptConfirmation(f, token) {
+		return over
+	}
+	s.Saved()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f != f {
+		return over
+	}
+	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.clock.Now(), s.all.mem.Moments().Deadline)
+	l.put(&e)
+	return nil
+}
+
+// acceptConfirmation returns false if the link does not hold a lock by token.
+func (l *link) acceptConfirmation(f *follower, token layout.Ticket) bool {
+	s := f.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != f || s.follower != f || !l.granted || s.hold.Token() != token {
-		return over
+		return false
 	}
 	l.stopConfirm()
 	s.confirmed()
-	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.clock.Now(), s.all.mem.Moments().Deadline)
-	l.put(&e)
-	return nil
+	return true
 }
 
 // stopConfirm stops the timer. Called with mu held.

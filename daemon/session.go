@@ -34,7 +34,9 @@ type session struct {
 	mu       sync.Mutex
 	follower *follower // the connection that streams to the client; nil if none
 	nth      uint64    // arrival number, once queued
-	kept     bool      // recorded in the handover file
+	kept     bool      // recorded in the handover file, or about to be
+	unsaved  []uint64  // changes of the record whose writing nothing has waited for
+	lastSave uint64    // last change of the record; 0 if none
 	// granted, but no command may run before the client confirms the grant
 	unconfirmed    bool
 	awaitingClient bool // restored, and its client has not reconnected yet
@@ -115,6 +117,7 @@ func (s *session) finish(h *locks.Hold, err error) {
 		s.Forget()
 		s.end()
 	}
+	s.Saved()
 	s.mu.Lock()
 	close(s.done)
 	f := s.follower
@@ -165,7 +168,7 @@ func (s *session) holding() bool {
 	return s.decided() && s.hold != nil && !s.released
 }
 
-// KeepMode sets the mode to that of the hold, and writes it into the handover file.
+// KeepMode sets the mode to that of the hold, also for the handover file.
 func (s *session) KeepMode(lk *locks.Lock, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
 	s.req.Mode = mode
@@ -377,9 +380,9 @@ func (s *session) record(state handover.State, token layout.Ticket, lk *locks.Lo
 	}
 }
 
-// keep writes the session into the handover file. A grant must be there before any client is sent
-// it: a next process that did not know of it would give the ticket to another client. If the write
-// fails, the handover file is given up.
+// keep queues the session for the handover file. A grant must be there before any client is sent it
+// (finish): a next process that did not know of it would give the ticket to another client. If the
+// write fails, the handover file is given up.
 func (s *session) keep(state handover.State, token layout.Ticket, lk *locks.Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,15 +398,15 @@ func (s *session) keep(state handover.State, token layout.Ticket, lk *locks.Lock
 	s.put(state, token, lk)
 }
 
-// KeepPlace writes the place in the queue into the handover file.
+// KeepPlace queues the place among the clients for the handover file.
 func (s *session) KeepPlace(lk *locks.Lock) { s.keep(handover.Waiting, 0, lk) }
 
-// KeepRelease writes into the handover file that the client has released the lock.
+// KeepRelease queues for the handover file that the client has released the lock.
 func (s *session) KeepRelease(lk *locks.Lock, token layout.Ticket) {
 	s.keep(handover.Released, token, lk)
 }
 
-// KeepGrant writes a new grant into the handover file.
+// KeepGrant queues a new grant for the handover file.
 func (s *session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
 	s.mu.Lock()
 	s.unconfirmed = s.follower != nil && s.follower.confirms
@@ -412,7 +415,7 @@ func (s *session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
 }
 
 // confirmed records that a command may begin. The next process must know that before the client
-// does. Called with mu held.
+// does (Saved). Called with mu held.
 func (s *session) confirmed() {
 	if !s.unconfirmed {
 		return
@@ -423,26 +426,46 @@ func (s *session) confirmed() {
 	}
 }
 
-// put writes the record. Called with mu held.
+// put queues the record for the handover file. Called with mu held.
 func (s *session) put(state handover.State, token layout.Ticket, lk *locks.Lock) {
 	s.kept, s.unkept = true, nil
-	if err := s.all.journal.Put(s.record(state, token, lk)); err != nil {
-		s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+	s.queue(s.all.journal.QueuePut(s.record(state, token, lk)))
+}
+
+// queue records the number of a change. Called with mu held.
+func (s *session) queue(change uint64) {
+	if change != 0 {
+		s.unsaved, s.lastSave = append(s.unsaved, change), change
 	}
 }
 
-// forget removes the session from the handover file, once no client holds by its ticket, or the
-// slot shows the state itself.
-func (s *session) Forget() {
+// Saved blocks until the handover file has the session as it is now. Called without any mutex.
+func (s *session) Saved() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unkept = nil
-	if s.kept {
-		s.kept = false
-		if err := s.all.journal.Remove(s.id); err != nil {
+	changes, last := s.unsaved, s.lastSave
+	s.unsaved = nil
+	s.mu.Unlock()
+	if last == 0 {
+		return
+	}
+	for _, n := range append(changes, last) { // another goroutine may wait for the last one, too
+		if err := s.all.journal.Wait(n); err != nil {
 			s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 		}
 	}
+}
+
+// Forget removes the session from the handover file, once no client holds by its ticket, or the
+// slot shows the state itself.
+func (s *session) Forget() {
+	s.mu.Lock()
+	s.unkept = nil
+	if s.kept {
+		s.kept = false
+		s.queue(s.all.journal.QueueRemove(s.id))
+	}
+	s.mu.Unlock()
+	s.Saved()
 }
 
 // waiting records the client's place and schedules its notification. It does not block.

@@ -150,6 +150,7 @@ func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool 
 		case <-f.replaced:
 			return false
 		case p := <-ses.places:
+			ses.Saved()
 			if p != last && f.st.listening() {
 				last = p
 				_ = f.st.send(api.Event{Kind: api.Waiting, Ahead: p.ahead, Queued: p.queued, LeaseMS: whole})

@@ -149,6 +149,7 @@ func (s *session) tellNow() {
 		s.watchNesting()
 	}
 	s.mu.Unlock()
+	s.Saved()
 	switch {
 	case f == nil:
 	case !decided && placed:

@@ -44,14 +44,16 @@ func (r *Request) Number() uint64 { return r.asked }
 
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
 
-// requester is a client that outlives bakeryd. It hears of all that the next process must know. The
-// lock calls it with its mu held, so no method takes mu of a lock.
+// Client is a client that outlives bakeryd. It hears of all that the next process must know. The
+// lock calls it with its mu held, so no method takes mu of a lock, or does IO. It calls Saved and
+// Forget without.
 type Client interface {
 	Queued(lk *Lock, nth uint64)                              // it arrived as the nth
 	KeepPlace(lk *Lock)                                       // its place is about to be sent
 	KeepGrant(lk *Lock, token layout.Ticket)                  // the grant is about to be sent
 	KeepMode(lk *Lock, token layout.Ticket, mode layout.Mode) // the mode has changed
 	KeepRelease(lk *Lock, token layout.Ticket)                // the disk may still show the hold
+	Saved()                                                   // blocks until the next process would know all of that
 	Forget()                                                  // a restart need not know it any more
 	Detached() bool                                           // it has not reconnected after a restart
 	Listening() bool                                          // it receives the requests of others
@@ -127,6 +129,9 @@ func (h *Hold) Release() error { return h.ReleaseBecause("") }
 // release ends the hold. why is the reason for the event, empty if the holder released it.
 func (h *Hold) ReleaseBecause(why string) error {
 	if h.moveToReleasing(why) {
+		if c := h.req.Client; c != nil {
+			c.Saved()
+		}
 		if h.helps {
 			h.lk.runInline(nil)
 		} else {

@@ -196,27 +196,30 @@ func (lk *Lock) holders() int {
 // none does, the last one may have released as well, and the release on the disk must come first.
 func (lk *Lock) completeReleases() {
 	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	if len(lk.holds) > 0 {
-		lk.freed()
+	if len(lk.holds) == 0 {
+		lk.mu.Unlock()
+		return
 	}
+	lk.unlockAndFree()
 }
 
 // releaseDone unblocks all clients that have released.
 func (lk *Lock) releaseDone() {
 	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	lk.freed()
+	lk.unlockAndFree()
 }
 
-func (lk *Lock) freed() {
-	for _, h := range lk.leaving {
+// unlockAndFree is called with mu held, and releases it.
+func (lk *Lock) unlockAndFree() {
+	leaving := lk.leaving
+	lk.leaving = nil
+	lk.mu.Unlock()
+	for _, h := range leaving {
 		if c := h.req.Client; c != nil {
 			c.Forget()
 		}
 		close(h.released)
 	}
-	lk.leaving = nil
 }
 
 // refuseTries refuses the clients that do not wait, if a local hold blocks them.

@@ -143,6 +143,16 @@ func always() bool { return true }
 // setMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
 // released meanwhile.
 func (lk *Lock) setMode(h *Hold, mode layout.Mode) bool {
+	if !lk.setModeNow(h, mode) {
+		return false
+	}
+	if c := h.req.Client; c != nil {
+		c.Saved()
+	}
+	return true
+}
+
+func (lk *Lock) setModeNow(h *Hold, mode layout.Mode) bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if !slices.Contains(lk.holds, h) {

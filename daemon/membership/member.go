@@ -40,10 +40,9 @@ type Member struct {
 	zeroed warn.Limiter // for warnings about lost records
 	// for warnings about renewals that wait for locks; owned by the write in flight
 	waits   warn.Limiter
-	begun   atomic.Int64     // when a read of the table last began or was requested
-	alarm   clock.Alarm      // rings when the machine needs the time
-	renewed func(lease.Term) // called with every term of the lease to keep it; nil if none
-	keeping sync.Mutex       // keeps the calls of renewed in order
+	begun   atomic.Int64                   // when a read of the table last began or was requested
+	alarm   clock.Alarm                    // rings when the machine needs the time
+	renewed func(lease.Term) (kept func()) // called with every term of the lease to keep it; nil if none
 
 	mu          sync.Mutex // guards the fields up to hosts
 	m           *lease.Machine
@@ -168,19 +167,18 @@ func (mb *Member) HeldUp(by layout.Complaint, certain bool) {
 
 // keepTerm passes the current term of the lease to renewed.
 func (mb *Member) keepTerm() {
-	mb.keeping.Lock()
-	defer mb.keeping.Unlock()
+	kept := func() {}
 	mb.mu.Lock()
-	term, ok := mb.m.Term()
-	keep := mb.renewed
-	mb.mu.Unlock()
-	if ok && keep != nil {
-		keep(term)
+	if term, ok := mb.m.Term(); ok && mb.renewed != nil {
+		kept = mb.renewed(term)
 	}
+	mb.mu.Unlock()
+	kept()
 }
 
-// KeepTerms sets the function that keeps every term, and calls it with the current one.
-func (mb *Member) KeepTerms(keep func(lease.Term)) {
+// KeepTerms sets the function that keeps every term, and calls it with the current one. keep queues
+// a term, without IO; the function that it returns blocks until the term is kept.
+func (mb *Member) KeepTerms(keep func(lease.Term) (kept func())) {
 	mb.mu.Lock()
 	mb.renewed = keep
 	mb.mu.Unlock()
