@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
@@ -20,12 +21,12 @@ func TestContain_ProcessOfAnotherUser_IsRefused(t *testing.T) {
 	const id = "00000000000000000000000000000007"
 	holder := linkBy(t, dialAs(t, stranger, s.path), fmt.Sprintf(`{"lock":{"name":"x","session":%q,"witness":true}}`, id))
 	holder.until("granted")
-	require.NotNil(t, s.d.sessions.byID[id].group, "the test runs where there are cgroups of version 2")
+	require.NotNil(t, s.d.sessions.byID[id].Group, "the test runs where there are cgroups of version 2")
 	conn := dialAs(t, stranger, s.path) // by this process, which is root's
 	status, e := s.by(conn, "POST /v1/contain", fmt.Sprintf(`{"session":%q}`, id))
 	require.Equal(t, 400, status, e.Message)
 	require.Contains(t, e.Message, "is not one of user 54321")
-	require.NoDirExists(t, s.d.sessions.byID[id].group.Dir)
+	require.NoDirExists(t, s.d.sessions.byID[id].Group.Dir)
 }
 
 func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
@@ -34,29 +35,7 @@ func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
 	s.link(fmt.Sprintf(`{"lock":{"name":"x","session":%q}}`, id)).until("granted")
 	status, answer := s.call("POST /v1/contain", fmt.Sprintf(`{"session":%q}`, id))
 	require.Equal(t, 503, status)
-	require.Contains(t, answer, errNoGroup.Error())
-}
-
-// TestSession_CgroupThatCannotBeKilled_IsWeak: as where cgroups are mounted read-only.
-func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
-		s.group = &cgroup.Group{Dir: t.TempDir()} // has none of the files
-		require.Contains(t, s.Containment(), "weak: bakeryd may not kill")
-	})
-}
-
-// TestSession_CgroupThatCannotBeMade_IsUncontainable: the wrapper of lock -n creates it after the
-// grant.
-func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
-		dir := t.TempDir()
-		s.group = &cgroup.Group{Dir: path.Join(dir, "bakeryctl")}
-		require.Empty(t, s.uncontainable())
-		s.group.Dir = path.Join(dir, "none", "bakeryctl")
-		require.Contains(t, s.uncontainable(), "no cgroup may be made")
-	})
+	require.Contains(t, answer, command.ErrNoGroup.Error())
 }
 
 // TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient: those processes wait to become the
@@ -66,8 +45,8 @@ func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T)
 		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
-		s.group = &cgroup.Group{Dir: dir}
-		require.True(t, s.group.Populated())
+		s.Group = &cgroup.Group{Dir: dir}
+		require.True(t, s.Group.Populated())
 		require.True(t, s.gone())
 		s.hold = &locks.Hold{}
 		close(s.done)

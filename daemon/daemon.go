@@ -8,8 +8,8 @@
 //   - the API: server.go; stream.go and link.go serve clients of locks; session.go is a client that
 //     may reconnect, sessions.go all of them
 //   - restart: previous.go finds what the previous process left; restore.go continues its clients
-//   - commands under locks: command.go finds and stops their processes; guard.go stops those of a
-//     lease that ends
+//   - commands under locks: package command finds and stops their processes; guard.go stops those
+//     of a lease that ends
 //   - reports: recorder.go makes events, counts and log lines of what locks report; vitals.go has
 //     the gauges; statuscache.go serves the status page (package page); browser.go and loopback.go
 //     restrict callers
@@ -120,7 +120,7 @@ type Host struct {
 	log     *slog.Logger
 	clock   clock.Clock
 	disk    *locks.Disk
-	devices devices
+	devices Devices
 	ids     *hostid.Identity
 	fencing *membership.Fencing
 	mem     *membership.Member

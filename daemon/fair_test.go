@@ -17,16 +17,16 @@ func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 		ss.byUser[uid] = maxSessions / 4
 		ss.mu.Unlock()
 		s := ss.make("00000000000000000000000000000001")
-		s.uid = uid
+		s.UID = uid
 		_, err := ss.admit(s)
 		require.ErrorIs(t, err, api.ErrOverload)
 		require.ErrorContains(t, err, "of user 54321")
-		s.uid++
+		s.UID++
 		fresh, err := ss.admit(s)
 		require.NoError(t, err)
 		require.True(t, fresh)
 		ss.remove(s)
-		require.NotContains(t, ss.byUser, s.uid)
+		require.NotContains(t, ss.byUser, s.UID)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
@@ -33,7 +34,7 @@ func (h *Host) guard() {
 	defer alarm.Close()
 	// deadline for which orphans were sent SIGTERM; time at which they are killed
 	var warned, gone time.Duration
-	pause, drained, leaving := killPause, h.ending.drained, false
+	pause, drained, leaving := command.KillPause, h.ending.drained, false
 	var killing killing
 	set := time.Duration(-1) // time for which the alarm is set
 	for {
@@ -54,7 +55,7 @@ func (h *Host) guard() {
 				}
 				pause = min(2*pause, time.Second)
 			} else {
-				pause = killPause
+				pause = command.KillPause
 			}
 			next = now + pause
 		case m.Lost || now >= m.Warn:
@@ -108,7 +109,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	var table []process.Stat
 	held, _ := ss.holding()
 	for _, s := range held {
-		if !whose(s) || !s.remains() {
+		if !whose(s) || !s.Remains() {
 			continue
 		}
 		t := target{session: s, containment: s.Containment()}
@@ -118,12 +119,12 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 			if table == nil {
 				table, _ = process.Table() // left reads it again, and reports errors
 			}
-			t.killed, t.err = s.killGroup(table)
+			t.killed, t.err = s.KillGroup(table)
 		}
 		targets = append(targets, t)
 	}
 	for _, t := range targets {
-		left, err := t.signal(why, hard, t.killed, signals...)
+		left, err := t.Signal(why, hard, t.killed, signals...)
 		if ss.warn.Allow() { // in the background: a log that blocks must not delay the kill
 			attrs := []any{"reason", why, "lock", t.req.Name, "signal", signals[0].String(),
 				"processes", max(t.killed, len(left)), "containment", t.containment}
@@ -140,13 +141,13 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 // not the end of the lease: this process may not have run then.
 type killing struct{ deadline, since time.Duration }
 
-// overdue reports whether processes take longer than remainWithin to end. Called after SIGKILL was
+// overdue reports whether processes take longer than RemainWithin to end. Called after SIGKILL was
 // sent.
 func (k *killing) overdue(deadline, now time.Duration) bool {
 	if k.deadline != deadline {
 		*k = killing{deadline: deadline, since: now}
 	}
-	return now > k.since+remainWithin
+	return now > k.since+command.RemainWithin
 }
 
 // noteAtRisk records that this host's lease is about to end, unless it is over already or the host

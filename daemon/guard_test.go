@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -13,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
-	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
@@ -27,43 +24,9 @@ func TestKilling_FirstSignalLongAfterTheLease_IsNotOverdue(t *testing.T) {
 	const deadline, now = time.Hour, 2 * time.Hour
 	var k killing
 	require.False(t, k.overdue(deadline, now))
-	require.False(t, k.overdue(deadline, now+remainWithin))
-	require.True(t, k.overdue(deadline, now+remainWithin+1))
-	require.False(t, k.overdue(2*deadline, now+remainWithin+2), "of another lease")
-}
-
-// TestStopCommandInterrupted: the next process finds the rest of the command by the FIFO.
-func TestStopCommandInterrupted(t *testing.T) {
-	d := realCluster(t, 8, 4).host(1)
-	w, err := liveness.Make(t.TempDir(), "x", os.Geteuid())
-	require.NoError(t, err)
-	// the test itself, which is never killed
-	command, err := os.OpenFile(w.Path, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	s := newSessions(d, nil).make("")
-	s.fifo = w
-	ctx, cancel := context.WithTimeout(t.Context(), 2*killPause)
-	defer cancel()
-	require.ErrorIs(t, s.stop(ctx), context.DeadlineExceeded)
-
-	s.fifo, err = liveness.Open(w.Path, fdlimit.UnknownUser)
-	require.NoError(t, err)
-	require.True(t, s.witnessed())
-	time.AfterFunc(2*killPause, func() { command.Close() })
-	require.NoError(t, s.stop(t.Context()))
-	require.NoFileExists(t, w.Path)
-}
-
-// TestSession_NumberOfAnEndedProcessReused_SparesTheStranger: and the processes that the stranger
-// has started.
-func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
-	s := newSessions(realCluster(t, 8, 4).host(1), nil).make("")
-	stranger := processtest.Start(t, `sleep 1000 & echo $!; wait`, nil)
-	killChildren(t, stranger)
-	s.chase([]process.ID{{PID: stranger.PID, Started: stranger.Started - 1}})
-	left, err := s.left(true)
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.False(t, k.overdue(deadline, now+command.RemainWithin))
+	require.True(t, k.overdue(deadline, now+command.RemainWithin+1))
+	require.False(t, k.overdue(2*deadline, now+command.RemainWithin+2), "of another lease")
 }
 
 // TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: a process that does not hold the lock does not
@@ -73,10 +36,10 @@ func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 	w, err := liveness.Make(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Remove()) })
-	s.fifo, s.orphan = w, true
-	f := processtest.OpenFIFO(t, s.fifo.Path)
+	s.FIFO, s.orphan = w, true
+	f := processtest.OpenFIFO(t, s.FIFO.Path)
 	command := processtest.Start(t, `sleep 1000 3>&- & echo $!; wait`, f)
-	killChildren(t, command)
+	processtest.KillChildren(t, command)
 	require.NoError(t, f.Close())
 	// A process that a parallel test forks has all descriptors until it executes its program.
 	eventually(t, "only the command, and what it has started without the witness", func() bool {
@@ -84,62 +47,10 @@ func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 		return len(pids) == 2
 	})
 	require.NoError(t, command.Signal(syscall.SIGKILL))
-	s.fifo.Watch()
+	s.FIFO.Watch()
 	within(t, "the FIFO is gone", func() { <-w.Gone() })
 	require.False(t, w.Alive())
 	require.False(t, s.running())
-}
-
-// killChildren kills the current children of a process at the end of the test.
-func killChildren(t *testing.T, of process.ID) {
-	t.Helper()
-	table, err := process.Table()
-	require.NoError(t, err)
-	children := process.Descendants(table, []int{of.PID}, process.Stat.Ended)
-	require.NotEmpty(t, children)
-	t.Cleanup(func() {
-		for _, p := range children {
-			_ = p.Signal(syscall.SIGKILL)
-		}
-	})
-}
-
-// TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill: a setuid program may move itself, as su
-// does with logind.
-func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
-	self, err := cgroup.WrapperOf(os.Getpid(), "")
-	require.NoError(t, err)
-	parents, err := cgroup.Parents(os.Getpid())
-	var group *cgroup.Group
-	if err == nil {
-		group, err = cgroup.Make(parents, self)
-	}
-	if err != nil && os.Getenv("CI") != "true" {
-		t.Skip("SKIP: no cgroup of version 2 can be made here: ", err)
-	}
-	require.NoError(t, err)
-	t.Cleanup(group.Remove)
-	cmd := exec.Command("sh", "-c", "sleep 1000 >/dev/null & echo $!; wait")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	var child int
-	_, err = fmt.Fscan(out, &child)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
-	require.NoError(t, group.Add(cmd.Process.Pid))
-
-	s := &command{group: group, report: func(events.Kind, string) {}}
-	table, err := process.Table()
-	require.NoError(t, err)
-	killed, err := s.killGroup(table)
-	require.NoError(t, err)
-	require.Equal(t, 1, killed)
-	require.Error(t, cmd.Wait())
-	left, err := s.left(true)
-	require.NoError(t, err)
-	require.Len(t, left, 1)
-	require.Equal(t, child, left[0].PID)
 }
 
 // contained starts a process in a new cgroup, which may be that of a session of this process.
@@ -165,7 +76,7 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	require.NoError(t, err)
 	command, group := contained(t, "0123")
 	s := newSessions(d, nil).make("") // the daemon does not know it, and kills nothing of it
-	s.alone, s.group, s.hold, s.cancel = true, group, h, func(error) {}
+	s.Alone, s.Group, s.hold, s.cancel = true, group, h, func(error) {}
 	close(s.done)
 	require.False(t, s.running(), "with --close the command does not hold the lock")
 	disk.Crash()
@@ -174,26 +85,6 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	require.NoError(t, command.Signal(syscall.SIGKILL))
 	s.all.tasks.Wait()
 	require.False(t, s.holding())
-}
-
-// TestSession_StoppedTwiceTogether_NotesItOnce: by the guard, and because its client is gone. The
-// race detector finds unguarded fields.
-func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
-		s.group = &cgroup.Group{Dir: t.TempDir()}
-		var both sync.WaitGroup
-		for range 2 {
-			both.Go(func() { s.noteKill("", syscall.SIGKILL, 1) })
-		}
-		both.Go(func() {
-			s.command.mu.Lock()
-			defer s.command.mu.Unlock()
-			s.group = nil // as contain does if the process has ended
-		})
-		s.end()
-		both.Wait()
-	})
 }
 
 // TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers: other hosts may have their locks.

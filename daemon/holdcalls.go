@@ -120,7 +120,7 @@ func (s *Server) contain(host *Host, w http.ResponseWriter, r *http.Request) {
 		var of *session
 		by := callerOf(r)
 		if of, err = host.sessions.of(body.Session, by.who.UID); err == nil {
-			err = of.contain(conn)
+			err = of.Contain(conn)
 		}
 		err = by.notOwn(err, access.Change)
 	}

@@ -3,8 +3,9 @@ package daemon
 import (
 	"testing"
 
-	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // used returns the lock of a host that has used it before, so that its driver rests.

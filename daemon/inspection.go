@@ -68,7 +68,7 @@ func beginInspection(h *Host, read func(blockdev.Device) (*lockspace.Snapshot, e
 }
 
 func (in *inspection) run() {
-	in.snapshot, in.err = in.read(watched{in.host.devices.report, in.host.clock, &in.returned})
+	in.snapshot, in.err = in.read(watched{in.host.devices.Report, in.host.clock, &in.returned})
 	in.host.inspecting.mu.Lock()
 	in.host.inspecting.now = nil
 	in.host.inspecting.mu.Unlock()

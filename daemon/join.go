@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
@@ -41,7 +42,7 @@ type joiner struct {
 	log     *slog.Logger
 	clock   clock.Clock
 	disk    *locks.Disk
-	devices devices
+	devices Devices
 	ending  *ending
 	tasks   tasks.Group
 
@@ -66,8 +67,8 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		dev.Close()
 		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
-	j.devices = devicesOn(dev, j.cfg.Tally)
-	j.disk = &locks.Disk{Dev: j.devices.locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
+	j.devices = DevicesOn(dev, j.cfg.Tally)
+	j.disk = &locks.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
 	var h *Host
 	for try := 0; ; try++ {
 		h, err = j.joinOnce(ctx)
@@ -174,7 +175,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		return nil, nil, err
 	}
 	mem, err := membership.New(membership.Config{
-		Dev: j.devices.lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fencing: fencing, Events: j.cfg.Events, Tally: j.cfg.Tally,
+		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fencing: fencing, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, HostID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim, Resume: resume,
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
 	})
@@ -290,8 +291,8 @@ func (j *joiner) stopStrays(ctx context.Context, ids *hostid.Identity, host int,
 	for _, path := range strays {
 		j.log.Warn("a command has outlived its lock, stopping it", "witness", path)
 		c := j.command(locks.Request{})
-		if c.fifo, err = liveness.Open(path, fdlimit.UnknownUser); err == nil {
-			err = c.stop(ctx)
+		if c.FIFO, err = liveness.Open(path, fdlimit.UnknownUser); err == nil {
+			err = c.Stop(ctx)
 		}
 		if err != nil {
 			return err
@@ -301,9 +302,9 @@ func (j *joiner) stopStrays(ctx context.Context, ids *hostid.Identity, host int,
 }
 
 // command returns a command that a previous process has left.
-func (j *joiner) command(req locks.Request) *command {
+func (j *joiner) command(req locks.Request) *command.Command {
 	observer := j.cfg.observer()
-	return &command{lock: req.Name, pid: req.PID, log: j.log, report: func(kind events.Kind, reason string) {
+	return &command.Command{Lock: req.Name, PID: req.PID, Log: j.log, Report: func(kind events.Kind, reason string) {
 		observer.Observe(locks.Happening{Kind: kind, Request: &req, Reason: reason})
 	}}
 }

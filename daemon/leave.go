@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"slices"
 	"time"
 )
@@ -75,7 +76,7 @@ func (h *Host) HandOver() bool {
 		}
 		select {
 		case <-changed:
-		case <-time.After(killPause):
+		case <-time.After(command.KillPause):
 		}
 	}
 }

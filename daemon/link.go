@@ -314,7 +314,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 		return over
 	}
 	s := f.session
-	weak := s.uncontainable()
+	weak := s.Uncontainable()
 	if !l.acceptConfirmation(f, token) {
 		return over
 	}

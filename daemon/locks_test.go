@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // generous limits each wait of a test. It ends only if something never happens.

@@ -27,17 +27,17 @@ func (t meteredDevice) Write(p []byte, off int64) error {
 	return err
 }
 
-// devices are the same device for each purpose.
-type devices struct {
-	opened blockdev.Device
-	lease  blockdev.Device // not limited by turns
-	locks  blockdev.Device
-	report blockdev.Device
+// Devices are the same device for each purpose.
+type Devices struct {
+	Opened blockdev.Device
+	Lease  blockdev.Device // not limited by turns
+	Locks  blockdev.Device
+	Report blockdev.Device
 }
 
-func devicesOn(dev blockdev.Device, t *tally.Tally) devices {
+func DevicesOn(dev blockdev.Device, t *tally.Tally) Devices {
 	kind := func(k tally.Kind) blockdev.Device { return meteredDevice{dev, &t.IO[k]} }
 	turns := limitDevice(kind(tally.Lock))
-	return devices{opened: dev, lease: kind(tally.Lease), locks: turns,
-		report: &limitedDevice{Device: kind(tally.Report), turns: turns.turns}}
+	return Devices{Opened: dev, Lease: kind(tally.Lease), Locks: turns,
+		Report: &limitedDevice{Device: kind(tally.Report), turns: turns.turns}}
 }

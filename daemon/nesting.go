@@ -38,7 +38,7 @@ func (s *session) findNesting() {
 	lk, self := s.lk, outer.lk == s.lk
 	if self {
 		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, so this one waits until that one ends: end this one, and acquire %[2]q once",
-			outer.peer.PID, s.req.Name)
+			outer.Peer.PID, s.req.Name)
 	}
 	if s.linked() {
 		s.tellSoon()
@@ -57,19 +57,19 @@ func (ss *sessions) outer(s *session) (nearest *session) {
 	same := func(h *session) bool { return h != nil && h.req.Name == s.req.Name }
 	byPID := make(map[int]*session, len(held))
 	for _, h := range held {
-		if !same(byPID[h.peer.PID]) {
-			byPID[h.peer.PID] = h
+		if !same(byPID[h.Peer.PID]) {
+			byPID[h.Peer.PID] = h
 		}
 	}
 	delete(byPID, 0)
-	pid := s.peer.PID
+	pid := s.Peer.PID
 	for range maxAncestors {
 		p, err := process.Read(pid)
 		if err != nil || p.Parent <= 1 {
 			break
 		}
 		pid = p.Parent
-		if h := byPID[pid]; h != nil && h.peer.Alive() && (nearest == nil || same(h)) {
+		if h := byPID[pid]; h != nil && h.Peer.Alive() && (nearest == nil || same(h)) {
 			nearest = h
 		}
 	}

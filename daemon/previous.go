@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
@@ -159,18 +160,18 @@ func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
 	if p.stopped {
 		return nil
 	}
-	left := make([]*command, 0, len(p.sessions))
+	left := make([]*command.Command, 0, len(p.sessions))
 	for _, r := range p.sessions {
 		c := j.command(locks.Request{Name: r.Name, PID: r.PID})
-		c.id, c.peer = r.ID, process.ID{PID: r.Peer, Started: r.PeerStarted}
+		c.ID, c.Peer = r.ID, process.ID{PID: r.Peer, Started: r.PeerStarted}
 		// else its cgroup has a process that waits to become the command
 		if r.State == handover.Granted {
-			c.regroup(r)
+			c.Regroup(r)
 		}
 		if r.Witness {
-			c.fifo, _ = liveness.Open(filepath.Join(p.runtimeDir, liveness.Name(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
+			c.FIFO, _ = liveness.Open(filepath.Join(p.runtimeDir, liveness.Name(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
 		}
-		if c.remains() {
+		if c.Remains() {
 			j.log.Warn("stopping a command of the previous bakeryd, its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)
 		}
 		left = append(left, c)
@@ -178,12 +179,12 @@ func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
 	// All are stopped at the same time, because one may not end.
 	table, _ := process.Table() // stop reads it again, and reports errors
 	for _, c := range left {
-		_, _ = c.killGroup(table) // stop retries it
+		_, _ = c.KillGroup(table) // stop retries it
 	}
 	errs := make([]error, len(left))
 	var all sync.WaitGroup
 	for i, c := range left {
-		all.Go(func() { errs[i] = c.stop(ctx) })
+		all.Go(func() { errs[i] = c.Stop(ctx) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {

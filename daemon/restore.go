@@ -54,7 +54,7 @@ func (s *session) awaitReturn(until time.Duration) {
 		switch {
 		case s.running():
 			s.outlive(stay)
-		case !s.clientGone() && s.remains():
+		case !s.clientGone() && s.Remains():
 			s.killAndRelease(stay, "its client did not come back after a restart")
 		default:
 			s.all.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
@@ -92,16 +92,16 @@ func (h *Host) restore(p *previousProcess) error {
 func (ss *sessions) restore(lk *locks.Lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk
-	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
-	s.regroup(r)
-	s.unconfirmed, s.alone = r.Unconfirmed, !r.Witness
+	s.Peer, s.UID = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
+	s.Regroup(r)
+	s.unconfirmed, s.Alone = r.Unconfirmed, !r.Witness
 	s.request(locks.Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
 	})
 	if r.Witness && r.State != handover.Released {
 		var err error
-		if s.fifo, err = liveness.Open(ss.fifoPath(s.id), r.PeerUID); err != nil {
+		if s.FIFO, err = liveness.Open(ss.fifoPath(s.ID), r.PeerUID); err != nil {
 			ss.log.Warn("opening the liveness FIFO of a hold failed", "lock", r.Name, "err", err)
 		}
 	}
@@ -125,10 +125,10 @@ func (ss *sessions) restore(lk *locks.Lock, r handover.Session, until time.Durat
 	default:
 		if r.State == handover.Granted {
 			ss.log.Error("the disk does not show a recorded hold, stopping its command", "lock", r.Name, "token", r.Token)
-			ss.tasks.Go(func() { _ = s.stop(ctx) })
-		} else if s.fifo != nil {
+			ss.tasks.Go(func() { _ = s.Stop(ctx) })
+		} else if s.FIFO != nil {
 			// of another lock by now: the waiting client requests it again
-			_ = s.fifo.Remove()
+			_ = s.FIFO.Remove()
 		}
 		s.Forget()
 	}

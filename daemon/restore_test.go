@@ -74,8 +74,8 @@ func (m *mortal) kill() {
 		if f != nil {
 			f.link.mu.Lock() // the goroutine that sends the grant reads the path
 		}
-		if s.fifo != nil {
-			s.fifo.Path += ".dead"
+		if s.FIFO != nil {
+			s.FIFO.Path += ".dead"
 		}
 		if f != nil {
 			f.link.mu.Unlock()
@@ -204,7 +204,7 @@ func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 		m := c.mortal(1)
 		holder, _ := m.ask(1, "").granted()
 		waiter := m.ask(2, "").waiting()
-		m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
+		m.d.sessions.byID[holder.id].Peer.Started++ // a process that is gone
 		m.d.sessions.byID[holder.id].keep(handover.Granted, m.d.sessions.byID[holder.id].hold.Token(), m.d.sessions.byID[holder.id].hold.Lock())
 		m.restart()
 		waiter.again(m, "").granted()
@@ -225,8 +225,8 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	require.NoError(t, err)
 	waiter := m.ask(2, "").waiting()
 	s := m.d.sessions.byID[holder.id]
-	s.peer.Started++
-	s.group = nil
+	s.Peer.Started++
+	s.Group = nil
 	s.keep(handover.Granted, s.hold.Token(), s.hold.Lock())
 	m.restart()
 	waiter.again(m, "")
@@ -347,7 +347,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
 		s := m.session(holder)
-		s.peer = process.ID{}
+		s.Peer = process.ID{}
 		s.keep(handover.Granted, token, s.hold.Lock())
 		m.restart()
 		time.Sleep(4 * locks.SettleAfter) // enough for a release, if there were one
@@ -367,11 +367,11 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
 	client.until("confirmed")
 	s := client.bound(m.d).session
-	command, group := contained(t, s.id)
+	command, group := contained(t, s.ID)
 	inGroup := func(g *cgroup.Group) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.group = g
+		s.Group = g
 	}
 	inGroup(group)
 	s.keep(handover.Granted, g.Token, s.hold.Lock())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -306,7 +307,7 @@ func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 	}
 	for f.dev == nil && !f.s.safe() {
 		select {
-		case <-time.After(killPause):
+		case <-time.After(command.KillPause):
 		case <-f.s.draining:
 			return 0, errUnsafe
 		case <-f.ctx.Done():

@@ -266,7 +266,7 @@ func whileGuardStandsStill(t *testing.T, end func(t *testing.T, r *running)) {
 		holder, _ := r.ask(1, "").granted()
 		held, _ := r.d.sessions.holding()
 		held[0].mu.Lock()
-		held[0].group = group
+		held[0].Group = group
 		held[0].mu.Unlock()
 		stalled <- struct{}{}
 		end(t, r)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/process"
@@ -17,7 +18,7 @@ import (
 // session is the request of one client: its place in a queue, then its hold. It outlives its
 // connection and, by the handover file, bakeryd itself.
 type session struct {
-	*command
+	*command.Command
 	all    *sessions
 	req    locks.Request
 	since  time.Time
@@ -95,7 +96,7 @@ func (f *follower) replace() {
 // request sets what the client requests.
 func (s *session) request(req locks.Request) {
 	s.req = req
-	s.lock, s.pid = req.Name, req.PID
+	s.Lock, s.PID = req.Name, req.PID
 }
 
 // start requests the lock, unless that was done. Before it returns, the lock may be granted and
@@ -185,7 +186,7 @@ func (s *session) mode() layout.Mode {
 	return s.req.Mode
 }
 
-// queued records the place among the local clients.
+// Queued records the place among the local clients.
 func (s *session) Queued(lk *locks.Lock, nth uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,9 +220,9 @@ func (s *session) gone() bool {
 
 // clientGone reports whether the process that connected has ended. A process of another pid
 // namespace is not known, and may be alive.
-func (s *session) clientGone() bool { return s.peer.PID != 0 && !s.peer.Alive() }
+func (s *session) clientGone() bool { return s.Peer.PID != 0 && !s.Peer.Alive() }
 
-// detached reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
+// Detached reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
 // its place, but is not granted the lock.
 func (s *session) Detached() bool {
 	s.mu.Lock()
@@ -307,10 +308,10 @@ func (s *session) outlive(stay int) {
 		s.noteOrphan()
 		s.all.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
 	}
-	if s.fifo != nil {
-		s.fifo.Watch()
+	if s.FIFO != nil {
+		s.FIFO.Watch()
 		select {
-		case <-s.fifo.Gone():
+		case <-s.FIFO.Gone():
 		case <-s.all.ending.ended:
 			return
 		}
@@ -333,8 +334,8 @@ func (s *session) killAndRelease(stay int, why string) {
 	if back {
 		return
 	}
-	for s.remains() {
-		_, _ = s.kill(why) // retried
+	for s.Remains() {
+		_, _ = s.Kill(why) // retried
 		if !s.poll(context.Background()) {
 			return
 		}
@@ -366,16 +367,16 @@ func (s *session) release(stay int, why string) {
 // end removes the session.
 func (s *session) end() {
 	s.limit(0)
-	s.tidy()
+	s.Tidy()
 	s.all.remove(s)
 }
 
 // record returns the session's record for the handover file.
 func (s *session) record(state handover.State, token layout.Ticket, lk *locks.Lock) handover.Session {
 	return handover.Session{
-		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
+		ID: s.ID, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
-		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil, Cgroup: s.cgroupDir(),
+		Peer: s.Peer.PID, PeerStarted: s.Peer.Started, PeerUID: s.UID, Token: token, Since: s.since, Witness: s.FIFO != nil, Cgroup: s.CgroupDir(),
 		Unconfirmed: s.unconfirmed && state == handover.Granted,
 	}
 }
@@ -462,7 +463,7 @@ func (s *session) Forget() {
 	s.unkept = nil
 	if s.kept {
 		s.kept = false
-		s.queue(s.all.journal.QueueRemove(s.id))
+		s.queue(s.all.journal.QueueRemove(s.ID))
 	}
 	s.mu.Unlock()
 	s.Saved()
@@ -501,7 +502,7 @@ func (s *session) holds(token layout.Ticket) bool {
 	return s.decided() && s.hold != nil && s.hold.Token() == token
 }
 
-// listening reports whether the client is connected and wants to receive requests.
+// Listening reports whether the client is connected and wants to receive requests.
 func (s *session) Listening() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -547,7 +548,7 @@ const maxUnread = 4
 // they are, the lock is held. With --close the lock is the wrapper's alone, so they do not count.
 // Once the lock is lost, the session stays until they have been killed, because the guard looks at
 // sessions that hold a lock.
-func (s *session) running() bool { return (!s.alone || s.lost()) && s.remains() }
+func (s *session) running() bool { return (!s.Alone || s.lost()) && s.Remains() }
 
 // lost reports whether the lock was granted and its lease is lost.
 func (s *session) lost() bool { return s.decided() && s.hold != nil && s.hold.Err() != nil }
@@ -561,7 +562,7 @@ func (s *session) LeftOver() (pids []int, orphan bool) {
 	if !orphan {
 		return nil, false
 	}
-	found, _ := s.left(false) // they may have ended by now, or be another user's
+	found, _ := s.Left(false) // they may have ended by now, or be another user's
 	for _, p := range found {
 		pids = append(pids, p.PID)
 	}
@@ -569,12 +570,12 @@ func (s *session) LeftOver() (pids []int, orphan bool) {
 	return pids, true
 }
 
-// noteRemains reports that for all holds. Their lease is over.
+// NoteRemains reports that for all holds. Their lease is over.
 func (ss *sessions) noteRemains() {
 	held, _ := ss.holding()
 	for _, s := range held {
-		if _, chased := s.contained(); s.remains() {
-			s.noteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))
+		if _, chased := s.Contained(); s.Remains() {
+			s.NoteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))
 		}
 	}
 }

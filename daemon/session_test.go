@@ -129,7 +129,7 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	eventually(t, "the hold is an orphan", func() bool { return s.isOrphan() })
 	holder.again(m, g.Token.String()).granted()
 	require.NoError(t, first.Close())
-	<-s.fifo.Gone()
+	<-s.FIFO.Gone()
 	second := command()
 	holder.leave()
 	eventually(t, "the hold is an orphan", s.isOrphan)

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
@@ -128,16 +129,16 @@ func (ss *sessions) open(body lockRequest, c asker) (*session, *follower, error)
 func (ss *sessions) admit(s *session) (bool, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.byID[s.id] != nil {
+	if ss.byID[s.ID] != nil {
 		return false, nil
 	}
-	privileged := fdlimit.Clients().Privileged(s.uid)
+	privileged := fdlimit.Clients().Privileged(s.UID)
 	switch n := len(ss.byID); {
 	case n >= maxSessions, !privileged && n >= maxSessions-maxSessions/8:
 		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", api.ErrOverload, n)
-	case !privileged && ss.byUser[s.uid] >= maxSessions/4:
+	case !privileged && ss.byUser[s.UID] >= maxSessions/4:
 		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", api.ErrOverload,
-			ss.byUser[s.uid], s.uid)
+			ss.byUser[s.UID], s.UID)
 	}
 	ss.put(s)
 	return true, nil
@@ -145,8 +146,8 @@ func (ss *sessions) admit(s *session) (bool, error) {
 
 // put adds a session. Called with mu held.
 func (ss *sessions) put(s *session) {
-	ss.byID[s.id] = s
-	ss.byUser[s.uid]++
+	ss.byID[s.ID] = s
+	ss.byUser[s.UID]++
 }
 
 // reopen returns the session to which a client reconnects, nil if it is new.
@@ -154,16 +155,16 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if s := ss.byID[body.Session]; s != nil {
-		if _, uid := c.peer(); uid != s.uid && uid != 0 {
-			return nil, nil, &anothers{session: s.id, lock: s.req.Name}
+		if _, uid := c.peer(); uid != s.UID && uid != 0 {
+			return nil, nil, &anothers{session: s.ID, lock: s.req.Name}
 		}
 		// A token identifies the hold: its mode may have changed since the client was notified of
 		// it.
 		if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
-			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", api.ErrInvalid, s.id, s.req.Name, mode)
+			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", api.ErrInvalid, s.ID, s.req.Name, mode)
 		}
 		if body.Token != 0 && !s.holds(body.Token) {
-			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", api.ErrLost, s.id, body.Name, body.Token)
+			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", api.ErrLost, s.ID, body.Name, body.Token)
 		}
 		f := s.follow(c, body.Confirm && body.Token == 0)
 		switch {
@@ -172,9 +173,9 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 			s.listen(body.Requests)
 			return s, f, nil
 		case body.Token != 0:
-			return nil, nil, fmt.Errorf("%w: %q was released by session %s", api.ErrLost, body.Name, s.id)
+			return nil, nil, fmt.Errorf("%w: %q was released by session %s", api.ErrLost, body.Name, s.ID)
 		}
-		return nil, nil, fmt.Errorf("%w: session %s is about to end", api.ErrUnavailable, s.id)
+		return nil, nil, fmt.Errorf("%w: session %s is about to end", api.ErrUnavailable, s.ID)
 	}
 	if body.Token != 0 {
 		return nil, nil, fmt.Errorf("%w: no session %s holds %q", api.ErrLost, body.Session, body.Name)
@@ -206,7 +207,7 @@ func (ss *sessions) of(id string, uid int) (*session, error) {
 	switch {
 	case s == nil:
 		return nil, fmt.Errorf("%w: there is no session %s", api.ErrLost, id)
-	case uid != s.uid && uid != 0:
+	case uid != s.UID && uid != 0:
 		return nil, &anothers{session: id, lock: s.req.Name}
 	}
 	return s, nil
@@ -215,26 +216,26 @@ func (ss *sessions) of(id string, uid int) (*session, error) {
 // begin creates the session of a request.
 func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	s := ss.make(body.Session)
-	if s.peer, s.uid = c.peer(); s.uid < 0 {
+	if s.Peer, s.UID = c.peer(); s.UID < 0 {
 		return nil, fmt.Errorf("%w: the connection is closed", api.ErrUnavailable)
 	}
 	s.listens = body.Requests
 	s.request(locks.Request{
-		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.peer.PID), Command: body.Command,
+		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.Peer.PID), Command: body.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
 	})
-	if s.id == "" {
+	if s.ID == "" {
 		var b [16]byte
 		rand.Read(b[:])
-		s.id = hex.EncodeToString(b[:])
+		s.ID = hex.EncodeToString(b[:])
 	}
-	s.alone = !body.Witness
+	s.Alone = !body.Witness
 	if body.Witness || body.Confirm { // a command will run
-		s.findGroup()
+		s.FindGroup()
 	}
 	if body.Witness {
 		var err error
-		if s.fifo, err = liveness.Make(ss.runtimeDir, ss.fifoName(s.id), s.uid); err != nil {
+		if s.FIFO, err = liveness.Make(ss.runtimeDir, ss.fifoName(s.ID), s.UID); err != nil {
 			if !errors.Is(err, api.ErrOverload) {
 				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}
@@ -246,7 +247,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 
 func (ss *sessions) make(id string) *session {
 	s := &session{all: ss, since: time.Now(), places: make(chan place, 1), done: make(chan struct{}), requests: make(chan locks.Requested, maxUnread)}
-	s.command = &command{id: id, log: ss.log, report: func(kind events.Kind, reason string) {
+	s.Command = &command.Command{ID: id, Log: ss.log, Report: func(kind events.Kind, reason string) {
 		h := s.happening(kind)
 		h.Reason = reason
 		ss.observer.Observe(h)
@@ -257,10 +258,10 @@ func (ss *sessions) make(id string) *session {
 func (ss *sessions) remove(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.byID[s.id] == s {
-		delete(ss.byID, s.id)
-		if ss.byUser[s.uid]--; ss.byUser[s.uid] == 0 {
-			delete(ss.byUser, s.uid)
+	if ss.byID[s.ID] == s {
+		delete(ss.byID, s.ID)
+		if ss.byUser[s.UID]--; ss.byUser[s.UID] == 0 {
+			delete(ss.byUser, s.UID)
 		}
 		ss.change()
 	}

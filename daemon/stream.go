@@ -220,8 +220,8 @@ func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) 
 	ss := s.all
 	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: token, HostID: ss.mem.ID(), Change: change,
 		GraceMS: ss.times().Grace().Milliseconds()}
-	if s.fifo != nil {
-		e.Witness = s.fifo.Path
+	if s.FIFO != nil {
+		e.Witness = s.FIFO.Path
 	}
 	return e
 }

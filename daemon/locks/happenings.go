@@ -291,7 +291,7 @@ func (lk *Lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 	}
 }
 
-// holdsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
+// HoldsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
 // then.
 func (m *Manager) HoldsLost() {
 	m.mu.Lock()

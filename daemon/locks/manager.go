@@ -129,7 +129,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	return nil
 }
 
-// halt admits no more clients, and ends the drivers that have none.
+// Halt admits no more clients, and ends the drivers that have none.
 func (m *Manager) Halt() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +145,7 @@ func (m *Manager) WaitClients() { m.tasks.Wait() }
 // Wait blocks until no IO of a lock is in flight, after Close or the loss of the lease.
 func (m *Manager) Wait() { m.drivers.Wait() }
 
-// stopping reports whether Close was called.
+// Stopping reports whether Close was called.
 func (m *Manager) Stopping() bool {
 	select {
 	case <-m.stop:

@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lock is this host's part in one lock: its slot on the disk, and the local clients, served first
+// Lock is this host's part in one lock: its slot on the disk, and the local clients, served first
 // in, first out. One goroutine at a time drives it (driver.go).
 type Lock struct {
 	mgr   *Manager
@@ -65,7 +65,7 @@ type Lock struct {
 	past *resumeState // left by the previous bakeryd; nil if none; set before the driver starts
 }
 
-// waiter is a client in the queue.
+// Waiter is a client in the queue.
 type Waiter struct {
 	req   Request
 	nth   uint64

@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// repairer repairs the directory as a host of the lockspace.
+// Repairer repairs the directory as a host of the lockspace.
 type Repairer struct {
 	mgr      *Manager
 	progress func(string)
@@ -30,7 +30,7 @@ func NewRepairer(m *Manager, progress func(string)) (*Repairer, error) {
 	return &Repairer{mgr: m, progress: progress, before: before}, nil
 }
 
-// ask requests that live hosts restore the entries that they know, and waits up to a lease.
+// Ask requests that live hosts restore the entries that they know, and waits up to a lease.
 func (r *Repairer) Ask(ctx context.Context, entries []check.Finding) error {
 	var damaged []int
 	for _, f := range entries {
@@ -50,7 +50,7 @@ func (r *Repairer) Ask(ctx context.Context, entries []check.Finding) error {
 	return nil
 }
 
-// entry repairs an unreadable directory entry. done is empty if it was readable again.
+// Entry repairs an unreadable directory entry. done is empty if it was readable again.
 func (r *Repairer) Entry(ctx context.Context, number int) (done string, err error) {
 	if ok, err := r.mgr.dir.readable(number); ok || err != nil {
 		return "", err // another host has restored it

@@ -227,7 +227,7 @@ func (lk *Lock) listening() bool {
 	return slices.ContainsFunc(lk.holds, func(h *Hold) bool { return h.req.listening() })
 }
 
-// listen notifies the driver that a holder may want to receive requests now.
+// Listen notifies the driver that a holder may want to receive requests now.
 func (h *Hold) Listen() { h.lk.signal() }
 
 func (r *Request) listening() bool {

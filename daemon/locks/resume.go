@@ -138,7 +138,7 @@ func (lk *Lock) judge(v bakery.View, incarnation uint64, records []handover.Sess
 	return nil // repaired like any other
 }
 
-// resume gives every lock that a previous process left a driver. restore is called before, with
+// Resume gives every lock that a previous process left a driver. restore is called before, with
 // each record of that lock, in the order of arrival.
 func (m *Manager) Resume(records []handover.Session, restore func(*Lock, handover.Session)) error {
 	byLock := map[int][]handover.Session{}
@@ -195,7 +195,7 @@ func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore
 	return nil
 }
 
-// resumes reports whether a record is of this lock, and whether the own slot shows its ticket as
+// Resumes reports whether a record is of this lock, and whether the own slot shows its ticket as
 // granted.
 func (lk *Lock) Resumes(r handover.Session) (same, granted bool) {
 	same = r.Creation == lk.Entry.Creation

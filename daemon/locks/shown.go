@@ -115,7 +115,7 @@ func (m *Manager) InUse() (numbers []int) {
 	return numbers
 }
 
-// describe adds the clients of this host to a report of a lock.
+// Describe adds the clients of this host to a report of a lock.
 func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
 	if lk := m.attached(l.Lock); lk != nil {
 		l.Local = lk.waiting()

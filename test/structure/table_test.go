@@ -75,11 +75,12 @@ var imports = []struct{ path, imports string }{
 	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
 	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
 	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/hostid daemon/process daemon/text layout"},
+	{"daemon/command", "daemon/api daemon/cgroup daemon/events daemon/handover daemon/liveness daemon/peer daemon/process"},
 
 	// The locks of a joined host.
 	{"daemon/locks", "bakery blockdev blockdev/probe daemon/api daemon/clock daemon/events daemon/handover daemon/lease daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/report daemon/retry daemon/stall daemon/standing daemon/tasks daemon/text daemon/warn layout"},
 	// Its clients, its service and its server: to be split.
-	{"daemon", "blockdev daemon/access daemon/api daemon/cgroup daemon/clock daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/stall daemon/tally daemon/tasks daemon/text daemon/warn daemon/watchdog layout"},
+	{"daemon", "blockdev daemon/access daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/stall daemon/tally daemon/tasks daemon/text daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks daemon/tally"},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,4 +62,18 @@ func OnOwnThread(f func()) {
 		<-done
 		runtime.UnlockOSThread()
 	}()
+}
+
+// KillChildren kills the current children of a process at the end of the test.
+func KillChildren(t *testing.T, of process.ID) {
+	t.Helper()
+	table, err := process.Table()
+	require.NoError(t, err)
+	children := process.Descendants(table, []int{of.PID}, process.Stat.Ended)
+	require.NotEmpty(t, children)
+	t.Cleanup(func() {
+		for _, p := range children {
+			_ = p.Signal(syscall.SIGKILL)
+		}
+	})
 }
