@@ -34,7 +34,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
-	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -130,7 +129,6 @@ type Host struct {
 	tasks    tasks.Group
 
 	inspecting inspecting
-	warn       warn.Limiter // of the guard
 }
 
 // ending is how far the end of a host has come.

@@ -1,13 +1,11 @@
 package daemon
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
@@ -58,16 +56,6 @@ func (c *contention) enter(d *Host, req locks.Request) *visit {
 func (v *visit) add(call history.Call) {
 	call.Host, call.Token = v.host, v.Token()
 	v.c.Add(call)
-}
-
-// change changes the mode.
-func (v *visit) change(ctx context.Context, to layout.Mode) error {
-	from, asked := v.Mode(), v.c.now()
-	err := v.SetMode(ctx, to)
-	if err == nil {
-		v.add(history.Call{Kind: history.Change, Mode: to, From: from, Asked: asked, Answered: v.c.now()})
-	}
-	return err
 }
 
 // leave ends the visit before the lock is released.

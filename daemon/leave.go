@@ -3,9 +3,10 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"github.com/bakeryd/bakeryd/daemon/command"
 	"slices"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/command"
 )
 
 // Close admits no more clients, waits until every hold is released, and leaves the lockspace. If

@@ -337,9 +337,6 @@ func (lk *Lock) persist(message string, at int64, try func() error) error {
 	}
 }
 
-// retry returns the pause after a failed IO.
-func (m *Manager) retry() time.Duration { return m.disk.Times().Retry() }
-
 // pause waits for d. It returns false if the lease was lost meanwhile.
 func (lk *Lock) pause(d time.Duration) bool {
 	t := time.NewTimer(d)

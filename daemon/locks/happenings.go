@@ -294,13 +294,7 @@ func (lk *Lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 // HoldsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
 // then.
 func (m *Manager) HoldsLost() {
-	m.mu.Lock()
-	locks := make([]*Lock, 0, len(m.locks))
-	for _, lk := range m.locks {
-		locks = append(locks, lk)
-	}
-	m.mu.Unlock()
-	for _, lk := range locks {
+	for _, lk := range m.all() {
 		lk.holdsLost()
 		lk.refuseLost()
 	}

@@ -79,13 +79,3 @@ func (v *visit) over() {
 	now := v.c.now()
 	v.add(history.Call{Kind: history.Release, Mode: v.Mode(), Asked: now, Answered: now})
 }
-
-// visit enters and leaves. It stays for a moment, so that an erroneous grant overlaps.
-func (c *contention) visit(d *testHost, name string) bool {
-	v := c.enter(d, Request{Name: name})
-	if v == nil {
-		return false
-	}
-	time.Sleep(100 * time.Microsecond)
-	return v.leave()
-}

@@ -160,9 +160,7 @@ func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err
 			waiting = true
 		}
 	}
-	m.mu.Lock()
-	lk := m.locks[e.Lock]
-	m.mu.Unlock()
+	lk := m.attached(e.Lock)
 	if lk != nil && lk.Entry == e {
 		for _, h := range lk.inside() {
 			asked = append(asked, Asked{Host: m.mem.ID(), HostName: m.hostName, Token: h.token})

@@ -72,10 +72,7 @@ func (m *Manager) scrub() (all bool) {
 
 // leftIn reports whether this host takes part in a lock that is not in d.locks.
 func (m *Manager) leftIn(lock int) bool {
-	m.mu.Lock()
-	known := m.locks[lock] != nil
-	m.mu.Unlock()
-	if known {
+	if m.attached(lock) != nil {
 		return false
 	}
 	v, err := m.ownSlotIn(m.disk.Dev, lock)
@@ -107,9 +104,7 @@ func (m *Manager) handleComplaints(complaints []layout.Complaint) {
 
 // scrubNumber checks the own slot in a lock of which only the number is known.
 func (m *Manager) scrubNumber(lock int) {
-	m.mu.Lock()
-	lk := m.locks[lock]
-	m.mu.Unlock()
+	lk := m.attached(lock)
 	if lk != nil {
 		lk.lookAtBlocking()
 		return
@@ -127,9 +122,7 @@ func (m *Manager) repairSlot(number int) {
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
 		return
 	}
-	m.mu.Lock()
-	lk := m.locks[number]
-	m.mu.Unlock()
+	lk := m.attached(number)
 	if lk == nil {
 		e := lockspace.DirectoryEntry
 		if number != lockspace.DirectoryLock {
@@ -162,9 +155,7 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 	} else if m.disk.quarantined(e.Lock) != nil {
 		return
 	}
-	m.mu.Lock()
-	lk := m.locks[e.Lock]
-	m.mu.Unlock()
+	lk := m.attached(e.Lock)
 	if lk == nil {
 		v, err := m.ownSlotIn(dev, e.Lock)
 		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != m.mem.Incarnation() || v.Slot.Phase == layout.Idle) {

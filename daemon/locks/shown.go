@@ -71,13 +71,8 @@ type LockVitals struct {
 	Longest time.Duration // wait of the waiting clients
 }
 
+// Vitals returns the gauges of the locks that clients of this host hold or wait for, by name.
 func (m *Manager) Vitals() (all []LockVitals) {
-	m.mu.Lock()
-	locks := make([]*Lock, 0, len(m.locks))
-	for _, lk := range m.locks {
-		locks = append(locks, lk)
-	}
-	m.mu.Unlock()
 	now := time.Now()
 	for _, lk := range m.all() {
 		if v := lk.vitals(now); v.Holding+v.Waiting > 0 && lk.observed() {
