@@ -36,7 +36,6 @@ type session struct {
 	follower *follower // the connection that streams to the client; nil if none
 	nth      uint64    // arrival number, once queued
 	kept     bool      // recorded in the handover file, or about to be
-	unsaved  []uint64  // changes of the record whose writing nothing has waited for
 	lastSave uint64    // last change of the record; 0 if none
 	// granted, but no command may run before the client confirms the grant
 	unconfirmed    bool
@@ -434,25 +433,18 @@ func (s *session) put(state handover.State, token layout.Ticket, lk *locks.Lock)
 }
 
 // queue records the number of a change. Called with mu held.
-func (s *session) queue(change uint64) {
-	if change != 0 {
-		s.unsaved, s.lastSave = append(s.unsaved, change), change
-	}
-}
+func (s *session) queue(change uint64) { s.lastSave = max(s.lastSave, change) }
 
 // Saved blocks until the handover file has the session as it is now. Called without any mutex.
 func (s *session) Saved() {
 	s.mu.Lock()
-	changes, last := s.unsaved, s.lastSave
-	s.unsaved = nil
+	last := s.lastSave
 	s.mu.Unlock()
 	if last == 0 {
 		return
 	}
-	for _, n := range append(changes, last) { // another goroutine may wait for the last one, too
-		if err := s.all.journal.Wait(n); err != nil {
-			s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
-		}
+	if err := s.all.journal.Wait(last); err != nil {
+		s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 	}
 }
 

@@ -43,19 +43,22 @@ type File struct {
 	mu      sync.Mutex // guards the fields below; no IO is done with it
 	idle    sync.Cond  // is signalled when writing becomes false
 	writing bool       // a goroutine writes the queue
-	queue   []func() error
-	queued  uint64 // number of changes so far
-	written uint64 // number of changes that are in the file, or failed
-	errs    map[uint64]error
-	void    bool
-	term    Term           // with the queue
-	cells   map[string]int // cells of the sessions, by session id
-	free    []int          // free cells below end
-	end     int            // number of cells in the file
+	queue   []change
+	// memory of the next queue
+	spareQueue []change
+	queued     uint64 // number of changes so far
+	written    uint64 // number of changes that are in the file, or failed
+	failed     uint64 // number of the change that failed; 0: none, or Wait has returned err
+	err        error
+	void       bool
+	term       Term           // with the queue
+	cells      map[string]int // cells of the sessions, by session id
+	free       []int          // free cells below end
+	end        int            // number of cells in the file
 }
 
 func fileOf(path string, file *os.File, c *content) *File {
-	j := &File{Path: path, file: file, term: c.term, cells: c.cells, free: c.free, end: c.end, errs: map[uint64]error{}}
+	j := &File{Path: path, file: file, term: c.term, cells: c.cells, free: c.free, end: c.end}
 	j.idle.L = &j.mu
 	return j
 }
@@ -267,6 +270,15 @@ const none = -1
 // spare has the memory of cells that were written.
 var spare = sync.Pool{New: func() any { return new([cellSize]byte) }}
 
+// change is a queued one: the writing of a cell, or a function of the goroutine that writes.
+type change struct {
+	what string
+	cell *[cellSize]byte
+	at   int
+	err  error // makes the file void, instead of a cell
+	do   func()
+}
+
 // change queues the writing of a cell. prepare fills the empty cell and returns its number, or none
 // if there is nothing to write; it is called with mu held. If it returns an error, the file becomes
 // void.
@@ -279,35 +291,32 @@ func (j *File) change(what string, prepare func(cell []byte) (int, error)) uint6
 	if at == none {
 		return 0
 	}
-	return j.enqueue(func() error {
-		defer spare.Put(cell)
-		if j.file == nil {
-			return nil // void or closed
-		}
-		if err == nil {
-			_, err = j.file.WriteAt(cell[:], int64(at)*cellSize)
-		}
-		if err == nil {
-			return nil
-		}
-		return errors.Join(fmt.Errorf("write %s to handover file %s: %w", what, j.Path, err), j.invalidate())
-	})
+	return j.enqueue(change{what: what, cell: cell, at: at, err: err})
 }
 
-// enqueue queues a function of the goroutine that writes, and returns a number for Wait. Called with
-// mu held.
-func (j *File) enqueue(write func() error) uint64 {
-	j.queue = append(j.queue, write)
+// enqueue returns a number for Wait. Called with mu held.
+func (j *File) enqueue(c change) uint64 {
+	j.queue = append(j.queue, c)
 	j.queued++
 	return j.queued
 }
 
-// Wait blocks until the changes up to number n are written, and returns the error of that one. 0 is
-// no change. Wait is called once for each number, and by a goroutine that holds no mutex: the first
+// Wait blocks until the changes up to number n are written; 0 is no change. If one of them failed,
+// the first call returns its error. Wait is called by a goroutine that holds no mutex: the first
 // that waits writes for all.
 func (j *File) Wait(n uint64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.wait(n)
+	if j.failed == 0 || j.failed > n {
+		return nil
+	}
+	j.failed = 0
+	return j.err
+}
+
+// wait is called with mu held, which it releases meanwhile.
+func (j *File) wait(n uint64) {
 	for j.written < n {
 		if j.writing {
 			j.idle.Wait()
@@ -315,28 +324,48 @@ func (j *File) Wait(n uint64) error {
 			j.writeQueue()
 		}
 	}
-	err := j.errs[n]
-	delete(j.errs, n)
-	return err
 }
 
 // writeQueue writes what is queued now. Called with mu held, which it releases meanwhile.
 func (j *File) writeQueue() {
-	queue := j.queue
-	j.queue, j.writing = nil, true
+	queue, before := j.queue, j.written
+	j.queue, j.writing = j.spareQueue[:0], true
 	j.mu.Unlock()
-	errs := make([]error, len(queue))
-	for i, write := range queue {
-		errs[i] = write()
-	}
-	j.mu.Lock()
-	for _, err := range errs {
-		if j.written++; err != nil {
-			j.errs[j.written] = err
+	var failed uint64
+	var err error
+	for i, c := range queue {
+		if e := j.write(c); e != nil {
+			failed, err = before+uint64(i)+1, e
 		}
+	}
+	clear(queue)
+	j.mu.Lock()
+	j.written, j.spareQueue = before+uint64(len(queue)), queue
+	if failed != 0 {
+		j.failed, j.err = failed, err
 	}
 	j.writing, j.void = false, j.removed
 	j.idle.Broadcast()
+}
+
+// write carries out a change. Only the first one that fails returns an error.
+func (j *File) write(c change) error {
+	if c.do != nil {
+		c.do()
+		return nil
+	}
+	defer spare.Put(c.cell)
+	if j.file == nil {
+		return nil // void or closed
+	}
+	err := c.err
+	if err == nil {
+		_, err = j.file.WriteAt(c.cell[:], int64(c.at)*cellSize)
+	}
+	if err == nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("write %s to handover file %s: %w", c.what, j.Path, err), j.invalidate())
 }
 
 // invalidate makes the file void: it removes the file, or truncates it if that fails. Only the
@@ -363,9 +392,9 @@ func (j *File) closeFile() {
 
 // Intact reports whether the next process can continue from this file, after all changes so far.
 func (j *File) Intact() bool {
-	_ = j.last(func() error { return nil })
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.wait(j.queued)
 	return !j.void && j.term.HostID != 0
 }
 
@@ -378,9 +407,9 @@ func (j *File) Close() {
 func (j *File) Discard() error { return j.last(j.invalidate) }
 
 // last calls f after all changes that are queued now.
-func (j *File) last(f func() error) error {
+func (j *File) last(f func() error) (err error) {
 	j.mu.Lock()
-	n := j.enqueue(f)
-	j.mu.Unlock()
-	return j.Wait(n)
+	defer j.mu.Unlock()
+	j.wait(j.enqueue(change{do: func() { err = f() }}))
+	return err
 }

@@ -11,7 +11,7 @@ import (
 func hang(j *File) (release func()) {
 	blocked := make(chan struct{})
 	j.mu.Lock()
-	n := j.enqueue(func() error { <-blocked; return nil })
+	n := j.enqueue(change{do: func() { <-blocked }})
 	j.mu.Unlock()
 	go func() { _ = j.Wait(n) }()
 	synctest.Wait()
@@ -55,16 +55,15 @@ func TestFile_WriteHangs_QueueDoesNotBlockAndWaitDoes(t *testing.T) {
 	})
 }
 
-func TestFile_QueuedWriteFails_OnlyItsWaitReturnsTheError(t *testing.T) {
+func TestFile_QueuedWriteFails_OneWaitReturnsTheError(t *testing.T) {
 	j := newFile(t)
 	require.NoError(t, j.Put(aSession(1)))
 	good, bad, later := j.QueuePut(aSession(2)), j.QueuePut(Session{}), j.QueuePut(aSession(3))
-	require.NoError(t, j.Wait(later))
-	require.NoError(t, j.Wait(good))
-	require.ErrorContains(t, j.Wait(bad), "write session to handover file "+j.Path)
+	require.NoError(t, j.Wait(good), "the changes up to its number")
 	require.False(t, j.Intact())
+	require.ErrorContains(t, j.Wait(later), "write session to handover file "+j.Path)
+	require.NoError(t, j.Wait(bad), "it was reported")
 	require.NoFileExists(t, j.Path)
-	require.Empty(t, j.errs)
 }
 
 func TestFile_ClosedWithAQueue_WritesItFirst(t *testing.T) {
