@@ -250,7 +250,7 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *mem
 	h := &Host{
 		cfg: j.cfg, log: j.log, clock: j.clock, disk: j.disk, devices: j.devices, ids: ids, fencing: fencing, mem: mem, ending: j.ending,
 		Manager: locks.New(locks.Config{Disk: j.disk, Member: mem, HostName: ids.Name, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall,
-			Observer: j.cfg.observer(), Repairs: j.cfg.repair}),
+			Observer: j.cfg.observer(), Peers: j.cfg.Events != nil, Repairs: j.cfg.repair}),
 	}
 	h.sessions = newSessions(h, file)
 	if file != nil {

@@ -32,6 +32,9 @@ const (
 // observed reports whether clients use the lock: the directory's lock is bakeryd's own.
 func (lk *Lock) observed() bool { return lk.Entry.Lock != lockspace.DirectoryLock }
 
+// traced reports whether to find out which hosts and clients are ahead.
+func (lk *Lock) traced() bool { return lk.mgr.peers && lk.observed() }
+
 // ahead is the slot last seen directly ahead on the disk.
 type ahead struct {
 	host   int
@@ -66,6 +69,10 @@ func (lk *Lock) local(req *Request, p layout.Phase) events.Peer {
 // client is the last in the queue.
 func (lk *Lock) reportQueued(w *Waiter) {
 	h := Happening{Kind: events.Waiting, Request: &w.req, At: w.since}
+	if !lk.traced() {
+		lk.observe(h)
+		return
+	}
 	if n := len(lk.queue) - 1; n > 0 {
 		h.Ahead = []events.Peer{lk.local(&lk.queue[n-1].req, layout.Waiting)}
 	} else if other := lk.inTheWay(w.req.Mode); other != nil {
@@ -103,7 +110,7 @@ func (lk *Lock) reportRelease(h *Hold, why string) {
 	}
 	now := time.Now()
 	lk.reportHold(events.Exit, h, now, why)
-	if lk.observed() && !h.joined {
+	if lk.traced() && !h.joined {
 		lk.after = after{peer: lk.local(&h.req, layout.Held), mode: h.req.Mode, at: now}
 	}
 }
@@ -155,7 +162,7 @@ func (m *Manager) reportRefused(req *Request, lk *Lock, since time.Time, err err
 	default:
 		h.Reason = err.Error()
 	}
-	if lk != nil && h.Kind != events.Refused {
+	if lk != nil && m.peers && h.Kind != events.Refused {
 		lk.mu.Lock()
 		if other, n := lk.inTheWay(req.Mode), len(lk.queue); other != nil {
 			h.Ahead = []events.Peer{lk.local(&other.req, layout.Held)}
@@ -169,7 +176,7 @@ func (m *Manager) reportRefused(req *Request, lk *Lock, since time.Time, err err
 
 // reportSlot reports what the own slot shows from now on.
 func (lk *Lock) reportSlot(s bakery.Slot) {
-	if s.Phase != layout.Choosing && s.Phase != layout.Waiting || !lk.observed() || lk.m.Holding() {
+	if s.Phase != layout.Choosing && s.Phase != layout.Waiting || !lk.traced() || lk.m.Holding() {
 		return
 	}
 	w := lk.front()
@@ -195,7 +202,7 @@ func (lk *Lock) reportSlot(s bakery.Slot) {
 
 // reportAhead reports for which slot the host waits, if it has changed.
 func (lk *Lock) reportAhead(a bakery.Action) {
-	if !lk.observed() || lk.m.Holding() {
+	if !lk.traced() || lk.m.Holding() {
 		return
 	}
 	b, now, host := &lk.before, time.Now(), a.Host
@@ -230,7 +237,10 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 
 // rememberBusy records which slot blocks the clients that do not wait.
 func (lk *Lock) rememberBusy() {
-	if all := lk.aheadOnDisk(); lk.observed() && len(all) > 0 {
+	if !lk.traced() {
+		return
+	}
+	if all := lk.aheadOnDisk(); len(all) > 0 {
 		lk.waitedFor(all[0], lk.slots.views[all[0].Host-1], time.Now())
 	}
 }

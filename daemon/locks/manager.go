@@ -49,7 +49,7 @@ func (d *Disk) Times() lease.Times { return lease.Times{Lease: d.SB.Lease} }
 // retry returns the pause after a failed IO.
 func (d *Disk) retry() time.Duration { return d.Times().Retry() }
 
-// Config is the configuration of a Manager. All fields are required, except Repairs.
+// Config is the configuration of a Manager. The last two may be false.
 type Config struct {
 	Disk     *Disk
 	Member   *membership.Member // live
@@ -57,6 +57,7 @@ type Config struct {
 	Handoff  int                // local grants in a row while another host waits
 	Wall     func() time.Time   // wall clock: may be wrong by any amount, and be set at any time
 	Observer Observer
+	Peers    bool // the observer wants to know which hosts and clients are ahead of a client
 	Repairs  bool // intents of an earlier incarnation are still to be examined
 }
 
@@ -69,6 +70,7 @@ type Manager struct {
 	handoff  int
 	wall     func() time.Time
 	observer Observer
+	peers    bool
 	repairs  bool
 	dir      *directory
 
@@ -92,7 +94,7 @@ type Manager struct {
 func New(cfg Config) *Manager {
 	return &Manager{
 		disk: cfg.Disk, mem: cfg.Member, hostName: cfg.HostName, handoff: cfg.Handoff, wall: cfg.Wall, observer: cfg.Observer,
-		repairs: cfg.Repairs, dir: newDirectory(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
+		peers: cfg.Peers, repairs: cfg.Repairs, dir: newDirectory(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
 		stop: make(chan struct{}), stayed: make(chan struct{}, 1),
 	}
 }
