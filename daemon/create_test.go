@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -68,7 +69,7 @@ func TestCallsForLocks(t *testing.T) {
 		require.Len(t, list.Locks, 2)
 		require.Equal(t, []string{"held", "reboot"}, []string{list.Locks[0].Name, list.Locks[1].Name})
 		c.Spoil(c.Geo.Entry(4))
-		list, err = locks.ListLocks(c.Disk.Open())
+		list, err = directory.List(c.Disk.Open())
 		require.NoError(t, err)
 		require.Len(t, list.Locks, 2)
 		require.True(t, strings.HasPrefix(list.Damaged, "directory entry of lock 4"), list.Damaged)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -21,7 +22,7 @@ func (c *createRequest) lockName() string { return c.Name }
 
 // createAnswer describes the lock.
 type createAnswer struct {
-	locks.LockEntry
+	directory.ListedLock
 	Created bool `json:"created"` // false if it existed already
 }
 
@@ -51,7 +52,7 @@ func (s *Server) create(host *Host, w http.ResponseWriter, r *http.Request) {
 		failCall(w, err)
 		return
 	}
-	writeJSON(w, createAnswer{locks.ListEntry(e), created})
+	writeJSON(w, createAnswer{directory.Listed(e), created})
 }
 
 func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {

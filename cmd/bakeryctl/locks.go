@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -50,9 +50,9 @@ joining and without bakeryd.`,
 }
 
 // listLocks reads the device, or asks bakeryd if device is empty.
-func (a *app) listLocks(ctx context.Context, device string) (*locks.LockList, error) {
+func (a *app) listLocks(ctx context.Context, device string) (*directory.Listing, error) {
 	if device == "" {
-		list := new(locks.LockList)
+		list := new(directory.Listing)
 		err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)
 		return list, call.OrDevice(err)
 	}
@@ -61,7 +61,7 @@ func (a *app) listLocks(ctx context.Context, device string) (*locks.LockList, er
 		return nil, err
 	}
 	defer dev.Close()
-	list, err := locks.ListLocks(dev)
+	list, err := directory.List(dev)
 	if err != nil {
 		return nil, ondevice.Failure(err)
 	}
@@ -69,7 +69,7 @@ func (a *app) listLocks(ctx context.Context, device string) (*locks.LockList, er
 }
 
 // showLocks prints the locks as a table.
-func showLocks(out io.Writer, locks []locks.LockEntry) error {
+func showLocks(out io.Writer, locks []directory.ListedLock) error {
 	if len(locks) == 0 {
 		return nil
 	}

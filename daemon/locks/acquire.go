@@ -209,7 +209,7 @@ func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *Lo
 		}
 	}
 	if errors.Is(err, errSuperseded) {
-		m.dir.forget(lk.Entry)
+		m.dir.Forget(lk.Entry)
 	}
 	return h, lk, err
 }
@@ -224,7 +224,7 @@ func (m *Manager) find(ctx context.Context, req Request) (*Lock, error) {
 
 // known returns the lock if it is attached, or nil: then it may have to be read from the disk.
 func (m *Manager) known(req Request) *Lock {
-	e, ok := m.dir.remembered(req.Name)
+	e, ok := m.dir.Remembered(req.Name)
 	if !ok || agree(e, req.Permits) != nil {
 		return nil
 	}

@@ -108,7 +108,7 @@ func TestMendsForItself(t *testing.T) {
 			func() error { _, err := a.Request(t.Context(), "z", "please"); return err },
 			func() error { return a.Remove(t.Context(), "z", false) },
 		} {
-			a.dir.forget(before)
+			a.dir.Forget(before)
 			c.Spoil(c.Geo.Entry(1))
 			eventually(t, "it is restored", func() bool {
 				if err := need(); err != nil && !errors.Is(err, api.ErrNoLock) {

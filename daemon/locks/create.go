@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,12 +27,12 @@ func (m *Manager) Create(ctx context.Context, name string, permits int) (e layou
 		created bool
 	}
 	out, err := runDetached(ctx, m, func() (out made, err error) {
-		s, err := m.dir.scan() // the entry in memory may have been removed
+		s, err := m.dir.Scan() // the entry in memory may have been removed
 		if err != nil {
 			return out, err
 		}
 		var found bool
-		if out.e, found = s.find(name); !found {
+		if out.e, found = s.Find(name); !found {
 			out.e, out.created, err = m.create(ctx, name, permits)
 		}
 		if err == nil {
@@ -96,18 +97,18 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 	}
 	// Before the entries: an intent that is gone was carried out by then, or will never be.
 	intents, failed := m.intents(guard.dev)
-	s, err := m.dir.on(guard.dev).scan()
+	s, err := m.dir.On(guard.dev).Scan()
 	if err != nil {
 		return e, false, err
 	}
-	if e, ok := s.find(name); ok {
+	if e, ok := s.Find(name); ok {
 		return e, false, nil // another host was faster
 	}
 	// The name may be in an unreadable entry. If it were created elsewhere, two hosts could hold it
 	// at the same time. No host is writing the entry now, so it is damaged.
-	if s.damaged != nil {
-		m.complainOfEntries(s.bad, true)
-		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
+	if s.Damaged != nil {
+		m.complainOfEntries(s.Bad, true)
+		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.Damaged)
 	}
 	if failed != nil {
 		return e, false, failed
@@ -124,7 +125,7 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 	if err := m.put(guard, e); err != nil {
 		return e, false, err
 	}
-	m.dir.add(e)
+	m.dir.Add(e)
 	m.observer.Noted("lock created", e, "permits", e.Permits)
 	return e, true, nil
 }
@@ -143,9 +144,9 @@ func (m *Manager) put(guard *Lock, e layout.Entry) error {
 
 // place returns the entry to write for a new lock: the one that a dead host may still write for the
 // same name, or one that no other host writes.
-func (m *Manager) place(dev blockdev.Device, s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
-	at := make(map[int]layout.Entry, len(s.entries))
-	for _, o := range s.entries {
+func (m *Manager) place(dev blockdev.Device, s *directory.Scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
+	at := make(map[int]layout.Entry, len(s.Entries))
+	for _, o := range s.Entries {
 		at[o.Lock] = o
 		e.Creation = above(e.Creation, o.Creation)
 	}
@@ -167,7 +168,7 @@ func (m *Manager) place(dev blockdev.Device, s *scan, intents []layout.Intent, e
 	if !name.Free() {
 		return name, nil
 	}
-	for _, o := range s.entries {
+	for _, o := range s.Entries {
 		if o.Free() && !taken[o.Lock] {
 			e.Lock = o.Lock
 			break

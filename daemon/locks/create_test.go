@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -118,7 +119,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 			"in all places":                {free, []layout.Intent{{Lock: 1, Creation: 9}, {Lock: 2, Creation: 9}, {Lock: 3, Creation: 9}}, layout.Entry{}, api.ErrFull},
 			"of the same name, and others": {free, []layout.Intent{{Lock: 2, Creation: 9}, intent}, layout.Entry(intent), nil},
 		} {
-			got, err := d.place(d.disk.Dev, &scan{entries: test.entries}, test.intents, want)
+			got, err := d.place(d.disk.Dev, &directory.Scan{Entries: test.entries}, test.intents, want)
 			require.ErrorIs(t, err, test.err, name)
 			if test.err == nil {
 				require.Equal(t, test.want, got, name)
@@ -127,7 +128,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 		c.Write(c.Geo.Slot(2, 1), func(buf []byte) error {
 			return c.SB.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
 		})
-		got, err := d.place(d.disk.Dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
+		got, err := d.place(d.disk.Dev, &directory.Scan{Entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
 		require.NoError(t, err)
 		require.EqualValues(t, 21, got.Creation, "a slot shows a removal that the entry does not")
 	})

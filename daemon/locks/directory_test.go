@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -36,7 +37,7 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					b.dir.remember(&scan{})
+					b.dir.Remember(&directory.Scan{})
 				}
 			}
 		}()
@@ -62,10 +63,10 @@ func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 		h := acquire(t, d, Request{Name: "x"})
 		stale := h.Lock().Entry
 		stale.Creation--
-		d.dir.remember(&scan{entries: []layout.Entry{stale}})
+		d.dir.Remember(&directory.Scan{Entries: []layout.Entry{stale}})
 		next := start(t, d, Request{Name: "x"})
 		none(t, next)
-		d.dir.remember(&scan{entries: []layout.Entry{stale}})
+		d.dir.Remember(&directory.Scan{Entries: []layout.Entry{stale}})
 		within(t, "giving up", func() {
 			_, err := d.Acquire(timeout(t, 50*time.Millisecond), Request{Name: "x"})
 			require.ErrorIs(t, err, api.ErrTimeout)

@@ -8,6 +8,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -273,11 +274,11 @@ func (lk *Lock) creation() (creation uint64, err error) {
 	}
 	stopping, tries := false, 0
 	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
-		e, err := lk.mgr.dir.on(lk.dev).read(lk.Entry.Lock)
+		e, err := lk.mgr.dir.On(lk.dev).Read(lk.Entry.Lock)
 		if err == nil && e.Name == lk.Entry.Name {
 			creation = e.Creation
 		}
-		if lockspace.IsBadSector(err) || undecodable(err) {
+		if lockspace.IsBadSector(err) || directory.Undecodable(err) {
 			lk.mgr.complainOfEntries([]int{lk.Entry.Lock}, false)
 		}
 		if stopping = err != nil && lk.mgr.Stopping(); stopping {
@@ -285,7 +286,7 @@ func (lk *Lock) creation() (creation uint64, err error) {
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
 		// the removal is completed, which rewrites the entry.
-		if tries++; lk.removalPending && tries >= slotTries && (lockspace.IsBadSector(err) || undecodable(err)) {
+		if tries++; lk.removalPending && tries >= slotTries && (lockspace.IsBadSector(err) || directory.Undecodable(err)) {
 			creation = lk.Entry.Creation
 			return nil
 		}

@@ -9,8 +9,8 @@
 //     queue.go, in their own goroutines where that is faster (inline.go, submit.go); hold.go serves
 //     local clients from one ticket, poll.go waits for other hosts, task.go runs work of others
 //   - a hold: mode.go and value.go change it, request.go asks a holder
-//   - the directory: directory.go finds names, create.go creates locks, remove.go removes them,
-//     intent.go announces each write
+//   - the directory: attach.go finds the lock of a name (package directory reads the disk), create.go
+//     creates locks, remove.go removes them, intent.go announces each write
 //   - damage: scrub.go, intact.go and restoreentries.go repair what a running host can, repairer.go
 //     what a repair finds; stalled.go is about IO that hangs
 //   - restart: resume.go continues the locks of the previous process
@@ -29,6 +29,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
@@ -72,7 +73,7 @@ type Manager struct {
 	observer Observer
 	peers    bool
 	repairs  bool
-	dir      *directory
+	dir      *directory.Directory
 
 	mu    sync.Mutex    // guards locks, lost and closing
 	locks map[int]*Lock // by lock number; 0 guards the directory
@@ -94,7 +95,7 @@ type Manager struct {
 func New(cfg Config) *Manager {
 	return &Manager{
 		disk: cfg.Disk, mem: cfg.Member, hostName: cfg.HostName, handoff: cfg.Handoff, wall: cfg.Wall, observer: cfg.Observer,
-		peers: cfg.Peers, repairs: cfg.Repairs, dir: newDirectory(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
+		peers: cfg.Peers, repairs: cfg.Repairs, dir: directory.New(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
 		stop: make(chan struct{}), stayed: make(chan struct{}, 1),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -65,7 +66,7 @@ func (m *Manager) removeOnce(ctx context.Context, req Request) error {
 		err = lk.awaitRemoval(ctx, w)
 	}
 	if err == nil || errors.Is(err, errSuperseded) {
-		m.dir.forget(lk.Entry)
+		m.dir.Forget(lk.Entry)
 	}
 	return err
 }
@@ -78,14 +79,14 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 		if err := m.carryOut(guard); err != nil {
 			return err
 		}
-		s, err := m.dir.on(guard.dev).scan()
+		s, err := m.dir.On(guard.dev).Scan()
 		if err != nil {
 			return err
 		}
 		var found bool
-		if e, found = s.find(name); !found && s.damaged != nil {
-			m.complainOfEntries(s.bad, true)
-			return fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
+		if e, found = s.Find(name); !found && s.Damaged != nil {
+			m.complainOfEntries(s.Bad, true)
+			return fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.Damaged)
 		} else if !found {
 			return fmt.Errorf("%w: %q", api.ErrNoLock, name)
 		}
@@ -217,10 +218,10 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 		var unreadable error
 		err := lk.persist("reading an intent failed, retrying", lk.mgr.disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
 			i, ok, err := lk.mgr.intentOf(lk.dev, n+1)
-			if unreadable = err; lockspace.IsBadSector(err) || undecodable(err) {
+			if unreadable = err; lockspace.IsBadSector(err) || directory.Undecodable(err) {
 				lk.mgr.mem.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
-			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !undecodable(err) {
+			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !directory.Undecodable(err) {
 				return err
 			}
 			found = found || ok && i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
@@ -245,7 +246,7 @@ func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
 	}
 	var whole bool
 	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
-		whole, err = lk.mgr.dir.on(lk.dev).readable(lk.Entry.Lock)
+		whole, err = lk.mgr.dir.On(lk.dev).Readable(lk.Entry.Lock)
 		return err
 	})
 	return !whole, err
@@ -288,7 +289,7 @@ func (lk *Lock) clear(creation uint64) error {
 				return err
 			}
 			// An unreadable entry is this lock's: its remover holds the lock.
-			if now, err := m.dir.on(guard.dev).read(e.Lock); err == nil && now != e {
+			if now, err := m.dir.On(guard.dev).Read(e.Lock); err == nil && now != e {
 				return nil // cleared already, by the host that died during the removal
 			}
 			// A host that restored the entry while this host waited for the lock may still write

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -172,7 +173,7 @@ func TestStaleEntryAfterOwnRemoval(t *testing.T) {
 		require.NoError(t, b.Remove(t.Context(), "y", false)) // now there is room before it
 		anew := acquire(t, b, Request{Name: "x"})
 		require.Equal(t, 1, anew.Lock().Entry.Lock)
-		a.dir.remember(&scan{entries: []layout.Entry{stale}})
+		a.dir.Remember(&directory.Scan{Entries: []layout.Entry{stale}})
 		acquireFails(t, a, Request{Name: "x", Try: true}, api.ErrBusy)
 		require.NoError(t, anew.Release())
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -119,7 +120,7 @@ func TestOldEntryAfterRepair(t *testing.T) {
 		y, _, err := other.create(t.Context(), "y", 1)
 		require.NoError(t, err)
 		require.Equal(t, old.Lock, y.Lock)
-		b.dir.remember(&scan{entries: []layout.Entry{old}}) // as if it had read the entry before
+		b.dir.Remember(&directory.Scan{Entries: []layout.Entry{old}}) // as if it had read the entry before
 		holder := acquire(t, other, Request{Name: "x"})
 		require.NotEqual(t, old.Lock, holder.Lock().Entry.Lock)
 		next := start(t, b, Request{Name: "x"})
@@ -284,17 +285,17 @@ func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
 		for _, e := range []layout.Entry{{Lock: 1, Creation: 5, Name: "x", Permits: 1}, {Lock: 2, Creation: 6, Name: "y", Permits: 1}} {
 			c.WriteEntry(e)
 		}
-		dir := newDirectory(c.Disk.Open(), c.SB.Space())
-		_, err := dir.scan()
+		dir := directory.New(c.Disk.Open(), c.SB.Space())
+		_, err := dir.Scan()
 		require.NoError(t, err)
 		c.Spoil(c.Geo.Entry(1))
 		c.WriteEntry(layout.Entry{Lock: 2, Creation: 7})
-		_, err = dir.scan()
+		_, err = dir.Scan()
 		require.NoError(t, err)
-		e, known := dir.remembered("x")
+		e, known := dir.Remembered("x")
 		require.True(t, known)
 		require.Equal(t, uint64(5), e.Creation)
-		_, known = dir.remembered("y")
+		_, known = dir.Remembered("y")
 		require.False(t, known, "its place is free")
 	})
 }

@@ -37,7 +37,7 @@ func (r *Repairer) Ask(ctx context.Context, entries []check.Finding) error {
 		damaged = append(damaged, f.Lock)
 	}
 	for give := time.Now().Add(r.mgr.disk.SB.Lease); time.Now().Before(give); {
-		damaged = slices.DeleteFunc(damaged, func(number int) bool { _, err := r.mgr.dir.read(number); return err == nil })
+		damaged = slices.DeleteFunc(damaged, func(number int) bool { _, err := r.mgr.dir.Read(number); return err == nil })
 		up, err := r.mgr.others()
 		if err != nil || len(up)*len(damaged) == 0 {
 			return err
@@ -52,7 +52,7 @@ func (r *Repairer) Ask(ctx context.Context, entries []check.Finding) error {
 
 // Entry repairs an unreadable directory entry. done is empty if it was readable again.
 func (r *Repairer) Entry(ctx context.Context, number int) (done string, err error) {
-	if ok, err := r.mgr.dir.readable(number); ok || err != nil {
+	if ok, err := r.mgr.dir.Readable(number); ok || err != nil {
 		return "", err // another host has restored it
 	}
 	plan, err := check.PlanEntryRepair(r.mgr.disk.Dev, r.mgr.disk.SB, number, r.mgr.mem.ID(), r.before, nil)
@@ -62,7 +62,7 @@ func (r *Repairer) Entry(ctx context.Context, number int) (done string, err erro
 	if plan.Err == nil && plan.Entry.Free() {
 		// before acquiring the directory's lock: it may take a lease
 		if err := r.mgr.awaitAlone(ctx, r.progress); err != nil {
-			if ok, _ := r.mgr.dir.readable(number); ok {
+			if ok, _ := r.mgr.dir.Readable(number); ok {
 				return "", nil // restored meanwhile
 			}
 			return "", err
@@ -79,7 +79,7 @@ func (r *Repairer) Entry(ctx context.Context, number int) (done string, err erro
 // in flight.
 func (r *Repairer) guarded(guard *Lock, number int) (done string, err error) {
 	m := r.mgr
-	if ok, err := m.dir.on(guard.dev).readable(number); ok || err != nil {
+	if ok, err := m.dir.On(guard.dev).Readable(number); ok || err != nil {
 		return "", err
 	}
 	plan, err := check.PlanEntryRepair(guard.dev, m.disk.SB, number, m.mem.ID(), r.before, m.others)
@@ -108,13 +108,13 @@ func (m *Manager) restoreEntry(guard *Lock, e layout.Entry) error {
 		return err
 	}
 	// this host's own intent has restored it
-	if ok, err := m.dir.on(guard.dev).readable(e.Lock); ok || err != nil {
+	if ok, err := m.dir.On(guard.dev).Readable(e.Lock); ok || err != nil {
 		return err
 	}
 	if err := m.put(guard, e); err != nil {
 		return err
 	}
-	if found, err := m.dir.on(guard.dev).read(e.Lock); err != nil || found != e {
+	if found, err := m.dir.On(guard.dev).Read(e.Lock); err != nil || found != e {
 		return errors.Join(err, fmt.Errorf("%w: directory entry of lock %d", format.ErrVerify, e.Lock))
 	}
 	return nil

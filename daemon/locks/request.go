@@ -81,7 +81,7 @@ func (m *Manager) request(ctx context.Context, name, message string) ([]Asked, e
 		if !errors.Is(err, errSuperseded) {
 			return nil, err
 		}
-		m.dir.forget(e)
+		m.dir.Forget(e)
 		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
 			return nil, err
 		}

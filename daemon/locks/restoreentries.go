@@ -61,7 +61,7 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 		return err
 	}
 	err = m.guarded(ctx, "restore a directory entry", func(guard *Lock) error {
-		if ok, err := m.dir.on(guard.dev).readable(lk.Entry.Lock); ok || err != nil {
+		if ok, err := m.dir.On(guard.dev).Readable(lk.Entry.Lock); ok || err != nil {
 			return err
 		}
 		intents, err := m.intents(guard.dev)
@@ -76,7 +76,7 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 		if err := m.restoreEntry(guard, lk.Entry); err != nil {
 			return err
 		}
-		m.dir.add(lk.Entry)
+		m.dir.Add(lk.Entry)
 		return nil
 	})
 	return errors.Join(err, h.Release())

@@ -80,11 +80,11 @@ func (m *Manager) scanEntries() (map[int]layout.Entry, error) {
 	part.Store(true)
 	dev := lockDevice{Device: m.disk.Dev, watch: m.disk.Stalls, clock: m.disk.Clock, lock: lockspace.DirectoryLock, part: part}
 	err := m.untilLost("reading the lock directory failed, retrying", dev.series(m.disk.SB.Geometry.Entry(1)), func() error {
-		s, err := m.dir.on(dev).scan()
+		s, err := m.dir.On(dev).Scan()
 		if err != nil {
 			return err
 		}
-		for _, e := range s.entries {
+		for _, e := range s.Entries {
 			entries[e.Lock] = e
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -51,12 +52,12 @@ func (m *Manager) keepSlots() {
 // unreadable. It reports whether that was all. Where the entry is damaged, a slot that an earlier
 // bakeryd of this host left is released once a host has restored the entry.
 func (m *Manager) scrub() (all bool) {
-	s, err := m.dir.scan()
+	s, err := m.dir.Scan()
 	if err != nil {
 		m.observer.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
 		return false
 	}
-	for _, e := range append(s.entries, lockspace.DirectoryEntry) {
+	for _, e := range append(s.Entries, lockspace.DirectoryEntry) {
 		if m.Stopping() {
 			break
 		}
@@ -64,8 +65,8 @@ func (m *Manager) scrub() (all bool) {
 			m.scrubOne(e, false)
 		}
 	}
-	m.restoreEntries(s.bad)
-	left := slices.DeleteFunc(s.bad, func(number int) bool { return !m.leftIn(number) })
+	m.restoreEntries(s.Bad)
+	left := slices.DeleteFunc(s.Bad, func(number int) bool { return !m.leftIn(number) })
 	m.complainOfEntries(left, true)
 	return len(left) == 0
 }
@@ -109,7 +110,7 @@ func (m *Manager) scrubNumber(lock int) {
 		lk.lookAtBlocking()
 		return
 	}
-	if e, err := m.dir.read(lock); err == nil && !e.Blank() {
+	if e, err := m.dir.Read(lock); err == nil && !e.Blank() {
 		m.scrubOne(e, true)
 	}
 }
@@ -126,7 +127,7 @@ func (m *Manager) repairSlot(number int) {
 	if lk == nil {
 		e := lockspace.DirectoryEntry
 		if number != lockspace.DirectoryLock {
-			if e, err = m.dir.read(number); err != nil || e.Blank() {
+			if e, err = m.dir.Read(number); err != nil || e.Blank() {
 				return
 			}
 		}
@@ -162,7 +163,7 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 			return
 		}
 		if e.Lock != lockspace.DirectoryLock { // the lock may have been removed since
-			if e, err = m.dir.read(e.Lock); err != nil {
+			if e, err = m.dir.Read(e.Lock); err != nil {
 				return
 			}
 		}
@@ -222,17 +223,17 @@ func (m *Manager) lookAtBusy() {
 // damagedAmong returns the numbers of the locks with unreadable entries that this host may know.
 func (m *Manager) damagedAmong(numbers []int) (damaged []int) {
 	if len(numbers) > scanInstead {
-		s, err := m.dir.scan()
+		s, err := m.dir.Scan()
 		if err != nil {
 			return nil
 		}
-		return s.bad
+		return s.Bad
 	}
 	for _, number := range numbers {
 		if m.knownEntry(number) == nil {
 			continue
 		}
-		if _, err := m.dir.read(number); lockspace.IsBadSector(err) || undecodable(err) {
+		if _, err := m.dir.Read(number); lockspace.IsBadSector(err) || directory.Undecodable(err) {
 			damaged = append(damaged, number)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -83,7 +84,7 @@ func (s *series) begin() {
 // failed records a failed try. A damaged record does not count: it is damaged for all hosts, so
 // leaving would not help.
 func (s *series) failed(err error) {
-	if s.number == 0 && s.dev.part.Load() && !undecodable(err) {
+	if s.number == 0 && s.dev.part.Load() && !directory.Undecodable(err) {
 		s.number = s.dev.watch.Begin(s.dev.io(s.at, s.began))
 	}
 }

@@ -29,7 +29,7 @@ func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, e
 	w.decided = func(r result) {
 		gone()
 		if errors.Is(r.err, errSuperseded) {
-			m.dir.forget(lk.Entry)
+			m.dir.Forget(lk.Entry)
 			m.acquireApart(ctx, req, decided)
 			return
 		}

@@ -58,6 +58,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/lockspace/measure", "blockdev blockdev/probe daemon/lease daemon/lockspace daemon/retry daemon/text"},
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
 	{"daemon/lockspace/check", "bakery blockdev daemon/lease daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
+	{"daemon/lockspace/directory", "blockdev daemon/api daemon/lockspace daemon/lockspace/check layout"},
 	{"daemon/report", "daemon/lease daemon/lockspace daemon/text layout"},
 
 	// The event journal and its pages.
@@ -78,9 +79,9 @@ var imports = []struct{ path, imports string }{
 	{"daemon/command", "daemon/api daemon/cgroup daemon/events daemon/handover daemon/liveness daemon/peer daemon/process"},
 
 	// The locks of a joined host.
-	{"daemon/locks", "bakery blockdev blockdev/probe daemon/api daemon/clock daemon/events daemon/handover daemon/lease daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/report daemon/retry daemon/stall daemon/standing daemon/tasks daemon/text daemon/warn layout"},
+	{"daemon/locks", "bakery blockdev blockdev/probe daemon/api daemon/clock daemon/events daemon/handover daemon/lease daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/report daemon/retry daemon/stall daemon/standing daemon/tasks daemon/text daemon/warn layout"},
 	// Its clients, its service and its server: to be split.
-	{"daemon", "blockdev daemon/access daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/stall daemon/tally daemon/tasks daemon/text daemon/warn daemon/watchdog layout"},
+	{"daemon", "blockdev daemon/access daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/stall daemon/tally daemon/tasks daemon/text daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks daemon/tally"},
@@ -102,7 +103,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/locks daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon daemon/api daemon/client daemon/events daemon/report daemon/text layout"},
-	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
+	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/retry"},
 
 	// For tests.

@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
@@ -138,7 +139,7 @@ func FuzzDisk(f *testing.F) { // 6000x
 				_, _ = locks.SnapshotValue(snapshot, e.Name)
 			}
 		}
-		_, err = locks.ListLocks(dev)
+		_, err = directory.List(dev)
 		require.NoError(t, err)
 		if found.Geometry.Size() > int64(len(whole)) {
 			return

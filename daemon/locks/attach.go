@@ -1,0 +1,167 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
+	"github.com/bakeryd/bakeryd/daemon/retry"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// lookupNow finds the entry of a name as it is on the disk now. It reads again up to slotTries
+// times if an entry is unreadable, because that may be being written.
+func (m *Manager) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
+	for try := range slotTries {
+		if e, err = m.lookupOnce(name, try == slotTries-1); !errors.Is(err, api.ErrDamaged) {
+			return e, err
+		}
+		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
+			return e, context.Cause(ctx)
+		}
+	}
+	return e, err
+}
+
+// lookupOnce finds the entry with one read. certain means that no host can be writing an entry that
+// is unreadable now.
+func (m *Manager) lookupOnce(name string, certain bool) (layout.Entry, error) {
+	if e, ok := m.dir.Remembered(name); ok {
+		if now, err := m.dir.Read(e.Lock); err == nil && now == e {
+			return e, nil
+		}
+	}
+	s, err := m.dir.Scan()
+	if err != nil {
+		return layout.Entry{}, err
+	}
+	e, ok := s.Find(name)
+	switch {
+	case ok:
+		return e, nil
+	case s.Damaged != nil:
+		m.complainOfEntries(s.Bad, certain)
+		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.Damaged)
+	}
+	return e, fmt.Errorf("%w: %q", api.ErrNoLock, name)
+}
+
+// lock returns this host's part in a lock. It creates the lock on first use.
+func (m *Manager) lock(ctx context.Context, req Request) (*Lock, error) {
+	if e, ok := m.dir.Remembered(req.Name); ok && agree(e, req.Permits) != nil {
+		m.dir.Forget(e) // it may have been removed and created with other permits
+	}
+	e, err := m.dir.Lookup(req.Name)
+	if errors.Is(err, api.ErrNoLock) {
+		e, _, err = m.create(ctx, req.Name, req.Permits)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := agree(e, req.Permits); err != nil {
+		return nil, err
+	}
+	lk, err := m.attach(e)
+	if errors.Is(err, errSuperseded) {
+		m.dir.Forget(e)
+	}
+	return lk, err
+}
+
+// attach returns the driver of an entry's lock and starts one if needed. It returns errSuperseded
+// if the entry is older than the one in use.
+func (m *Manager) attach(e layout.Entry) (*Lock, error) { return m.attachTo(e, false) }
+
+// attachTo also returns the driver of a lock in quarantine, if repair is set: it repairs the own
+// slot.
+func (m *Manager) attachTo(e layout.Entry, repair bool) (*Lock, error) {
+	for {
+		lk, err := m.attachOnce(e, repair)
+		if err != nil || lk.Entry == e {
+			return lk, err
+		}
+		if lk.Entry.Creation > e.Creation {
+			return nil, errSuperseded
+		}
+		// Another entry used these slots until now. Two drivers must not write one slot.
+		lk.shut(errSuperseded)
+		<-lk.done
+	}
+}
+
+func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.mem.Lost():
+		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+	default:
+	}
+	if m.closing {
+		return nil, errStopped
+	}
+	lk := m.locks[e.Lock]
+	if lk != nil && !lk.quarantined {
+		return lk, nil
+	}
+	err := m.disk.quarantined(e.Lock)
+	if err != nil && !repair {
+		return nil, err
+	}
+	if lk == nil {
+		lk = m.newLock(e)
+		m.start(lk)
+	}
+	lk.quarantined = err != nil
+	return lk, nil
+}
+
+// newLock returns this host's part in a lock that has no driver yet.
+func (m *Manager) newLock(e layout.Entry) *Lock {
+	id := m.mem.ID()
+	lk := &Lock{
+		mgr: m, Entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
+		m: bakery.New(bakery.Config{
+			Host: id, Incarnation: m.mem.Incarnation(), Creation: e.Creation,
+			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
+			Clock:   m.clockNumber(),
+		}),
+		slots:  newSlotStore(m.disk.Dev, m.disk.SB.Space(), e.Lock, id),
+		driver: newDriverMutex(),
+	}
+	lk.slots.mine, lk.slots.made = m.mem.Incarnation(), e.Creation
+	lk.slots.part.Store(m.mem.Resumed()) // the previous bakeryd may have left the slot in any state
+	lk.dev = lockDevice{Device: m.disk.Dev, watch: m.disk.Stalls, clock: m.disk.Clock, lock: e.Lock, name: e.Name, part: &lk.slots.part}
+	lk.slots.dev = lk.dev
+	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.signal)
+	lk.timer = time.NewTimer(math.MaxInt64)
+	lk.driver.Lock() // held by the driver from its start
+	_, lk.hostTableChanged = m.mem.LeaseLeft()
+	return lk
+}
+
+// start starts the driver of a lock. Called with mu held.
+func (m *Manager) start(lk *Lock) {
+	m.locks[lk.Entry.Lock] = lk
+	m.drivers.Go(lk.drive)
+}
+
+// drop removes a driver that ends.
+func (m *Manager) drop(lk *Lock) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.locks[lk.Entry.Lock] == lk {
+		delete(m.locks, lk.Entry.Lock)
+	}
+}
+
+// Locks returns the locks of the directory. It returns ErrUnavailable, the errors of the device, or
+// the cause of ctx's end.
+func (m *Manager) Locks(ctx context.Context) (*directory.Listing, error) {
+	return runDetached(ctx, m, func() (*directory.Listing, error) { return m.dir.List() })
+}
