@@ -39,18 +39,3 @@ func (lk *Lock) intact(v bakery.View) error {
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }
-
-// sameLine reports whether a host that saw a waited for this one exactly as if it saw b. Then a may
-// be an earlier own write that landed late.
-func sameLine(a, b bakery.Slot) bool {
-	if a.Phase >= layout.Waiting && b.Phase >= layout.Waiting { // these are ordered alike
-		a.Phase = b.Phase
-	}
-	return a == b
-}
-
-// shows returns the own slot as last read or written. certain is false if it is not known, or its
-// last write failed.
-func (a *slotStore) shows() (s bakery.Slot, certain bool) {
-	return protocolSlot(a.own), a.known && !a.failed
-}
