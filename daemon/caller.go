@@ -84,7 +84,7 @@ func permit(r *http.Request, body any) error {
 func (c *caller) may(a access.Action, lock string) error {
 	rules := c.srv.rules
 	if c.srv.policy != nil {
-		rules.Policy = c.srv.policy.current.Load()
+		rules.Policy = c.srv.policy.Current.Load()
 	}
 	who := c.who
 	if !rules.Privileged(who) {
@@ -100,7 +100,7 @@ func (c *caller) may(a access.Action, lock string) error {
 	}
 	err := rules.Decide(who, a, lock)
 	if no, ok := err.(*access.Refusal); ok {
-		c.srv.refusals.note(no)
+		c.srv.refused.Note(no)
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func (c *caller) notOwn(err error, a access.Action) error {
 	}
 	no := &access.Refusal{Caller: c.who, Action: a, Lock: theirs.lock, Reason: theirs.Error(),
 		Remedy: "only the user who asked for the lock, and root, can use its session"}
-	c.srv.refusals.note(no)
+	c.srv.refused.Note(no)
 	no.Lock = "" // the answer must not show the lock
 	return no
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/policy"
 )
 
 // kept keeps a log.
@@ -51,25 +52,26 @@ func (k *kept) String() string {
 // policed is a daemon that serves a socket by a policy, with its log.
 type policed struct {
 	*served
-	file *PolicyFile
-	log  *kept
+	file       *policy.File
+	policyPath string
+	log        *kept
 }
 
 // police serves by a policy. With an empty one only root may take locks.
-func police(t *testing.T, d *Host, policy string) *policed {
+func police(t *testing.T, d *Host, text string) *policed {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: needs root, to become another user")
 	}
 	log := new(kept)
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	path := policyFile(t, policy)
-	file, err := OpenPolicy(path, logger)
+	path := policyFile(t, text)
+	file, err := policy.Open(path, logger)
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &policed{file: file, log: log,
+	p := &policed{file: file, policyPath: path, log: log,
 		served: &served{t: t, d: d, srv: NewServer(logger, func() (*Host, error) { return d, nil }, nil), path: filepath.Join(dir, "s")}}
 	p.srv.Obey(file)
 	ln, err := Listen(p.path)
@@ -297,7 +299,7 @@ func TestNewPolicyTakesNothingAway(t *testing.T) {
 	dial := func() *net.UnixConn { return dialAsMember(t, stranger, hers, nil, p.path) }
 	first := linkBy(t, dial(), `{"lock":{"name":"x","session":"`+session+`"}}`)
 	token := first.until("granted").Token
-	require.NoError(t, os.WriteFile(p.file.path, []byte("# nobody\n"), 0o644))
+	require.NoError(t, os.WriteFile(p.policyPath, []byte("# nobody\n"), 0o644))
 	p.file.Reload()
 
 	again := linkBy(t, dial(), fmt.Sprintf(`{"lock":{"name":"x","session":"%s","token":"%v"}}`, session, token))

@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -73,9 +74,9 @@ type Server struct {
 
 	glances statusCaches // of the status page
 
-	rules    access.Rules // without the policy
-	policy   *PolicyFile  // nil if none
-	refusals refusals
+	rules   access.Rules // without the policy
+	policy  *policy.File // nil if none
+	refused *policy.Refusals
 
 	descriptors *fdlimit.Budget // for clients
 }
@@ -87,7 +88,7 @@ type connKey struct{}
 func NewServer(log *slog.Logger, joined func() (*Host, error), journal *events.Log) *Server {
 	s := &Server{joined: joined, log: log, events: journal, descriptors: fdlimit.Clients(), idleLink: idleLink,
 		confirmWithin: confirmWithin}
-	s.rules, s.refusals.log = access.WithoutPolicy(), log
+	s.rules, s.refused = access.WithoutPolicy(), policy.NewRefusals(log)
 	s.Measure(new(tally.Tally), nil)
 	mux := http.NewServeMux()
 	s.register(mux) // calls.go
@@ -174,11 +175,11 @@ func (s *Server) Shutdown() error {
 }
 
 // Obey sets the access policy. It is called before Serve.
-func (s *Server) Obey(p *PolicyFile) { s.policy = p }
+func (s *Server) Obey(p *policy.File) { s.policy = p }
 
 // FlushRefusals logs the refusals that were not logged yet, for a caller that does not call
 // Shutdown.
-func (s *Server) FlushRefusals() { s.refusals.flush() }
+func (s *Server) FlushRefusals() { s.refused.Flush() }
 
 func (s *Server) whenJoined(h func(*Host, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -271,4 +272,9 @@ func decodeBody(body io.Reader, into any) error {
 		return fmt.Errorf("%w: body: more than one JSON value", api.ErrInvalid)
 	}
 	return nil
+}
+
+// Refusals returns the number of refusals of every action, by its name.
+func (s *Server) Refusals() map[string]uint64 {
+	return s.refused.Totals()
 }

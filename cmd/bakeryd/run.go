@@ -22,6 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/metrics"
+	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 )
 
@@ -130,20 +131,20 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 
 // openPolicy opens the policy file, if one is set. An invalid one must not keep bakeryd from
 // serving locks.
-func openPolicy(path string, log *slog.Logger) *daemon.PolicyFile {
+func openPolicy(path string, log *slog.Logger) *policy.File {
 	if path == "" {
 		return nil
 	}
-	p, err := daemon.OpenPolicy(path, log)
+	p, err := policy.Open(path, log)
 	if err != nil {
 		log.Error("only root and bakeryd's own user may take locks until the policy is fixed and reloaded: systemctl reload bakeryd", "err", err)
-		return daemon.NoPolicy(path, log)
+		return policy.None(path, log)
 	}
 	return p
 }
 
 // reload reloads the policy on each hangup, until done is closed.
-func reload(hangups <-chan os.Signal, done <-chan struct{}, policy *daemon.PolicyFile, log *slog.Logger) {
+func reload(hangups <-chan os.Signal, done <-chan struct{}, policy *policy.File, log *slog.Logger) {
 	for {
 		select {
 		case <-done:

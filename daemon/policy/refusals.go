@@ -1,4 +1,4 @@
-package daemon
+package policy
 
 import (
 	"log/slog"
@@ -22,8 +22,8 @@ const (
 	refusedUsers = 256
 )
 
-// refusals are the refusals of a server.
-type refusals struct {
+// Refusals are the refusals of a server.
+type Refusals struct {
 	log *slog.Logger
 
 	mu     sync.Mutex // guards the rest
@@ -31,6 +31,9 @@ type refusals struct {
 	users  map[int]*refused // by uid
 	others *refused         // nil if none
 }
+
+// NewRefusals returns the refusals of a server that logs to log.
+func NewRefusals(log *slog.Logger) *Refusals { return &Refusals{log: log} }
 
 // refused is the record of one user's refusals in the current span.
 type refused struct {
@@ -42,20 +45,8 @@ type refused struct {
 	timer    *time.Timer    // logs these; nil if none
 }
 
-// Refusals returns the number of refusals of every action, by its name.
-func (s *Server) Refusals() map[string]uint64 {
-	rs := &s.refusals
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	total := map[string]uint64{}
-	for _, a := range access.Actions() {
-		total[a.String()] = rs.total[a]
-	}
-	return total
-}
-
-// note counts a refusal, logs it if it is due, and sets the user's name.
-func (rs *refusals) note(no *access.Refusal) {
+// Note counts a refusal, logs it if it is due, and sets the user's name.
+func (rs *Refusals) Note(no *access.Refusal) {
 	rs.mu.Lock()
 	if rs.total == nil {
 		rs.total, rs.users = map[access.Action]uint64{}, map[int]*refused{}
@@ -89,7 +80,7 @@ func (rs *refusals) note(no *access.Refusal) {
 }
 
 // of returns the record of a user; begun reports that it is new. Called with mu held.
-func (rs *refusals) of(uid int) (of *refused, begun bool) {
+func (rs *Refusals) of(uid int) (of *refused, begun bool) {
 	over := func(of *refused) bool { return of.timer == nil && time.Since(of.since) >= refusalsSpan }
 	if of = rs.users[uid]; of != nil {
 		if over(of) {
@@ -112,7 +103,7 @@ func (rs *refusals) of(uid int) (of *refused, begun bool) {
 }
 
 // tell logs the refusals that were not logged one by one.
-func (rs *refusals) tell(of *refused) {
+func (rs *Refusals) tell(of *refused) {
 	rs.mu.Lock()
 	if of.timer == nil {
 		rs.mu.Unlock()
@@ -125,8 +116,8 @@ func (rs *refusals) tell(of *refused) {
 	rs.warn("access refused repeatedly, this is the last refusal", &last, "times", n)
 }
 
-// flush logs immediately what was to be logged later.
-func (rs *refusals) flush() {
+// Flush logs immediately what was to be logged later.
+func (rs *Refusals) Flush() {
 	rs.mu.Lock()
 	all := []*refused{}
 	for _, of := range rs.users {
@@ -141,7 +132,7 @@ func (rs *refusals) flush() {
 	}
 }
 
-func (rs *refusals) warn(message string, no *access.Refusal, more ...any) {
+func (rs *Refusals) warn(message string, no *access.Refusal, more ...any) {
 	attrs := []any{"uid", no.Caller.UID, "gid", no.Caller.GID, "pid", no.Caller.PID, "action", no.Action}
 	if no.User != "" {
 		attrs = append(attrs, "user", no.User)
@@ -162,4 +153,15 @@ func userName(uid int) string {
 		return ""
 	}
 	return u.Username
+}
+
+// Totals returns the number of refusals of every action, by its name.
+func (rs *Refusals) Totals() map[string]uint64 {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	total := map[string]uint64{}
+	for _, a := range access.Actions() {
+		total[a.String()] = rs.total[a]
+	}
+	return total
 }

@@ -1,4 +1,4 @@
-package daemon
+package policy
 
 import (
 	"log/slog"
@@ -16,7 +16,7 @@ import (
 
 func TestPolicyFileThatIsRefused(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	_, err := OpenPolicy(filepath.Join(t.TempDir(), "none"), log)
+	_, err := Open(filepath.Join(t.TempDir(), "none"), log)
 	require.ErrorIs(t, err, access.ErrPolicy)
 	require.ErrorContains(t, err, "/none: no such file or directory")
 
@@ -43,11 +43,11 @@ func TestPolicyFileThatIsRefused(t *testing.T) {
 			return os.Mkdir(path, 0o700)
 		}, "policy: not a file: give --policy-file the path of one"},
 	} {
-		path := policyFile(t, "allow user 5 *\n")
-		_, err := OpenPolicy(path, log)
+		path := writePolicy(t, "allow user 5 *\n")
+		_, err := Open(path, log)
 		require.NoError(t, err)
 		require.NoError(t, c.spoil(path))
-		within(t, what, func() { _, err = OpenPolicy(path, log) })
+		_, err = Open(path, log)
 		require.ErrorIs(t, err, access.ErrPolicy, what)
 		require.ErrorContains(t, err, c.message, what)
 	}
@@ -57,13 +57,13 @@ func TestPolicyFileOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: needs root, to give a file away")
 	}
-	path := policyFile(t, "allow user 5 *\n")
-	require.NoError(t, os.Chown(path, stranger, 0))
-	_, err := OpenPolicy(path, slog.New(slog.DiscardHandler))
+	path := writePolicy(t, "allow user 5 *\n")
+	require.NoError(t, os.Chown(path, strangerID, 0))
+	_, err := Open(path, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "policy: belongs to uid 54321, which could write to it: chown root")
-	require.NoError(t, os.Chown(path, 0, stranger))
-	require.NoError(t, os.Chown(filepath.Dir(path), stranger, 0))
-	_, err = OpenPolicy(path, slog.New(slog.DiscardHandler))
+	require.NoError(t, os.Chown(path, 0, strangerID))
+	require.NoError(t, os.Chown(filepath.Dir(path), strangerID, 0))
+	_, err = Open(path, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "belongs to uid 54321")
 }
 
@@ -71,34 +71,34 @@ func TestPolicyFileOfAnotherUser(t *testing.T) {
 // directories.
 func TestPolicyFileBySymlink(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	target := policyFile(t, "allow user 5 *\n")
+	target := writePolicy(t, "allow user 5 *\n")
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink(target, link))
-	_, err := OpenPolicy(link, log)
+	_, err := Open(link, log)
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o777))
-	_, err = OpenPolicy(link, log)
+	_, err = Open(link, log)
 	require.ErrorContains(t, err, "its directory "+dir+" has mode 0777, so others can write to it")
 	require.NoError(t, os.Chmod(dir, 0o755))
 	require.NoError(t, os.Chmod(filepath.Dir(target), 0o775))
-	_, err = OpenPolicy(link, log)
+	_, err = Open(link, log)
 	require.ErrorContains(t, err, "its directory "+filepath.Dir(target))
 	require.NoError(t, os.Remove(link))
 	require.NoError(t, os.Symlink(link, link))
-	_, err = OpenPolicy(link, log)
+	_, err = Open(link, log)
 	require.ErrorContains(t, err, "too many levels of symbolic links")
 }
 
 // TestReload: an invalid file changes nothing, and is one line in the log.
 func TestReload(t *testing.T) {
-	log := new(kept)
-	path := policyFile(t, "allow user 5 a\n")
-	p, err := OpenPolicy(path, slog.New(slog.NewTextHandler(log, nil)))
+	log := new(logged)
+	path := writePolicy(t, "allow user 5 a\n")
+	p, err := Open(path, slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(t, err)
 	may := func(uid int, lock string) bool {
-		return access.Rules{Owner: -2, NobodyUID: -1, NobodyGID: -1, Policy: p.current.Load()}.Decide(access.Caller{UID: uid, GID: uid}, access.Lock, lock) == nil
+		return access.Rules{Owner: -2, NobodyUID: -1, NobodyGID: -1, Policy: p.Current.Load()}.Decide(access.Caller{UID: uid, GID: uid}, access.Lock, lock) == nil
 	}
 	require.True(t, may(5, "a"))
 	require.NoError(t, os.WriteFile(path, []byte("allow user 5 b\nalow user 5 a\n"), 0o644))
@@ -125,8 +125,8 @@ func TestReload(t *testing.T) {
 
 // TestReloadUnderWay: a request during a reload gets one policy or the other.
 func TestReloadUnderWay(t *testing.T) {
-	path := policyFile(t, "allow user 5 a b\n")
-	p, err := OpenPolicy(path, slog.New(slog.DiscardHandler))
+	path := writePolicy(t, "allow user 5 a b\n")
+	p, err := Open(path, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
@@ -141,7 +141,7 @@ func TestReloadUnderWay(t *testing.T) {
 			running = false
 		default:
 		}
-		rules := access.Rules{Owner: -2, NobodyUID: -1, NobodyGID: -1, Policy: p.current.Load()}
+		rules := access.Rules{Owner: -2, NobodyUID: -1, NobodyGID: -1, Policy: p.Current.Load()}
 		require.NoError(t, rules.Decide(access.Caller{UID: 5, GID: 5}, access.Lock, "b"))
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package policy
 
 import (
 	"fmt"
@@ -17,9 +17,9 @@ func refusedTo(uid, pid int) *access.Refusal {
 	return &access.Refusal{Caller: access.Caller{UID: uid, GID: 5, PID: pid}, Action: access.Lock, Lock: "x", Reason: "no line"}
 }
 
-func newRefusals() (*refusals, *kept) {
-	log := new(kept)
-	return &refusals{log: slog.New(slog.NewTextHandler(log, nil))}, log
+func newRefusals() (*Refusals, *logged) {
+	log := new(logged)
+	return &Refusals{log: slog.New(slog.NewTextHandler(log, nil))}, log
 }
 
 // TestALoopDoesNotFillTheLog: a client that repeats a request makes one line a minute, which has
@@ -28,16 +28,16 @@ func TestALoopDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs, log := newRefusals()
 		for range 1000 {
-			rs.note(refusedTo(60001, 7))
+			rs.Note(refusedTo(60001, 7))
 		}
 		require.Equal(t, refusalsLogged, strings.Count(log.String(), "\n"))
 		require.Contains(t, log.String(), "level=WARN msg=\"access refused\" uid=60001 gid=5 pid=7 action=lock lock=x reason=\"no line\"")
 		// another user is not lost among these
-		rs.note(refusedTo(60002, 8))
+		rs.Note(refusedTo(60002, 8))
 		require.Contains(t, log.String(), "uid=60002 gid=5 pid=8")
 		time.Sleep(refusalsSpan - time.Second)
 		synctest.Wait()
-		rs.note(refusedTo(60001, 9))
+		rs.Note(refusedTo(60001, 9))
 		require.Equal(t, refusalsLogged+1, strings.Count(log.String(), "\n"))
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -46,7 +46,7 @@ func TestALoopDoesNotFillTheLog(t *testing.T) {
 		time.Sleep(10 * refusalsSpan)
 		synctest.Wait()
 		require.Equal(t, refusalsLogged+2, strings.Count(log.String(), "\n"), "no more has come")
-		rs.note(refusedTo(60001, 10))
+		rs.Note(refusedTo(60001, 10))
 		require.Contains(t, log.String(), "pid=10 ", "after the span they are logged one by one again")
 		require.EqualValues(t, 1003, rs.total[access.Lock])
 	})
@@ -58,16 +58,16 @@ func TestManyUsersDoNotFillTheLog(t *testing.T) {
 		rs, log := newRefusals()
 		const users = 5000
 		for uid := range users {
-			rs.note(refusedTo(100000+uid, 7))
+			rs.Note(refusedTo(100000+uid, 7))
 		}
 		require.Len(t, rs.users, refusedUsers)
 		require.Equal(t, refusedUsers+refusalsLogged, strings.Count(log.String(), "\n"))
-		rs.flush() // as at the end of bakeryd
+		rs.Flush() // as at the end of bakeryd
 		require.Contains(t, log.String(), fmt.Sprintf("times=%d", users-refusedUsers-refusalsLogged))
-		rs.flush()
+		rs.Flush()
 		require.Equal(t, refusedUsers+refusalsLogged+1, strings.Count(log.String(), "\n"))
 		time.Sleep(2 * refusalsSpan)
-		rs.note(refusedTo(99, 7))
+		rs.Note(refusedTo(99, 7))
 		require.Len(t, rs.users, 1, "the others were long ago")
 		require.EqualValues(t, users+1, rs.total[access.Lock])
 	})
@@ -77,10 +77,10 @@ func TestManyUsersDoNotFillTheLog(t *testing.T) {
 func TestRefusalNamesTheUser(t *testing.T) {
 	rs, log := newRefusals()
 	no := refusedTo(0, 7)
-	rs.note(no)
+	rs.Note(no)
 	require.Equal(t, "root", no.User)
 	require.Contains(t, log.String(), "user=root lock=x")
 	no = refusedTo(-1, 0)
-	rs.note(no)
+	rs.Note(no)
 	require.Empty(t, no.User)
 }

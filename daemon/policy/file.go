@@ -1,4 +1,6 @@
-package daemon
+// Package policy has the access policy that is in force, by its file, and counts and logs refusals.
+// Package access decides by it. Start reading at [File].
+package policy
 
 import (
 	"errors"
@@ -19,34 +21,34 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// PolicyFile is the access policy as last read from its file.
-type PolicyFile struct {
+// File is the access policy as last read from its file.
+type File struct {
 	path    string
 	log     *slog.Logger
-	current atomic.Pointer[access.Policy]
+	Current atomic.Pointer[access.Policy]
 }
 
-// OpenPolicy reads a policy file. It returns access.ErrPolicy.
-func OpenPolicy(path string, log *slog.Logger) (*PolicyFile, error) {
-	p := &PolicyFile{path: path, log: log}
+// Open reads a policy file. It returns access.ErrPolicy.
+func Open(path string, log *slog.Logger) (*File, error) {
+	p := &File{path: path, log: log}
 	if err := p.read(); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// NoPolicy returns a policy that gives access only to root and bakeryd's own user, until Reload
+// None returns a policy that gives access only to root and bakeryd's own user, until Reload
 // reads a valid file. It is used if the file is invalid at start-up: if bakeryd ended, commands
 // under its locks would run on while other hosts take the locks.
-func NoPolicy(path string, log *slog.Logger) *PolicyFile {
-	p := &PolicyFile{path: path, log: log}
-	p.current.Store(access.Nothing(path))
+func None(path string, log *slog.Logger) *File {
+	p := &File{path: path, log: log}
+	p.Current.Store(access.Nothing(path))
 	return p
 }
 
 // Reload reads the file again. If it is invalid, Reload logs that and the previous policy stays in
 // force. Holds and waits continue whatever the file says.
-func (p *PolicyFile) Reload() {
+func (p *File) Reload() {
 	if err := p.read(); err != nil {
 		p.log.Error("reloading the policy failed, the previous one stays in force", "err", err)
 	}
@@ -55,7 +57,7 @@ func (p *PolicyFile) Reload() {
 // maxUnknown limits the unknown users and groups that are logged one by one.
 const maxUnknown = 20
 
-func (p *PolicyFile) read() error {
+func (p *File) read() error {
 	text, err := readPolicy(p.path)
 	if err != nil {
 		return fmt.Errorf("%w %s: %w", access.ErrPolicy, p.path, err)
@@ -71,7 +73,7 @@ func (p *PolicyFile) read() error {
 		}
 		p.log.Warn("a line of the policy allows nothing until the policy is reloaded: create the user or group, or give its number", "line", who)
 	}
-	p.current.Store(policy)
+	p.Current.Store(policy)
 	p.log.Info("policy in force", "path", p.path, "lines", policy.Lines)
 	return nil
 }
