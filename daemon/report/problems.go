@@ -155,9 +155,9 @@ func (r *Report) silence(h *Host) (why, remedy string) {
 	}
 	remedy = fmt.Sprintf("if you are certain that it is off: bakeryctl evict %d", h.ID)
 	if end := r.ending(h, "dead", "fenced"); end != "" {
-		return why + ", " + end, "then its locks go to the waiters; " + remedy
+		return why + ", " + end, remedy
 	}
-	return why + ", and it is not declared dead automatically", "its locks are blocked until it is evicted; " + remedy
+	return why + ", and it is not declared dead automatically", remedy + "; until then its locks are blocked"
 }
 
 func (r *Report) lockProblems() (all []Problem) {

@@ -39,24 +39,24 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			silent(r, 21_000, 14_100)
 			r.Locks[0].Holders = []Holder{{Host: 2, HostName: "db2"}}
 		}, []string{
-			"error silent: host 2 (db2) is silent: no renewal for 21 s, dead in 15 s -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2",
+			"error silent: host 2 (db2) is silent: no renewal for 21 s, dead in 15 s -> if you are certain that it is off: bakeryctl evict 2",
 			"error stuck: lock x is stuck: held by host 2 (db2), not seen for 21 s, released in 15 s",
 		}},
 		{"policy manual", func(r *Report) {
 			silent(r, 300_000, -1)
 			r.Lockspace.Policy = layout.PolicyManual
 		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, and it is not declared dead automatically" +
-			" -> its locks are blocked until it is evicted; if you are certain that it is off: bakeryctl evict 2"}},
+			" -> if you are certain that it is off: bakeryctl evict 2; until then its locks are blocked"}},
 		{"being declared dead", func(r *Report) { silent(r, 37_000, 0) },
-			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2"}},
+			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> if you are certain that it is off: bakeryctl evict 2"}},
 		{"being fenced", func(r *Report) {
 			silent(r, 37_000, 0)
 			r.Lockspace.Policy = layout.PolicyFence
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being fenced -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2"}},
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being fenced -> if you are certain that it is off: bakeryctl evict 2"}},
 		{"to be fenced", func(r *Report) {
 			silent(r, 37_000, 2000)
 			r.Lockspace.Policy = layout.PolicyFence
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> then its locks go to the waiters; if you are certain that it is off: bakeryctl evict 2"}},
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> if you are certain that it is off: bakeryctl evict 2"}},
 		{"silent, seen without a bakeryd", func(r *Report) {
 			silent(r, 37_000, -1)
 			r.ThisHost = nil
