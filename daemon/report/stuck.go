@@ -151,6 +151,9 @@ func (r *Report) trouble(id int, freed string) string {
 	if end := r.ending(h, freed, "to be fenced"); end != "" {
 		return seen + ", " + end
 	}
+	if r.ThisHost == nil {
+		return seen + ", and only a running bakeryd shows how that ends"
+	}
 	return seen + ", until it is back or evicted: " + evict
 }
 

@@ -19,6 +19,7 @@ func stuckReport(host3 Host, l Lock) *Report {
 	l.Permits = max(l.Permits, 1)
 	return &Report{
 		Lockspace: Lockspace{LeaseMS: 30000},
+		ThisHost:  &ThisHost{ID: 1, Name: "db1", State: "live", LeaseLeftMS: 27_000},
 		Hosts:     []Host{{ID: 1, Name: "db1", Health: HealthLive}, {ID: 2, Name: "db2", Health: HealthLive}, host3},
 		Locks:     []Lock{l},
 	}
@@ -68,6 +69,8 @@ func TestStuck(t *testing.T) {
 	unnamed := stuckReport(Host{}, wanted(heldBy(3, ""))).in(layout.PolicyLease, record)
 	unnamed.Hosts = unnamed.Hosts[:2]
 	silent := silentHost(21_900, 14_100)
+	unwatched := stuckReport(silentHost(37_000, -1), heldBy(3, "db3"))
+	unwatched.ThisHost = nil
 
 	for name, c := range map[string]struct {
 		report *Report
@@ -82,6 +85,7 @@ func TestStuck(t *testing.T) {
 		"fence":                 {stuckReport(silent, heldBy(3, "db3")).in(layout.PolicyFence), "held by host 3 (db3), not seen for 21 s, to be fenced in 15 s"},
 		"fence due":             {stuckReport(silentHost(37_000, 0), heldBy(3, "db3")).in(layout.PolicyFence), "held by host 3 (db3), not seen for 37 s, being fenced"},
 		"manual":                {stuckReport(silentHost(3_700_000, -1), heldBy(3, "db3")).in(layout.PolicyManual), "held by host 3 (db3), not seen for 61 min, until it is back or evicted: bakeryctl evict 3"},
+		"seen without a daemon": {unwatched, "held by host 3 (db3), not seen for 37 s, and only a running bakeryd shows how that ends"},
 		"next is silent":        {stuckReport(silent, queue(Lock{}, db3, db1)), "behind host 3 (db3) in the queue, not seen for 21 s, passed over in 15 s"},
 		"entering is silent":    {stuckReport(silent, queue(Lock{}, entering, db1)), "host 3 (db3) is entering, not seen for 21 s, passed over in 15 s"},
 		"manual next":           {stuckReport(silentHost(37_000, -1), queue(Lock{}, db3, db1)).in(layout.PolicyManual), "behind host 3 (db3) in the queue, not seen for 37 s, until it is back or evicted: bakeryctl evict 3"},
