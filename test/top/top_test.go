@@ -101,13 +101,13 @@ func TestLive(t *testing.T) {
 	x.shows("LOCKS 6", "EVENTS")
 
 	// A host dies.
-	x.resize(112, 30)
+	x.resize(120, 30)
 	x.press("s", "s", "s", "Tab", "Tab")
 	x.shows("by need")
 	c.Kill(3)
-	x.shows("db3 (3) is silent", "lock deploy is stuck", "dead in", "bakeryctl evict 3")
+	x.shows("host 3 (db3) is silent", "lock deploy is stuck", "dead in", "bakeryctl evict 3")
 	picture(t, x)
-	x.shows("db3 (3) is dead: its locks are free", "dead")
+	x.shows("host 3 (db3) is dead: its locks are free", "dead")
 	x.until("the waiter has the lock", func(s string) bool {
 		return regexp.MustCompile(`deploy +held +db2`).MatchString(s)
 	})
@@ -158,7 +158,7 @@ func TestNoColour(t *testing.T) {
 		x := open(t, 100, 30, nil, c.Ctl(1, "top", "--device", "./locks.img"))
 		x.shows("read from the device", "HOSTS 3", "LOCKS 6", "renewed")
 		c.Kill(2)
-		x.shows("db2 (2) is silent")
+		x.shows("host 2 (db2) is silent")
 		x.press("q")
 		x.shows("it ended with 0")
 	})

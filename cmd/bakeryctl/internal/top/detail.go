@@ -185,6 +185,11 @@ func (s *screen) hostDetails(h report.Host) {
 	s.eventsOf(func(e events.Event) bool { return e.Lock == "" && e.Host == h.ID })
 }
 
+// pidList returns at most most pids, separated by spaces.
+func pidList(pids []int, most int) string {
+	return strings.Trim(fmt.Sprint(pids[:min(most, len(pids))]), "[]")
+}
+
 // eventsOf adds the known events about something.
 func (s *screen) eventsOf(about func(events.Event) bool) {
 	var rows [][]cell

@@ -17,6 +17,7 @@ func anAnswer(r *report.Report) *daemon.Glance {
 	if r.ThisHost != nil {
 		r.ThisHost.IO = &report.IO{Read: report.Latency{Count: 1, P50US: 210, P99US: 1200}, Write: report.Latency{Count: 1, P50US: 1900, P99US: 14_000, Errors: 1}}
 	}
+	r.Judge()
 	return &daemon.Glance{At: noon, Report: r, Read: daemon.GlanceRead{AgoMS: 400, TookMS: 3}}
 }
 

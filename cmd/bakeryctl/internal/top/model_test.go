@@ -3,7 +3,6 @@ package top
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +43,7 @@ func TestModel_Changes_KeepTheSelection(t *testing.T) {
 	require.Equal(t, rowID{true, 4}, m.at)
 	require.Equal(t, rowID{true, 4}, press(m, "s").at, "in another order")
 	r := showtest.Report()
-	r.Locks = append([]report.Lock{{Name: "aaa", Lock: 9, Stuck: "x"}}, r.Locks...)
+	r.Locks = append([]report.Lock{{Name: "aaa", Lock: 9, Holders: r.Locks[1].Holders}}, r.Locks...)
 	require.Equal(t, rowID{true, 4}, m.update(anAnswer(r), nil, noon).at, "with one more above it")
 	r = showtest.Report()
 	r.Locks = r.Locks[:2]
@@ -92,7 +91,7 @@ func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 	m := aModel(120, 24)
 	m = m.update(nil, errors.New("refused"), noon.Add(time.Second)).update(nil, errors.New("no such file"), noon.Add(7*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since)
-	found := m.judge()
+	found := m.troubles()
 	require.Len(t, found, 1, "earlier troubles may be over")
 	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", found[0].what)
 	require.Contains(t, found[0].todo, "its lease ends in 20 s")
@@ -104,48 +103,27 @@ func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 	require.NotContains(t, m.view(false, render.Fine), "no answer")
 }
 
-func TestJudge_ShortOutage_IsAWarning(t *testing.T) {
+func TestModel_ShortOutage_IsAWarning(t *testing.T) {
 	m := aModel(80, 24).update(nil, errors.New("refused"), noon.Add(time.Second))
-	require.Equal(t, render.Warn, m.judge()[0].level)
-	require.Equal(t, render.Bad, m.tick(noon.Add(10 * time.Second)).judge()[0].level)
+	require.Equal(t, render.Warn, m.troubles()[0].level)
+	require.Equal(t, render.Bad, m.tick(noon.Add(10 * time.Second)).troubles()[0].level)
 }
 
-func TestJudge(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*daemon.Glance)
-		level  render.Level
-		what   string
-	}{
-		"lost":       {func(a *daemon.Glance) { a.Report.ThisHost.State = "lost" }, render.Bad, "this host has lost its lease and its locks"},
-		"late":       {func(a *daemon.Glance) { a.Report.ThisHost.LeaseLeftMS = 12_000 }, render.Warn, "the lease of this host ends in 12 s, it was last renewed 18 s ago"},
-		"very late":  {func(a *daemon.Glance) { a.Report.ThisHost.LeaseLeftMS = 6_000 }, render.Bad, "the lease of this host ends in 6.0 s"},
-		"leaving":    {func(a *daemon.Glance) { a.Report.ThisHost.State = "leaving" }, render.Warn, "this host is leaving"},
-		"dead":       {func(a *daemon.Glance) { a.Report.Hosts[1].Health = report.HealthDead }, render.Warn, "db2 (2) is dead: its locks are free"},
-		"unreadable": {func(a *daemon.Glance) { a.Report.Hosts[1].Unreadable = true }, render.Bad, "the record of db2 (2) cannot be read"},
-		"asked":      {func(a *daemon.Glance) { a.Report.Hosts[1].AskedToLeave = true }, render.Warn, "db2 (2) was asked to leave"},
-		"orphan":     {func(a *daemon.Glance) { a.Report.Locks[3].Holders[0].Orphan = true }, render.Soft, "lock reboot is kept by remaining processes"},
-		"damaged":    {func(a *daemon.Glance) { a.Report.Damaged = []report.Damage{{What: "slot", Error: "checksum"}} }, render.Bad, "damaged: slot: checksum"},
-		"warning":    {func(a *daemon.Glance) { a.Report.Lockspace.Warnings = []string{"stride"} }, render.Warn, "stride"},
-		"old":        {func(a *daemon.Glance) { a.Error = &api.Error{Message: "the device hangs"} }, render.Bad, "the device hangs"},
-		"hanging":    {func(a *daemon.Glance) { a.Report.ThisHost.IO.OldestMS = 2000 }, render.Warn, "has not returned for 2.0 s"},
-		"silent":     {func(*daemon.Glance) {}, render.Bad, "db3 (3) is silent for 21 s, dead in 15 s"},
-		"stuck":      {func(*daemon.Glance) {}, render.Bad, "lock deploy is stuck: held by host 3"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := anAnswer(showtest.Report())
-			c.change(a)
-			found := model{now: noon}.update(a, nil, noon).judge()
-			for _, f := range found {
-				if f.level == c.level && strings.Contains(f.what, c.what) {
-					return
-				}
-			}
-			t.Fatalf("trouble not found in %v", found)
-		})
+func TestModel_Problems_AreShownWithTheirRemedies(t *testing.T) {
+	a := anAnswer(showtest.Report())
+	a.Report.Problems = []report.Problem{
+		{Severity: report.SeverityError, Text: "lock deploy is stuck", Why: "held by host 3 (db3)"},
+		{Severity: report.SeverityWarning, Text: "host 2 (db2) is dead", Why: "its locks are free", Remedy: "start it again"},
+		{Severity: report.SeverityNote, Text: "lock reboot is kept", Remedy: "it is released"},
 	}
+	require.Equal(t, []trouble{
+		{render.Bad, "lock deploy is stuck: held by host 3 (db3)", ""},
+		{render.Warn, "host 2 (db2) is dead: its locks are free", "start it again"},
+		{render.Soft, "lock reboot is kept", "it is released"},
+	}, model{now: noon}.update(a, nil, noon).troubles())
 	r := showtest.Report()
 	r.Hosts, r.Locks = r.Hosts[:2], r.Locks[2:]
-	require.Empty(t, model{now: noon}.update(anAnswer(r), nil, noon).judge(), "all is well")
+	require.Empty(t, model{now: noon}.update(anAnswer(r), nil, noon).troubles(), "all is well")
 }
 
 func TestSocketSource_Read(t *testing.T) {
@@ -161,6 +139,9 @@ func TestSocketSource_Read(t *testing.T) {
 	a, err = read(`{"report":{"this_host":{"id":1,"io":null}}}`)
 	require.NoError(t, err, "a bakeryd that reports no latencies")
 	require.Empty(t, speedsOf(a.Report))
+	a, err = read(`{"report":{"lockspace":{"lease_ms":1},"this_host":{"id":1,"state":"leaving","lease_left_ms":1}}}`)
+	require.NoError(t, err)
+	require.Equal(t, "this host is leaving the lockspace", a.Report.Problems[0].Text, "of a bakeryd that does not judge")
 	a, err = read(`{"error":{"message":"joining","hint":"wait"}}`)
 	require.NoError(t, err)
 	require.Equal(t, "joining", a.Error.Message)
@@ -172,9 +153,11 @@ func TestSocketSource_Read(t *testing.T) {
 
 func TestDeviceSource_NoRenewal_IsSilent(t *testing.T) {
 	s := &deviceSource{}
+	var problems []report.Problem
 	look := func(at time.Duration, sequence uint64) report.Host {
 		r := &report.Report{Lockspace: report.Lockspace{LeaseMS: 30_000}, Hosts: []report.Host{{ID: 1, Health: report.HealthLive, Sequence: sequence}}}
 		s.watch(r, noon.Add(at))
+		problems = r.Problems
 		return r.Hosts[0]
 	}
 	require.Nil(t, look(0, 1).SilentMS, "not known after one read")
@@ -182,9 +165,11 @@ func TestDeviceSource_NoRenewal_IsSilent(t *testing.T) {
 	require.Equal(t, int64(10_000), *h.SilentMS)
 	require.Equal(t, report.HealthLive, h.Health)
 	require.Equal(t, report.HealthSilent, look(16*time.Second, 1).Health)
+	require.Equal(t, "host 1 is silent", problems[0].Text)
 	h = look(17*time.Second, 2)
 	require.Equal(t, report.HealthLive, h.Health)
 	require.Zero(t, *h.SilentMS)
+	require.Empty(t, problems)
 }
 
 func TestSocketSource_BakerydRestarts_FollowsEvents(t *testing.T) {

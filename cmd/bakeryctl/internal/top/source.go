@@ -86,6 +86,9 @@ func (s socketSource) read(ctx context.Context) (*daemon.Glance, error) {
 	if g.Report == nil && g.Error == nil {
 		return nil, call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
 	}
+	if g.Report != nil && g.Report.Problems == nil { // of an older bakeryd
+		g.Report.Judge()
+	}
 	return g, nil
 }
 
@@ -169,7 +172,7 @@ func (s *deviceSource) read(ctx context.Context) (*daemon.Glance, error) {
 	return &daemon.Glance{At: now, Report: report, Read: daemon.GlanceRead{TookMS: now.Sub(begun).Milliseconds()}}, nil
 }
 
-// watch adds to a report how long hosts have not renewed.
+// watch adds to a report how long hosts have not renewed, and what is wrong because of that.
 func (s *deviceSource) watch(r *report.Report, now time.Time) {
 	if s.seen == nil {
 		s.seen, s.first = map[int]sighting{}, now
@@ -193,6 +196,7 @@ func (s *deviceSource) watch(r *report.Report, now time.Time) {
 			h.Health = report.HealthSilent
 		}
 	}
+	r.Judge()
 }
 
 // follow implements Source: the disk keeps no events.

@@ -39,7 +39,7 @@ func (s *screen) title() {
 // summary adds the problems, in at most most lines, or that all is well.
 func (s *screen) summary(most int) {
 	m := s.m
-	found := m.judge()
+	found := m.troubles()
 	if len(found) == 0 {
 		l := s.line()
 		switch {

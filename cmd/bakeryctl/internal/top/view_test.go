@@ -75,6 +75,7 @@ func TestTopViews(t *testing.T) {
 		"device": func() model {
 			r := showtest.Report()
 			r.ThisHost = nil
+			r.Judge()
 			return model{width: 80, height: 24, now: noon, source: "/dev/mapper/locks"}.update(&daemon.Glance{At: noon, Report: r}, nil, noon)
 		}(),
 	} {
@@ -146,7 +147,7 @@ func nastyModel(r *rand.Rand) model {
 		made.Locks = append(made.Locks, l)
 	}
 	for range r.IntN(9) {
-		made.Damaged = append(made.Damaged, report.Damage{What: text(), Error: text()})
+		made.Problems = append(made.Problems, report.Problem{Severity: report.Severity(text()), Text: text(), Why: text(), Remedy: text()})
 	}
 	if made.ThisHost != nil && r.IntN(2) == 0 {
 		made.ThisHost.IO = &report.IO{Read: report.Latency{Count: 1, P50US: r.Int64(), P99US: r.Int64(), Errors: r.Uint64()}, OldestMS: r.Int64()}
