@@ -222,7 +222,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 	case j.cfg.Keep:
 		var err error
 		if file, err = handover.Create(ids.RuntimeDir, j.disk.SB.UUID, mem.ID()); err != nil {
-			j.log.Warn("keeping no state for a restart: after one, all locks of this host are lost", "err", err)
+			j.log.Warn("creating the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
 		}
 	}
 	h := j.host(ids, mem, fencing, file)
@@ -275,7 +275,7 @@ func (h *Host) keepTerms(file *handover.File) {
 			Clean: t.Clean, PRKey: h.fencing.Key()})
 		return func() {
 			if err := file.Wait(n); err != nil {
-				h.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+				h.log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
 			}
 		}
 	})

@@ -45,8 +45,8 @@ type link struct {
 	uid  int        // its user
 	by   *caller    // with its groups
 
-	// mu guards the fields below, and writing. It is acquired with a session's mu held. With it
-	// held, only mu of the lease and of the handover file are acquired.
+	// mu guards the fields below, and writing. A goroutine that needs both takes session.mu first.
+	// With it held, only mu of the lease is acquired.
 	mu      sync.Mutex
 	f       *follower     // in the current session; nil if none
 	granted bool          // the grant was sent

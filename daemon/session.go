@@ -444,7 +444,7 @@ func (s *session) Saved() {
 		return
 	}
 	if err := s.all.journal.Wait(last); err != nil {
-		s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+		s.all.log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Observer learns what happens to the locks of a host. Locks call it with mutexes held, on the way
+// Observer receives the reports of what happens to the locks of a host. Locks call it with mutexes held, on the way
 // to a grant. Its methods do no IO and wait for none. The directory's lock is not observed, because
 // it is bakeryd's own.
 type Observer interface {

@@ -20,7 +20,7 @@ type Lock struct {
 	wake  chan struct{} // receives when a field below has changed
 	dev   lockDevice    // for IO that other hosts may wait for
 
-	quarantined bool // attached only to repair the own slot; guarded by d.mu
+	quarantined bool // attached only to repair the own slot; guarded by Manager.mu
 
 	done  chan struct{} // closed when the driver has ended
 	tasks chan task     // for the driver, when it waits next (task.go)

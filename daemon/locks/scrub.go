@@ -12,8 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// An unreadable slot blocks all hosts, and only its owner may rewrite it; a directory entry, only a
-// host that knows it. An idle host does not read its own slots for that. Instead a blocked host
+// An unreadable slot blocks all hosts, and only its owner may rewrite it: the slot may show a hold,
+// or a last ticket that no other host has seen. A directory entry is rewritten by a host that knows it. An idle host does not read its own slots for that. Instead a blocked host
 // complains in its host record (package lease, complain.go), and the host concerned checks that
 // slot. A host checks what it holds or waits for by itself, every half lease. It checks all of its
 // slots once, half a lease after it has joined, because they may have become unreadable while it
@@ -71,7 +71,7 @@ func (m *Manager) scrub() (all bool) {
 	return len(left) == 0
 }
 
-// leftIn reports whether this host takes part in a lock that is not in d.locks.
+// leftIn reports whether this host takes part in a lock that is not in Manager.locks.
 func (m *Manager) leftIn(lock int) bool {
 	if m.attached(lock) != nil {
 		return false

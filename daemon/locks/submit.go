@@ -10,7 +10,7 @@ import (
 )
 
 // Submit is Acquire for a caller that does not wait. decided is called once, by any goroutine, and
-// must not block. If the lock is free, the caller's goroutine does the IO: submit then blocks while
+// must not block. If the lock is free, the caller's goroutine does the IO: Submit then blocks while
 // the device hangs, but other goroutines report the end of ctx or of the lease in time.
 func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, error)) {
 	if err := m.validate(&req); err != nil {

@@ -169,12 +169,12 @@ func TestFullRuntimeDir(t *testing.T) {
 	for i := range 4 { // the file has room for at most three
 		held = append(held, a.take(fmt.Sprint("y", i)))
 	}
-	eventually(t, "bakeryd logs the failure", func() bool { return strings.Contains(a.said(), "keeping the state for a restart failed") })
+	eventually(t, "bakeryd logs the failure", func() bool { return strings.Contains(a.said(), "writing the handover file failed") })
 	require.Contains(t, a.said(), "no space left on device")
 	for _, p := range held[1:] {
 		p.entered()
 	}
-	require.Equal(t, 1, strings.Count(a.said(), "keeping the state for a restart failed"), "once")
+	require.Equal(t, 1, strings.Count(a.said(), "writing the handover file failed"), "once")
 	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "the lock is still held")
 	require.Equal(t, 1, b.lock("-n", "y3", "--", "true").code, "the lock is still held")
 	files, err := filepath.Glob(filepath.Join(run, "*.state"))

@@ -62,9 +62,9 @@ func (c *Result) Count(s Severity) (n int) {
 }
 
 const (
-	// Rounds is how often what looks wrong is read again: hosts write while it is checked.
+	// ConfirmRounds is how often what looks wrong is read again: hosts write while it is checked.
 	ConfirmRounds = 8
-	// Pause is the time between two of these.
+	// ConfirmPause is the time between two of these.
 	ConfirmPause = 10 * time.Millisecond
 	// checkRenewals is the number of renewals that show that a host is up and has read the
 	// current host table.

@@ -143,7 +143,7 @@ func (dir *Directory) Lookup(name string) (layout.Entry, error) {
 	return layout.Entry{}, api.ErrNoLock
 }
 
-// Readable reports whether an entry is readable within check.Rounds reads.
+// Readable reports whether an entry is readable within check.ConfirmRounds reads.
 func (dir *Directory) Readable(lock int) (bool, error) {
 	for range check.ConfirmRounds {
 		_, err := dir.Read(lock)
