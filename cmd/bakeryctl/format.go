@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 	"time"
 
@@ -135,6 +136,8 @@ func formatFailure(err error) error {
 		f.Hint = "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"
 	case errors.Is(err, format.ErrOccupied):
 		f.Hint = "use --force to destroy the contents"
+	case errors.Is(err, fs.ErrNotExist):
+		f.Hint = "check the path; a new file is created only outside /dev, in a directory that exists"
 	default:
 		f.Hint = ondevice.Hint(err)
 	}
