@@ -20,6 +20,7 @@ func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {
 	r := showtest.Report()
 	r.Damaged = []report.Damage{{What: "slot of host 2 in lock 3", Offset: 4096, Error: "checksum"}}
 	r.Lockspace.Warnings = []string{"the superblock is damaged, its copy is in use"}
+	r.Judge()
 	for name, show := range map[string]func(out *bytes.Buffer, p render.Paint) error{
 		"status": func(out *bytes.Buffer, p render.Paint) error { return show.Show(out, r, showtest.Noon, p) },
 		"hosts": func(out *bytes.Buffer, p render.Paint) error {
@@ -44,10 +45,12 @@ func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {
 }
 
 func TestStatusColours(t *testing.T) {
+	r := showtest.Report()
+	r.Judge()
 	var out bytes.Buffer
-	require.NoError(t, show.Show(&out, showtest.Report(), showtest.Noon, true))
+	require.NoError(t, show.Show(&out, r, showtest.Noon, true))
 	for _, want := range []string{"\x1b[1mHOST  NAME", "\x1b[32mlive\x1b[0m", "\x1b[31msilent\x1b[0m", "\x1b[32mheld\x1b[0m", "deploy          \x1b[31mheld\x1b[0m", "\x1b[33m1. waiting\x1b[0m", "\x1b[2mfree\x1b[0m",
-		"\x1b[31mwarning: 1 lock stuck, see below\x1b[0m"} {
+		"  \x1b[31merror: lock deploy is stuck: held by host 3 (db3), not seen for 21 s, released in 15 s\x1b[0m\n"} {
 		require.Contains(t, out.String(), want)
 	}
 }

@@ -67,7 +67,7 @@ func TestDeadlock_OppositeOrderOnTwoHosts_IsReportedOnBoth(t *testing.T) {
 	}
 	require.NotContains(t, holders[0].said()+holders[1].said(), "warning", "another host may let go")
 	waiter := hosts[0].report("b").Local[0].PID
-	require.NoError(t, syscall.Kill(waiter, syscall.SIGTERM)) // as STUCK recommends
+	require.NoError(t, syscall.Kill(waiter, syscall.SIGTERM)) // as the problem recommends
 	holders[0].exits(128 + int(syscall.SIGTERM))
 	holders[1].exits(0)
 }

@@ -25,16 +25,13 @@ import (
 // waiter.
 func Show(out io.Writer, r *report.Report, now time.Time, p render.Paint) error {
 	return render.WriteTable(out, func(w io.Writer) {
-		stuck := only(r.Locks, func(l report.Lock) bool { return l.Stuck != "" })
-		showLockspace(w, r, len(stuck), p)
+		title := fmt.Sprintf("lockspace %s on %s", text.Printable(cmp.Or(r.Lockspace.Name, r.Lockspace.UUID.String())), text.Printable(r.Lockspace.Device))
+		fmt.Fprintln(w, p.Of(render.Head, title))
+		showProblems(w, r.Problems, p)
+		showLockspace(w, r, p)
 		showHosts(w, r, p)
 		showLocks(w, r.Locks, now, p)
-		if len(stuck) > 0 {
-			fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "STUCK\tWHY"))
-		}
-		for _, l := range stuck {
-			fmt.Fprintf(w, "%s\t%s\n", p.Of(render.Bad, LockName(l)), l.Stuck)
-		}
+		showStuck(w, r, p)
 		if len(r.Damaged) > 0 {
 			fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "DAMAGED\tBYTE\tERROR"))
 		}
@@ -44,24 +41,25 @@ func Show(out io.Writer, r *report.Report, now time.Time, p render.Paint) error 
 	})
 }
 
+// showStuck lists all stuck locks, unless each of them has a problem of its own.
+func showStuck(w io.Writer, r *report.Report, p render.Paint) {
+	stuck := only(r.Locks, func(l report.Lock) bool { return l.Stuck != "" })
+	if len(stuck) == len(only(r.Problems, func(p report.Problem) bool { return p.Kind == "stuck" && p.Subject != "" })) {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "STUCK\tWHY"))
+	for _, l := range stuck {
+		fmt.Fprintf(w, "%s\t%s\n", p.Of(render.Bad, LockName(l)), l.Stuck)
+	}
+}
+
 // only returns the elements that f accepts.
 func only[T any](all []T, f func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !f(x) })
 }
 
-func showLockspace(w io.Writer, r *report.Report, stuck int, p render.Paint) {
+func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 	l := r.Lockspace
-	title := fmt.Sprintf("lockspace %s on %s", text.Printable(cmp.Or(l.Name, l.UUID.String())), text.Printable(l.Device))
-	fmt.Fprintln(w, p.Of(render.Head, title))
-	for _, warning := range l.Warnings {
-		fmt.Fprintf(w, "  %s\n", p.Of(render.Warn, "warning: "+warning))
-	}
-	if n := len(r.Damaged); n > 0 {
-		fmt.Fprintf(w, "  %s\n", p.Of(render.Bad, "warning: "+render.Count(n, "record")+" unreadable, see below"))
-	}
-	if stuck > 0 {
-		fmt.Fprintf(w, "  %s\n", p.Of(render.Bad, "warning: "+render.Count(stuck, "lock")+" stuck, see below"))
-	}
 	fmt.Fprintf(w, "  uuid %v", l.UUID)
 	if !l.Formatted.IsZero() {
 		fmt.Fprintf(w, ", formatted %s", l.Formatted.UTC().Format("2006-01-02 15:04:05 UTC"))
@@ -198,6 +196,9 @@ func Ask(ctx context.Context, socket string) (*report.Report, error) {
 	report := new(report.Report)
 	if err := call.Ask(ctx, socket, "GET", "/v1/status", nil, report); err != nil {
 		return nil, err
+	}
+	if report.Problems == nil { // of an older bakeryd
+		report.Judge()
 	}
 	return report, nil
 }

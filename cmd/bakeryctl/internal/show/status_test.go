@@ -1,0 +1,40 @@
+package show
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
+	"github.com/bakeryd/bakeryd/daemon/report"
+)
+
+func TestShow_ManyStuckLocks_ListsThemAll(t *testing.T) {
+	r := showtest.Report()
+	text := func() string {
+		r.Judge()
+		var out bytes.Buffer
+		require.NoError(t, Show(&out, r, showtest.Noon, false))
+		return out.String()
+	}
+	require.NotContains(t, text(), "STUCK", "the problems name the only one")
+	for i := range 20 {
+		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("stuck-%02d", i), Lock: 10 + i, Permits: 1, Holders: slices.Clone(r.Locks[1].Holders)})
+	}
+	out := text()
+	require.Contains(t, out, "\n  error: 16 more stuck: lock stuck-04, ")
+	for i := range 20 {
+		require.Regexp(t, fmt.Sprintf(`(?m)^stuck-%02d +held by host 3`, i), out)
+	}
+}
+
+func TestShow_HostileProblem_KeepsItsLine(t *testing.T) {
+	r := showtest.Report()
+	r.Problems = []report.Problem{{Severity: report.SeverityError, Text: "a\x1b[2J", Why: "b\nc", Remedy: "d\te"}}
+	var out bytes.Buffer
+	require.NoError(t, Show(&out, r, showtest.Noon, false))
+	require.Contains(t, out.String(), "\n  error: \"a\\x1b[2J: b\\nc\"\n    \"d\\te\"\n")
+}
