@@ -51,7 +51,7 @@ func TestCurl(t *testing.T) {
 	}
 	require.Equal(t, holder.cmd.Process.Pid, pid, "the peer's pid, because the request has none")
 
-	waiter := start(b, `{"name": "deploy", "timeout_ms": 300}`)
+	waiter := start(b, `{"name": "deploy", "timeout_ms": 3000}`)
 	l = decode(waiter.line())
 	require.Equal(t, "waiting", l.Event)
 	require.Equal(t, 1, l.Ahead)
