@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/peer"
+	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -103,6 +104,11 @@ func (c *caller) may(a access.Action, lock string) error {
 		c.srv.refused.Note(no)
 	}
 	return err
+}
+
+// client returns what a session knows of the caller.
+func (c *caller) client(peer process.ID, uid int) lockClient {
+	return lockClient{peer: peer, uid: uid, may: func(lock string) error { return c.may(access.Lock, lock) }}
 }
 
 // anothers is returned for a session that another user has opened.

@@ -46,8 +46,9 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	g := holder.until("granted")
 	holder.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
 	require.Positive(t, holder.until("confirmed").LeaseMS)
-	f := holder.bound(d)
-	require.Nil(t, f.link.confirm, "nothing is to pass it on")
+	held, _ := d.sessions.holding()
+	require.Len(t, held, 1)
+	require.Nil(t, held[0].attached.confirm, "nothing is to pass it on")
 	holder.unlock(g.Token)
 	holder.until("released")
 }
@@ -105,15 +106,7 @@ func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
 // confirmInTime gives clients unlimited time to confirm, so that a stall of the machine does not
 // matter.
 func (s *served) confirmInTime() {
-	s.srv.confirmWithin = func(time.Duration) time.Duration { return generous }
-}
-
-// bound returns the only follower.
-func (l *testLink) bound(d *Host) *follower {
-	l.t.Helper()
-	held, _ := d.sessions.holding()
-	require.Len(l.t, held, 1)
-	return held[0].linkFollower()
+	s.d.sessions.confirmWithin = generous
 }
 
 // TestLink_UnconfirmedGrantOfAnotherToken_IsRefused: only the grant that was sent can be confirmed.

@@ -81,10 +81,9 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	require.False(t, s.running(), "with --close the command does not hold the lock")
 	disk.Crash()
 	<-h.Lost()
-	require.True(t, s.leave(nil))
+	require.True(t, s.attach(new(inProcess), false).leave())
 	require.NoError(t, command.Signal(syscall.SIGKILL))
-	s.all.tasks.Wait()
-	require.False(t, s.holding())
+	eventually(t, "the hold to end", func() bool { return !s.holding() })
 }
 
 // TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers: other hosts may have their locks.

@@ -7,10 +7,8 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -28,25 +26,26 @@ type InProcess struct {
 // SessionHold is a hold of an in-process client.
 type SessionHold struct {
 	*locks.Hold
-	session  *session
-	follower *follower
+	attached *attachment
 	client   *inProcess
 }
 
 // AcquireInProcess blocks until the client has the lock. If the daemon counts as killed, it returns
 // ErrUnavailable and leaves the session as it is.
 func (h *Host) AcquireInProcess(ctx context.Context, req locks.Request, by InProcess) (*SessionHold, error) {
-	c := &inProcess{as: &caller{srv: &Server{}, who: access.Caller{}}}
+	c := new(inProcess)
+	root := lockClient{may: func(string) error { return nil }}
 	if by.Dead {
-		c.pid = math.MaxInt32
+		root.peer.PID = math.MaxInt32
 	}
-	s, f, err := h.sessions.open(lockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
-		PID: os.Getpid(), Session: by.Session, Token: by.Token}, c)
+	a, err := h.sessions.open(lockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
+		PID: os.Getpid(), Session: by.Session, Token: by.Token}, root, c)
 	if err != nil {
 		return nil, err
 	}
-	h.sessions.tasks.Go(s.start)
-	held := &SessionHold{session: s, follower: f, client: c}
+	s := a.session
+	h.sessions.tasks.Go(a.start)
+	held := &SessionHold{attached: a, client: c}
 	select {
 	case <-s.done:
 		if s.err == nil {
@@ -67,20 +66,16 @@ func (h *Host) AcquireInProcess(ctx context.Context, req locks.Request, by InPro
 // HangUp ends the client's connection, and with it the hold.
 func (h *SessionHold) HangUp() {
 	h.client.left.Store(true)
-	h.session.leave(h.follower)
+	h.attached.leave()
 }
 
 // Drained returns a channel that is closed when the holder must stop because the daemon leaves.
-func (h *SessionHold) Drained() <-chan struct{} { return h.session.all.ending.drained }
+func (h *SessionHold) Drained() <-chan struct{} { return h.attached.session.all.ending.drained }
 
-// inProcess is the asker of an InProcess client.
-type inProcess struct {
-	as   *caller
-	pid  int // 0 if none
-	left atomic.Bool
-}
+// inProcess is the subscriber of an InProcess client, which asks its hold instead of reading events.
+type inProcess struct{ left atomic.Bool }
 
-func (c *inProcess) peer() (process.ID, int) { return process.ID{PID: c.pid}, 0 }
-func (c *inProcess) caller() *caller         { return c.as }
-func (c *inProcess) gone() bool              { return c.left.Load() }
-func (c *inProcess) follower() *follower     { return &follower{replaced: make(chan struct{})} }
+func (c *inProcess) Gone() bool      { return c.left.Load() }
+func (c *inProcess) Listening() bool { return true }
+func (c *inProcess) Send(*api.Event) {}
+func (c *inProcess) Close()          {}

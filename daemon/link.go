@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/daemon/peer"
@@ -45,15 +47,9 @@ type link struct {
 	uid  int        // its user
 	by   *caller    // with its groups
 
-	// mu guards the fields below, and writing. A goroutine that needs both takes session.mu first.
-	// With it held, only mu of the lease is acquired.
-	mu      sync.Mutex
-	f       *follower     // in the current session; nil if none
-	granted bool          // the grant was sent
-	confirm *time.Timer   // passes on an unconfirmed grant; nil if it is confirmed or need not be
-	told    time.Duration // the deadline that was sent
-	changes uint64        // number of changes of the mode that were sent
+	lock *attachment // last lock requested; nil if none. Only the goroutine that reads uses it
 
+	mu     sync.Mutex            // guards the fields below, and writing
 	out    []byte                // written by write
 	write  func(fd uintptr) bool // sets sent and failed
 	sent   int
@@ -107,36 +103,12 @@ func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
 	return l, nil
 }
 
-func (l *link) peer() (process.ID, int) { return l.id, l.uid }
+func (l *link) Gone() bool { return peer.HungUp(l.conn) }
 
-func (l *link) caller() *caller { return l.by }
+func (l *link) Listening() bool { return peer.Listening(l.conn) }
 
-func (l *link) gone() bool { return peer.HungUp(l.conn) }
-
-func (l *link) listening() bool { return peer.Listening(l.conn) }
-
-func (l *link) follower() *follower { return &follower{link: l} }
-
-// hangUp ends the link, and with it its hold.
-func (l *link) hangUp() { _ = l.conn.Close() }
-
-// bind makes a session the current one of the link. Called with the session's mu held.
-func (l *link) bind(s *session, f *follower) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f.session = s
-	l.f, l.granted = f, false
-}
-
-// unbind removes the current session and returns its follower, nil if none.
-func (l *link) unbind() *follower {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := l.f
-	l.f, l.granted = nil, false
-	l.stopConfirm()
-	return f
-}
+// Close ends the link, and with it its hold.
+func (l *link) Close() { _ = l.conn.Close() }
 
 // idleLink is how long a link may be open without a lock. Package client closes it sooner.
 const idleLink = time.Minute
@@ -151,7 +123,7 @@ func (l *link) serve() {
 	l.flush()
 	l.mu.Unlock()
 	for goOn := true; goOn; {
-		if l.bound() == nil {
+		if !l.busy() {
 			l.idles()
 		}
 		text, err := l.in.Next()
@@ -171,15 +143,18 @@ func (l *link) idles() {
 	_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.idleLink)) // fails only once closed
 }
 
-// end ends the link and its session's connection.
+// end ends the link and its part in a session.
 func (l *link) end() {
-	l.hangUp()
+	l.Close()
 	l.srv.descriptors.GiveFor(l.conn)
 	l.srv.links.remove(l)
-	if f := l.unbind(); f != nil {
-		f.session.leave(f)
+	if l.lock != nil {
+		l.lock.leave()
 	}
 }
+
+// busy reports whether a lock is held or waited for.
+func (l *link) busy() bool { return l.lock != nil && !l.lock.over() }
 
 // answer executes a line. It returns false if the link must end.
 func (l *link) answer(text []byte) (goOn bool) {
@@ -188,18 +163,20 @@ func (l *link) answer(text []byte) (goOn bool) {
 	switch {
 	case err != nil:
 	case r.Lock != nil:
-		err = l.lock(*r.Lock)
+		err = l.request(*r.Lock)
+	case l.lock == nil:
+		err = errNotHeld(*cmp.Or(r.Confirm, r.Unlock))
 	case r.Confirm != nil:
-		err = l.confirmed(*r.Confirm)
+		err = l.lock.confirmGrant(*r.Confirm)
 	default:
 		err = l.unlock(*r.Unlock)
 	}
 	return err == nil || l.refuse(err)
 }
 
-// lock requests a lock. decided sends the outcome.
-func (l *link) lock(body lockRequest) error {
-	if l.bound() != nil {
+// request requests a lock. Its session sends the outcome.
+func (l *link) request(body lockRequest) error {
+	if l.busy() {
 		return fmt.Errorf("%w: a link takes one lock at a time", api.ErrInvalid)
 	}
 	_ = l.conn.SetReadDeadline(time.Time{})
@@ -213,169 +190,45 @@ func (l *link) lock(body lockRequest) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	host.sessions.tellLinks()
-	s, f, err := host.sessions.open(body, l)
+	l.lock, err = host.sessions.open(body, l.by.client(l.id, l.uid), l)
 	if err != nil {
-		l.unbind()
-		return err
+		return l.by.notOwn(err, access.Lock)
 	}
-	if f.late {
-		l.decided(s, f)
-	}
-	s.start()
+	l.lock.start()
 	return nil
-}
-
-func (l *link) bound() *follower {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.f
 }
 
 // unlock releases a hold. It returns when that is durable.
 func (l *link) unlock(token layout.Ticket) error {
-	l.mu.Lock()
-	f := l.f
-	if f == nil || !l.granted || f.session.hold.Token() != token {
-		l.mu.Unlock()
-		return fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
+	kept, err := l.lock.unlock(token)
+	if err != nil {
+		return err
 	}
-	l.f, l.granted = nil, false
-	l.stopConfirm()
-	_ = l.conn.SetReadDeadline(time.Time{}) // of the end of the lease; fails only once closed
-	l.mu.Unlock()
+	l.lock = nil
 	e := api.Event{Kind: api.Released}
-	if f.session.leave(f) {
+	if kept {
 		e.Kind = api.Kept // by processes that the client has left
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.put(&e)
+	l.Send(&e)
 	return nil
 }
 
 // refuse sends why a line was refused. It returns false if the client could take that for the
 // answer to another line.
 func (l *link) refuse(err error) (goOn bool) {
+	goOn = !l.busy()
+	l.Send(new(api.Refusal(api.ErrorOf(err))))
+	return goOn
+}
+
+// Send writes an event to the client.
+func (l *link) Send(e *api.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.putRefusal(err)
-	return l.f == nil
-}
-
-// decided sends the outcome of a request to the client.
-func (l *link) decided(s *session, f *follower) {
-	if s.err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.f == f {
-			l.f = nil
-			l.idles()
-			l.putRefusal(s.err)
-		}
-		return
+	if e.Kind == api.Refused {
+		l.srv.tally.Refused.Add(e.Code)
+		l.idles()
 	}
-	ss, token := s.all, s.hold.Token()
-	mode, changes := s.hold.ModeAndChanges()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.f != f {
-		return
-	}
-	m, now := ss.mem.Moments(), ss.clock.Now()
-	if m.Lost || now >= m.Deadline { // this process did not run since the grant
-		l.f = nil
-		l.putRefusal(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
-		s.all.tasks.Go(func() { s.leave(f) })
-		return
-	}
-	l.granted, l.told, l.changes = true, m.Deadline, changes
-	if f.confirms {
-		l.confirm = time.AfterFunc(l.srv.confirmWithin(ss.times().Lease), func() { l.passOn(f) })
-	}
-	e := s.granted(mode, token, changes).Until(now, m.Deadline)
-	l.put(&e)
-	select {
-	case <-ss.ending.drained:
-		l.put(&api.Event{Kind: api.Lost, Message: ss.ending.drainedFor})
-	default:
-	}
-}
-
-// confirmWithin returns how long a client may take to confirm a grant. A client that does not run
-// must not hold a lock.
-func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second, lease/6) }
-
-// confirmed handles the confirmation of a grant.
-func (l *link) confirmed(token layout.Ticket) error {
-	over := fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
-	f := l.bound()
-	if f == nil {
-		return over
-	}
-	s := f.session
-	weak := s.Uncontainable()
-	if !l.acceptConfirmation(f, token) {
-		return over
-	}
-	s.Saved()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.f != f {
-		return over
-	}
-	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.clock.Now(), s.all.mem.Moments().Deadline)
-	l.put(&e)
-	return nil
-}
-
-// acceptConfirmation returns false if the link does not hold a lock by token.
-func (l *link) acceptConfirmation(f *follower, token layout.Ticket) bool {
-	s := f.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.f != f || s.follower != f || !l.granted || s.hold.Token() != token {
-		return false
-	}
-	l.stopConfirm()
-	s.confirmed()
-	return true
-}
-
-// stopConfirm stops the timer. Called with mu held.
-func (l *link) stopConfirm() {
-	if l.confirm != nil {
-		l.confirm.Stop()
-		l.confirm = nil
-	}
-}
-
-// passOn releases the lock for the next client, because this one did not confirm the grant.
-func (l *link) passOn(f *follower) {
-	l.mu.Lock()
-	if l.f != f || l.confirm == nil {
-		l.mu.Unlock()
-		return
-	}
-	l.f, l.granted, l.confirm = nil, false, nil
-	l.idles()
-	l.putRefusal(api.ErrUnconfirmed)
-	l.mu.Unlock()
-	s := f.session
-	s.all.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
-	s.abandon(f, "its client did not run when it was granted")
-}
-
-// putRefusal sends a refusal. Called with mu held, as are put and flush.
-func (l *link) putRefusal(err error) {
-	e := api.ErrorOf(err)
-	l.srv.tally.Refused.Add(e.Code)
-	l.put(new(api.Refusal(e)))
-}
-
-func (l *link) put(e *api.Event) {
 	l.out = e.Append(l.out[:0])
 	l.flush()
 }
@@ -389,7 +242,7 @@ func (l *link) flush() {
 			continue
 		}
 		if err != nil || l.failed != nil || l.sent < len(l.out) {
-			l.hangUp()
+			l.Close()
 		}
 		return
 	}
@@ -504,6 +357,6 @@ func (ls *links) close() {
 	open := slices.Collect(maps.Keys(ls.open))
 	ls.mu.Unlock()
 	for _, l := range open {
-		l.hangUp()
+		l.Close()
 	}
 }

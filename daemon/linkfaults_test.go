@@ -46,7 +46,7 @@ func TestLinkModeWhileNotListening(t *testing.T) {
 	l := m.linkAs(1, "")
 	token := l.until("granted").Token.String()
 	s := m.session(&testSession{id: fmt.Sprintf("%032x", 1)})
-	eventually(t, "renewals that are unread fill the socket", func() bool { return !s.linkFollower().link.listening() })
+	eventually(t, "renewals that are unread fill the socket", func() bool { return !s.attached.Listening() })
 	status, _ := m.call("POST /v1/mode", `{"session":"`+fmt.Sprintf("%032x", 1)+`","token":"`+token+`","mode":"shared"}`)
 	require.Equal(t, 200, status)
 	l.until("mode")
@@ -84,7 +84,7 @@ func TestHungUpLinkIsGone(t *testing.T) {
 		}
 		return l != nil
 	})
-	require.False(t, l.gone())
-	l.hangUp()
-	require.True(t, l.gone())
+	require.False(t, l.Gone())
+	l.Close()
+	require.True(t, l.Gone())
 }

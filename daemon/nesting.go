@@ -40,9 +40,7 @@ func (s *session) findNesting() {
 		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, so this one waits until that one ends: end this one, and acquire %[2]q once",
 			outer.Peer.PID, s.req.Name)
 	}
-	if s.linked() {
-		s.tellSoon()
-	}
+	s.tellSoon()
 	s.mu.Unlock()
 	s.all.log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
 	if !self {

@@ -84,10 +84,10 @@ func TestNobodyListens(t *testing.T) {
 }
 
 func TestUnreadRequestsAreFew(t *testing.T) {
-	s := (&sessions{}).make("")
+	s := (&sessions{telling: newTelling()}).make("")
 	for n := range 3 * maxUnread {
 		s.requested(locks.Requested{Host: n})
 	}
 	require.Len(t, s.requests, maxUnread)
-	require.Equal(t, 2*maxUnread, (<-s.requests).Host, "the newest are kept")
+	require.Equal(t, 2*maxUnread, s.requests[0].Host, "the newest are kept")
 }

@@ -70,16 +70,11 @@ func (m *mortal) kill() {
 	d.sessions.journal.Path += ".dead"
 	all, _ := d.sessions.list()
 	for _, s := range all {
-		f := s.linkFollower()
-		if f != nil {
-			f.link.mu.Lock() // the goroutine that sends the grant reads the path
-		}
+		s.mu.Lock() // the goroutine that sends the grant reads the path
 		if s.FIFO != nil {
 			s.FIFO.Path += ".dead"
 		}
-		if f != nil {
-			f.link.mu.Unlock()
-		}
+		s.mu.Unlock()
 	}
 	require.NoError(m.c.t, d.ids.AbandonLockFiles(m.c.t.TempDir()))
 	d.Halt()
@@ -366,7 +361,9 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	g := client.until("granted")
 	client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
 	client.until("confirmed")
-	s := client.bound(m.d).session
+	held, _ := m.d.sessions.holding()
+	require.Len(t, held, 1)
+	s := held[0]
 	command, group := contained(t, s.ID)
 	inGroup := func(g *cgroup.Group) {
 		s.mu.Lock()

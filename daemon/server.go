@@ -35,7 +35,7 @@ const (
 // Server serves a daemon's locks over HTTP on a Unix socket. A lock is held as long as the
 // connection that requested it is open, in any process.
 //
-//	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
+//	POST /v1/lock     a lockRequest; answers with a stream of events (stream.go)
 //	GET  /v1/link     upgrades to lines both ways, for one lock after the other (link.go)
 //	POST /v1/create   a createRequest; answers with a createAnswer (lockcalls.go)
 //	POST /v1/remove   a removeRequest; answers with a removeAnswer
@@ -63,8 +63,6 @@ type Server struct {
 
 	// how long a link may be open without a lock
 	idleLink time.Duration
-	// how long a client may take to confirm a grant
-	confirmWithin func(lease time.Duration) time.Duration
 
 	looking   *http.Server // read-only, for clients known only by an address (loopback.go)
 	readers   *fdlimit.Budget
@@ -86,8 +84,7 @@ type connKey struct{}
 // NewServer returns a server for the daemon that joined returns, which may change. While there is
 // none, all requests except those for the journal are refused as unavailable. journal may be nil.
 func NewServer(log *slog.Logger, joined func() (*Host, error), journal *events.Log) *Server {
-	s := &Server{joined: joined, log: log, events: journal, descriptors: fdlimit.Clients(), idleLink: idleLink,
-		confirmWithin: confirmWithin}
+	s := &Server{joined: joined, log: log, events: journal, descriptors: fdlimit.Clients(), idleLink: idleLink}
 	s.rules, s.refused = access.WithoutPolicy(), policy.NewRefusals(log)
 	s.Measure(new(tally.Tally), nil)
 	mux := http.NewServeMux()

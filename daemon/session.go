@@ -24,24 +24,21 @@ type session struct {
 	since  time.Time
 	cancel context.CancelCauseFunc
 	lk     *locks.Lock   // in which it waits or holds
-	places chan place    // takes the last one
 	done   chan struct{} // closed when hold and err are set
 	hold   *locks.Hold
 	err    error
 
-	requests chan locks.Requested // takes the last ones
-
 	// mu guards the fields below, and req.Mode once the lock is held.
 	mu       sync.Mutex
-	follower *follower // the connection that streams to the client; nil if none
-	nth      uint64    // arrival number, once queued
-	kept     bool      // recorded in the handover file, or about to be
-	lastSave uint64    // last change of the record; 0 if none
+	attached *attachment // the connection of the client; nil if none
+	nth      uint64      // arrival number, once queued
+	kept     bool        // recorded in the handover file, or about to be
+	lastSave uint64      // last change of the record; 0 if none
 	// granted, but no command may run before the client confirms the grant
 	unconfirmed    bool
 	awaitingClient bool // restored, and its client has not reconnected yet
 	orphan         bool // the client is gone, its command runs
-	stays          int  // number of connections that have followed it
+	stays          int  // number of connections that were attached
 	listens        bool // the client wants to receive requests
 	over           bool // given up or released: no client can reconnect to it
 	// the lock is not held by it any more, even if the disk still shows it
@@ -50,47 +47,16 @@ type session struct {
 	timeout  *time.Timer
 	wanted   context.Context // ends with the client's interest; nil once the lock was requested
 	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
-	unkept  *locks.Lock
-	nesting *time.Timer    // finds under; nil before nestAfter
-	under   *layout.Holder // holder below which the client waits; nil if none or not known
-	warning string         // not yet sent to the client
-	stale   bool           // its link was not sent all changes yet (tell.go)
+	unkept   *locks.Lock
+	nesting  *time.Timer       // finds under; nil before nestAfter
+	under    *layout.Holder    // holder below which the client waits; nil if none or not known
+	warning  string            // not yet sent to the client
+	requests []locks.Requested // not yet sent; the last maxUnread
+	stale    bool              // the client was not sent all changes yet (tell.go)
 }
 
 // place is a client's place in the queue.
 type place struct{ ahead, queued int }
-
-// follower is the connection, a stream or a link, that follows a session.
-type follower struct {
-	from     asker
-	st       *stream       // nil for a link
-	replaced chan struct{} // closed when another one follows
-	link     *link
-	session  *session // set for a link
-	late     bool     // the session was decided before it began to follow
-	confirms bool     // the client must confirm the grant
-}
-
-// asker is the connection of a client that requests a lock.
-type asker interface {
-	peer() (process.ID, int)
-	caller() *caller
-	gone() bool
-	follower() *follower
-}
-
-func (st *stream) follower() *follower { return &follower{st: st, replaced: make(chan struct{})} }
-
-func (f *follower) gone() bool { return f.from.gone() }
-
-// replace ends the connection's part: its client continues on another one.
-func (f *follower) replace() {
-	if f.link != nil {
-		f.link.hangUp()
-		return
-	}
-	close(f.replaced)
-}
 
 // request sets what the client requests.
 func (s *session) request(req locks.Request) {
@@ -120,45 +86,12 @@ func (s *session) finish(h *locks.Hold, err error) {
 	s.Saved()
 	s.mu.Lock()
 	close(s.done)
-	f := s.follower
+	a := s.attached
 	s.mu.Unlock()
 	s.limit(0)
-	if f != nil && f.link != nil {
-		f.link.decided(s, f)
+	if a != nil {
+		a.sendOutcome()
 	}
-}
-
-// follow makes a connection the one that follows the session. It returns nil if the session is over
-// already:
-//
-//	the old connection breaks        the client reconnects
-//	leave: no follower
-//	                                 the session holds: follow
-//	release                          granted, and not held
-func (s *session) follow(c asker, confirms bool) *follower {
-	f := c.follower()
-	f.from, f.confirms = c, confirms
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return nil
-	}
-	if s.follower != nil {
-		s.follower.replace()
-	}
-	f.late = s.decided()
-	if f.link != nil {
-		f.link.bind(s, f)
-	}
-	if s.awaitingClient && s.lk != nil {
-		s.lk.ClientIsBack()
-	}
-	s.follower, s.awaitingClient, s.orphan = f, false, false
-	s.stays++
-	if s.place != nil {
-		s.tell(*s.place) // the new follower was not sent it
-	}
-	return f
 }
 
 // holding reports whether the client holds a lock, lost or not.
@@ -172,9 +105,7 @@ func (s *session) holding() bool {
 func (s *session) KeepMode(lk *locks.Lock, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
 	s.req.Mode = mode
-	if s.linked() {
-		s.tellSoon()
-	}
+	s.tellSoon()
 	s.mu.Unlock()
 	s.keep(handover.Granted, token, lk)
 }
@@ -209,12 +140,12 @@ func (s *session) limit(timeout time.Duration) {
 // to close. A waiting session has no command: the processes in its cgroup wait to become one.
 func (s *session) gone() bool {
 	s.mu.Lock()
-	f, limbo := s.follower, s.awaitingClient
+	a, limbo := s.attached, s.awaitingClient
 	s.mu.Unlock()
 	if s.decided() && s.hold != nil && s.running() {
 		return false
 	}
-	return f == nil && !limbo || f != nil && f.gone() || limbo && s.clientGone()
+	return a == nil && !limbo || a != nil && a.Gone() || limbo && s.clientGone()
 }
 
 // clientGone reports whether the process that connected has ended. A process of another pid
@@ -229,48 +160,10 @@ func (s *session) Detached() bool {
 	return s.awaitingClient
 }
 
-// leave ends a connection's part. A waiting client gives up by that. A holder releases, unless its
-// command still runs; then kept is true.
-func (s *session) leave(f *follower) (kept bool) {
-	s.mu.Lock()
-	if s.follower != f {
-		s.mu.Unlock()
-		return false // another connection has taken it over
-	}
-	s.follower = nil
-	s.over = s.over || !s.decided()
-	stay := s.stays
-	s.mu.Unlock()
-	s.cancel(context.Canceled)
-	<-s.done
-	if s.hold == nil {
-		return false
-	}
-	if !s.running() {
-		s.release(stay, "")
-		return false
-	}
-	s.all.tasks.Go(func() { s.outlive(stay) })
-	return true
-}
-
-// abandon releases a hold that its client has not confirmed. No command runs under it.
-func (s *session) abandon(f *follower, why string) {
-	s.mu.Lock()
-	if s.follower != f {
-		s.mu.Unlock()
-		return // the client has reconnected
-	}
-	s.follower = nil
-	stay := s.stays
-	s.mu.Unlock()
-	s.release(stay, why)
-}
-
 // giveUp ends the wait of an absent client.
 func (s *session) giveUp(why error) {
 	s.mu.Lock()
-	back := s.follower != nil
+	back := s.attached != nil
 	s.over = s.over || !back
 	s.mu.Unlock()
 	if !back {
@@ -370,97 +263,6 @@ func (s *session) end() {
 	s.all.remove(s)
 }
 
-// record returns the session's record for the handover file.
-func (s *session) record(state handover.State, token layout.Ticket, lk *locks.Lock) handover.Session {
-	return handover.Session{
-		ID: s.ID, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
-		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
-		Peer: s.Peer.PID, PeerStarted: s.Peer.Started, PeerUID: s.UID, Token: token, Since: s.since, Witness: s.FIFO != nil, Cgroup: s.CgroupDir(),
-		Unconfirmed: s.unconfirmed && state == handover.Granted,
-	}
-}
-
-// keep queues the session for the handover file. A grant must be there before any client is sent it
-// (finish): a next process that did not know of it would give the ticket to another client. If the
-// write fails, the handover file is given up.
-func (s *session) keep(state handover.State, token layout.Ticket, lk *locks.Lock) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	// a client that does not wait requests it again
-	if s.all.journal == nil || state == handover.Waiting && (s.kept || s.req.Try) {
-		return
-	}
-	if state == handover.Waiting && s.linked() {
-		s.unkept = lk // written before its place is sent; most clients do not wait that long
-		s.tellSoon()
-		return
-	}
-	s.put(state, token, lk)
-}
-
-// KeepPlace queues the place among the clients for the handover file.
-func (s *session) KeepPlace(lk *locks.Lock) { s.keep(handover.Waiting, 0, lk) }
-
-// KeepRelease queues for the handover file that the client has released the lock.
-func (s *session) KeepRelease(lk *locks.Lock, token layout.Ticket) {
-	s.keep(handover.Released, token, lk)
-}
-
-// KeepGrant queues a new grant for the handover file.
-func (s *session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
-	s.mu.Lock()
-	s.unconfirmed = s.follower != nil && s.follower.confirms
-	s.mu.Unlock()
-	s.keep(handover.Granted, token, lk)
-}
-
-// confirmed records that a command may begin. The next process must know that before the client
-// does (Saved). Called with mu held.
-func (s *session) confirmed() {
-	if !s.unconfirmed {
-		return
-	}
-	s.unconfirmed = false
-	if s.kept {
-		s.put(handover.Granted, s.hold.Token(), s.hold.Lock())
-	}
-}
-
-// put queues the record for the handover file. Called with mu held.
-func (s *session) put(state handover.State, token layout.Ticket, lk *locks.Lock) {
-	s.kept, s.unkept = true, nil
-	s.queue(s.all.journal.QueuePut(s.record(state, token, lk)))
-}
-
-// queue records the number of a change. Called with mu held.
-func (s *session) queue(change uint64) { s.lastSave = max(s.lastSave, change) }
-
-// Saved blocks until the handover file has the session as it is now. Called without any mutex.
-func (s *session) Saved() {
-	s.mu.Lock()
-	last := s.lastSave
-	s.mu.Unlock()
-	if last == 0 {
-		return
-	}
-	if err := s.all.journal.Wait(last); err != nil {
-		s.all.log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
-	}
-}
-
-// Forget removes the session from the handover file, once no client holds by its ticket, or the
-// slot shows the state itself.
-func (s *session) Forget() {
-	s.mu.Lock()
-	s.unkept = nil
-	if s.kept {
-		s.kept = false
-		s.queue(s.all.journal.QueueRemove(s.ID))
-	}
-	s.mu.Unlock()
-	s.Saved()
-}
-
 // waiting records the client's place and schedules its notification. It does not block.
 func (s *session) waiting(ahead, queued int) {
 	s.mu.Lock()
@@ -469,23 +271,7 @@ func (s *session) waiting(ahead, queued int) {
 		s.place = new(place)
 	}
 	*s.place = place{ahead, queued}
-	s.tell(*s.place)
-}
-
-// tell notifies the client of its place. Called with mu held.
-func (s *session) tell(p place) {
-	if s.linked() {
-		s.tellSoon()
-		return
-	}
-	select {
-	case <-s.places: // replaced by the new one
-	default:
-	}
-	select {
-	case s.places <- p:
-	default:
-	}
+	s.tellSoon()
 }
 
 // holds reports whether the session was granted the lock with token. A restored session holds
@@ -498,7 +284,7 @@ func (s *session) holds(token layout.Ticket) bool {
 func (s *session) Listening() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listens && s.follower != nil
+	return s.listens && s.attached != nil
 }
 
 // listen records whether a client that has returned wants to receive requests. The handover file
@@ -512,25 +298,13 @@ func (s *session) listen(want bool) {
 	}
 }
 
-// requested keeps a request for the client. It replaces the oldest one if the client reads none. It
+// requested keeps a request for the client, instead of the oldest one if there are maxUnread. It
 // does not block.
 func (s *session) requested(r locks.Requested) {
-	for {
-		select {
-		case s.requests <- r:
-			s.mu.Lock()
-			if s.linked() {
-				s.tellSoon()
-			}
-			s.mu.Unlock()
-			return
-		default:
-		}
-		select {
-		case <-s.requests:
-		default:
-		}
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests[max(0, len(s.requests)+1-maxUnread):], r)
+	s.tellSoon()
 }
 
 // maxUnread is the number of requests kept for a client that did not read them yet.

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/command"
@@ -23,6 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
@@ -52,15 +52,18 @@ type sessions struct {
 	byUser  map[int]int   // number of sessions by user
 	changed chan struct{} // closed and replaced when a session or its hold has ended
 
-	telling telling // the clients that follow by a link
+	telling       telling
+	confirmWithin time.Duration // how long a client may take to confirm a grant
 }
 
 func newSessions(h *Host, journal *handover.File) *sessions {
-	return &sessions{
+	ss := &sessions{
 		mgr: h.Manager, mem: h.mem, runtimeDir: h.ids.RuntimeDir, uuid: h.disk.SB.UUID, lease: h.times(), clock: h.clock, log: h.log, observer: h.cfg.observer(),
 		ending: h.ending, journal: journal, serving: make(chan struct{}), byID: map[string]*session{}, byUser: map[int]int{},
-		changed: make(chan struct{}), telling: newTelling(),
+		changed: make(chan struct{}), telling: newTelling(), confirmWithin: confirmWithin(h.times().Lease),
 	}
+	ss.tasks.Go(ss.tell)
+	return ss
 }
 
 func (ss *sessions) times() lease.Times { return ss.lease }
@@ -93,33 +96,40 @@ func (ss *sessions) known() map[string]bool {
 	return known
 }
 
-// open returns the session of a request and the connection's part in it. It creates the session if
-// needed; that one is not started yet.
-func (ss *sessions) open(body lockRequest, c asker) (*session, *follower, error) {
+// lockClient is what is known of the process that requests a lock, apart from its request.
+type lockClient struct {
+	peer process.ID
+	uid  int // -1 if its connection is closed
+	may  func(lock string) error
+}
+
+// open attaches a connection to the session of a request. It creates the session if needed; that
+// one is not started yet.
+func (ss *sessions) open(body lockRequest, by lockClient, sub subscriber) (*attachment, error) {
 	for {
-		if s, f, err := ss.reopen(body, c); s != nil || err != nil {
-			return s, f, c.caller().notOwn(err, access.Lock)
+		if a, err := ss.reopen(body, by, sub); a != nil || err != nil {
+			return a, err
 		}
 		// Access is not checked again for what a client already has: a new policy takes nothing
 		// away.
-		if err := c.caller().may(access.Lock, body.Name); err != nil {
-			return nil, nil, err
+		if err := by.may(body.Name); err != nil {
+			return nil, err
 		}
-		s, err := ss.begin(body, c)
+		s, err := ss.begin(body, by)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		s.wanted, s.cancel = context.WithCancelCause(context.Background())
-		f := s.follow(c, body.Confirm && body.Token == 0)
+		a := s.attach(sub, body.Confirm && body.Token == 0)
 		fresh, err := ss.admit(s)
 		if fresh {
 			s.limit(body.timeout())
-			return s, f, nil
+			return a, nil
 		}
 		s.cancel(nil)
 		s.end()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 }
@@ -150,37 +160,37 @@ func (ss *sessions) put(s *session) {
 	ss.byUser[s.UID]++
 }
 
-// reopen returns the session to which a client reconnects, nil if it is new.
-func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, error) {
+// reopen attaches a connection to the session that it continues. It returns nil if there is none.
+func (ss *sessions) reopen(body lockRequest, by lockClient, sub subscriber) (*attachment, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if s := ss.byID[body.Session]; s != nil {
-		if _, uid := c.peer(); uid != s.UID && uid != 0 {
-			return nil, nil, &anothers{session: s.ID, lock: s.req.Name}
+	s := ss.byID[body.Session]
+	if s == nil {
+		if body.Token != 0 {
+			return nil, fmt.Errorf("%w: no session %s holds %q", api.ErrLost, body.Session, body.Name)
 		}
-		// A token identifies the hold: its mode may have changed since the client was notified of
-		// it.
-		if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
-			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", api.ErrInvalid, s.ID, s.req.Name, mode)
-		}
-		if body.Token != 0 && !s.holds(body.Token) {
-			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", api.ErrLost, s.ID, body.Name, body.Token)
-		}
-		f := s.follow(c, body.Confirm && body.Token == 0)
-		switch {
-		case f != nil:
-			s.limit(body.timeout())
-			s.listen(body.Requests)
-			return s, f, nil
-		case body.Token != 0:
-			return nil, nil, fmt.Errorf("%w: %q was released by session %s", api.ErrLost, body.Name, s.ID)
-		}
-		return nil, nil, fmt.Errorf("%w: session %s is about to end", api.ErrUnavailable, s.ID)
+		return nil, nil
 	}
-	if body.Token != 0 {
-		return nil, nil, fmt.Errorf("%w: no session %s holds %q", api.ErrLost, body.Session, body.Name)
+	if by.uid != s.UID && by.uid != 0 {
+		return nil, &anothers{session: s.ID, lock: s.req.Name}
 	}
-	return nil, nil, nil
+	// A token identifies the hold: its mode may have changed since the client was notified of it.
+	if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
+		return nil, fmt.Errorf("%w: session %s is of lock %q, %v", api.ErrInvalid, s.ID, s.req.Name, mode)
+	}
+	if body.Token != 0 && !s.holds(body.Token) {
+		return nil, fmt.Errorf("%w: session %s does not hold %q by token %v", api.ErrLost, s.ID, body.Name, body.Token)
+	}
+	a := s.attach(sub, body.Confirm && body.Token == 0)
+	switch {
+	case a != nil:
+		s.limit(body.timeout())
+		s.listen(body.Requests)
+		return a, nil
+	case body.Token != 0:
+		return nil, fmt.Errorf("%w: %q was released by session %s", api.ErrLost, body.Name, s.ID)
+	}
+	return nil, fmt.Errorf("%w: session %s is about to end", api.ErrUnavailable, s.ID)
 }
 
 // holder returns the hold of a session with a token if uid is its user or root; else it returns
@@ -214,9 +224,9 @@ func (ss *sessions) of(id string, uid int) (*session, error) {
 }
 
 // begin creates the session of a request.
-func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
+func (ss *sessions) begin(body lockRequest, by lockClient) (*session, error) {
 	s := ss.make(body.Session)
-	if s.Peer, s.UID = c.peer(); s.UID < 0 {
+	if s.Peer, s.UID = by.peer, by.uid; s.UID < 0 {
 		return nil, fmt.Errorf("%w: the connection is closed", api.ErrUnavailable)
 	}
 	s.listens = body.Requests
@@ -246,7 +256,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 }
 
 func (ss *sessions) make(id string) *session {
-	s := &session{all: ss, since: time.Now(), places: make(chan place, 1), done: make(chan struct{}), requests: make(chan locks.Requested, maxUnread)}
+	s := &session{all: ss, since: time.Now(), done: make(chan struct{})}
 	s.Command = &command.Command{ID: id, Log: ss.log, Report: func(kind events.Kind, reason string) {
 		h := s.happening(kind)
 		h.Reason = reason

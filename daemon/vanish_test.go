@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -143,14 +143,22 @@ func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 		h := acquire(t, d, locks.Request{Name: "x"})
 		f.Inject(blockdev.Fault{Err: unix.EIO})
 		<-d.Lost()
-		w := httptest.NewRecorder()
-		ses := d.sessions.make("")
-		ses.hold, ses.req = h, locks.Request{Name: "x"}
-		NewServer(d.log, nil, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w, tally: d.cfg.Tally}})
-		require.NotContains(t, w.Body.String(), "granted")
-		require.Contains(t, w.Body.String(), "unavailable")
+		s, client := d.sessions.make(""), &recordedClient{}
+		s.hold, s.req, s.cancel = h, locks.Request{Name: "x"}, func(error) {}
+		close(s.done)
+		s.attach(client, false).sendOutcome()
+		require.Len(t, client.sent, 1)
+		require.Equal(t, "unavailable", client.sent[0].Code)
 	})
 }
+
+// recordedClient is a subscriber that keeps what it was sent.
+type recordedClient struct {
+	inProcess
+	sent []api.Event
+}
+
+func (c *recordedClient) Send(e *api.Event) { c.sent = append(c.sent, *e) }
 
 // TestHostileRequests: no request causes more than an error.
 func TestHostileRequests(t *testing.T) {

@@ -1,0 +1,230 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// subscriber is the connection of a client. None of its methods blocks.
+type subscriber interface {
+	// Gone reports whether the client has closed its end.
+	Gone() bool
+	// Listening reports whether the client reads what it is sent.
+	Listening() bool
+	// Send sends an event. After a refusal, the connection may begin another session.
+	Send(*api.Event)
+	// Close ends the connection.
+	Close()
+}
+
+// attachment is the part of one connection in a session. Each client has one at a time: when it
+// connects again, the new connection replaces the old one.
+type attachment struct {
+	subscriber
+	session  *session
+	late     bool // the session was decided before
+	confirms bool // the client must confirm the grant
+
+	// guarded by mu of the session
+	granted bool          // the grant was sent
+	refused bool          // a refusal was sent
+	confirm *time.Timer   // passes on an unconfirmed grant; nil if it is confirmed or need not be
+	told    time.Duration // the deadline that was sent
+	changes uint64        // number of changes of the mode that were sent
+}
+
+// attach attaches a connection. It returns nil if the session is over already:
+//
+//	the old connection breaks        the client reconnects
+//	leave: nothing attached
+//	                                 the session holds: attach
+//	release                          granted, and not held
+func (s *session) attach(sub subscriber, confirms bool) *attachment {
+	a := &attachment{subscriber: sub, session: s, confirms: confirms}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return nil
+	}
+	if s.attached != nil {
+		s.attached.Close()
+	}
+	a.late = s.decided()
+	if s.awaitingClient && s.lk != nil {
+		s.lk.ClientIsBack()
+	}
+	s.attached, s.awaitingClient, s.orphan = a, false, false
+	s.stays++
+	if s.place != nil {
+		s.tellSoon() // this connection was not sent it
+	}
+	return a
+}
+
+// start requests the lock, unless that was done. Before it returns, the lock may be granted and
+// released by other goroutines. It may block on the device.
+func (a *attachment) start() {
+	if a.late {
+		a.sendOutcome()
+	}
+	a.session.start()
+}
+
+// over reports whether the client was refused, so that its connection can begin another session.
+func (a *attachment) over() bool {
+	a.session.mu.Lock()
+	defer a.session.mu.Unlock()
+	return a.refused
+}
+
+// refuse sends why the client does not have the lock. Called with mu of the session held.
+func (a *attachment) refuse(err error) {
+	a.refused = true
+	a.Send(new(api.Refusal(api.ErrorOf(err))))
+}
+
+// sendOutcome sends the outcome of the request.
+func (a *attachment) sendOutcome() {
+	s, ss := a.session, a.session.all
+	if s.err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.attached == a {
+			a.refuse(s.err)
+		}
+		return
+	}
+	mode, changes := s.hold.ModeAndChanges()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.attached != a {
+		return
+	}
+	m, now := ss.mem.Moments(), ss.clock.Now()
+	if m.Lost || now >= m.Deadline { // this process did not run since the grant
+		a.refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
+		ss.tasks.Go(func() { a.leave() })
+		return
+	}
+	a.granted, a.told, a.changes = true, m.Deadline, changes
+	if a.confirms {
+		a.confirm = time.AfterFunc(ss.confirmWithin, a.passOn)
+	}
+	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: s.hold.Token(), HostID: ss.mem.ID(), Change: changes,
+		GraceMS: ss.times().Grace().Milliseconds()}.Until(now, m.Deadline)
+	if s.FIFO != nil {
+		e.Witness = s.FIFO.Path
+	}
+	a.Send(&e)
+	select {
+	case <-ss.ending.drained:
+		a.Send(&api.Event{Kind: api.Lost, Message: ss.ending.drainedFor})
+	default:
+	}
+}
+
+// confirmWithin returns how long a client may take to confirm a grant. A client that does not run
+// must not hold a lock.
+func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second, lease/6) }
+
+// confirmGrant accepts the client's confirmation of a grant and answers it.
+func (a *attachment) confirmGrant(token layout.Ticket) error {
+	s, ss := a.session, a.session.all
+	weak := s.Uncontainable()
+	s.mu.Lock()
+	holds := a.holds(token)
+	if holds {
+		a.stopConfirm()
+		s.confirmed()
+	}
+	s.mu.Unlock()
+	if holds {
+		s.Saved()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		holds = s.attached == a
+	}
+	if !holds {
+		return errNotHeld(token)
+	}
+	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(ss.clock.Now(), ss.mem.Moments().Deadline)
+	a.Send(&e)
+	return nil
+}
+
+func errNotHeld(token layout.Ticket) error {
+	return fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
+}
+
+// holds reports whether the client holds the lock by token on this connection. Called with mu of
+// the session held.
+func (a *attachment) holds(token layout.Ticket) bool {
+	return a.session.attached == a && a.granted && a.session.hold.Token() == token
+}
+
+// stopConfirm stops the timer. Called with mu of the session held.
+func (a *attachment) stopConfirm() {
+	if a.confirm != nil {
+		a.confirm.Stop()
+		a.confirm = nil
+	}
+}
+
+// passOn releases the lock for the next client, because this one did not confirm the grant. No
+// command runs under it.
+func (a *attachment) passOn() {
+	s := a.session
+	s.mu.Lock()
+	if s.attached != a || a.confirm == nil {
+		s.mu.Unlock()
+		return // confirmed, or the client has reconnected
+	}
+	s.attached, a.confirm = nil, nil
+	stay := s.stays
+	a.refuse(api.ErrUnconfirmed)
+	s.mu.Unlock()
+	s.all.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
+	s.release(stay, "its client did not run when it was granted")
+}
+
+// unlock releases a hold, as leave does.
+func (a *attachment) unlock(token layout.Ticket) (kept bool, err error) {
+	a.session.mu.Lock()
+	holds := a.holds(token)
+	a.session.mu.Unlock()
+	if !holds {
+		return false, errNotHeld(token)
+	}
+	return a.leave(), nil
+}
+
+// leave ends the connection's part. A waiting client gives up by that. A holder releases, unless its
+// command still runs; then kept is true. It returns when that is durable.
+func (a *attachment) leave() (kept bool) {
+	s := a.session
+	s.mu.Lock()
+	if s.attached != a {
+		s.mu.Unlock()
+		return false // another connection has taken it over
+	}
+	s.attached = nil
+	a.stopConfirm()
+	s.over = s.over || !s.decided()
+	stay := s.stays
+	s.mu.Unlock()
+	s.cancel(context.Canceled)
+	<-s.done
+	if s.hold == nil {
+		return false
+	}
+	if !s.running() {
+		s.release(stay, "")
+		return false
+	}
+	s.all.tasks.Go(func() { s.outlive(stay) })
+	return true
+}
