@@ -74,6 +74,9 @@ func (a *attachment) start() {
 	a.session.start()
 }
 
+// startSoon starts in another goroutine.
+func (a *attachment) startSoon() { a.session.all.tasks.Go(a.start) }
+
 // over reports whether the client was refused, so that its connection can begin another session.
 func (a *attachment) over() bool {
 	a.session.mu.Lock()
@@ -104,7 +107,7 @@ func (a *attachment) sendOutcome() {
 	if s.attached != a {
 		return
 	}
-	m, now := ss.mem.Moments(), ss.clock.Now()
+	m, now := ss.cfg.Member.Moments(), ss.cfg.Clock.Now()
 	if m.Lost || now >= m.Deadline { // this process did not run since the grant
 		a.refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		ss.tasks.Go(func() { a.leave() })
@@ -114,15 +117,15 @@ func (a *attachment) sendOutcome() {
 	if a.confirms {
 		a.confirm = time.AfterFunc(ss.confirmWithin, a.passOn)
 	}
-	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: s.hold.Token(), HostID: ss.mem.ID(), Change: changes,
-		GraceMS: ss.times().Grace().Milliseconds()}.Until(now, m.Deadline)
+	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: s.hold.Token(), HostID: ss.cfg.Member.ID(), Change: changes,
+		GraceMS: ss.cfg.Times.Grace().Milliseconds()}.Until(now, m.Deadline)
 	if s.FIFO != nil {
 		e.Witness = s.FIFO.Path
 	}
 	a.Send(&e)
 	select {
-	case <-ss.ending.drained:
-		a.Send(&api.Event{Kind: api.Lost, Message: ss.ending.drainedFor})
+	case <-ss.cfg.Ending.drained:
+		a.Send(&api.Event{Kind: api.Lost, Message: ss.cfg.Ending.drainedFor})
 	default:
 	}
 }
@@ -151,7 +154,7 @@ func (a *attachment) confirmGrant(token layout.Ticket) error {
 	if !holds {
 		return errNotHeld(token)
 	}
-	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(ss.clock.Now(), ss.mem.Moments().Deadline)
+	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(ss.cfg.Clock.Now(), ss.cfg.Member.Moments().Deadline)
 	a.Send(&e)
 	return nil
 }
@@ -187,7 +190,7 @@ func (a *attachment) passOn() {
 	stay := s.stays
 	a.refuse(api.ErrUnconfirmed)
 	s.mu.Unlock()
-	s.all.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
+	s.all.cfg.Log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
 	s.release(stay, "its client did not run when it was granted")
 }
 

@@ -72,7 +72,7 @@ func permit(r *http.Request, body any) error {
 		return fmt.Errorf("%w: no action is known of this call", api.ErrForbidden)
 	}
 	if *c.action == access.Lock {
-		return nil // sessions.open checks it, where a returning client is known
+		return nil // the session checks it, where a returning client is known
 	}
 	name := ""
 	if b, ok := body.(aboutLock); ok {
@@ -110,11 +110,6 @@ func (c *caller) may(a access.Action, lock string) error {
 func (c *caller) client(peer process.ID, uid int) lockClient {
 	return lockClient{peer: peer, uid: uid, may: func(lock string) error { return c.may(access.Lock, lock) }}
 }
-
-// anothers is returned for a session that another user has opened.
-type anothers struct{ session, lock string }
-
-func (a *anothers) Error() string { return fmt.Sprintf("session %s is another user's", a.session) }
 
 // notOwn converts an anothers error into a refusal. It returns all other errors unchanged.
 func (c *caller) notOwn(err error, a access.Action) error {

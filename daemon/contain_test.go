@@ -42,7 +42,7 @@ func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
 // command.
 func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
+		s := newCluster(t, 8, 4).host(1).sessions.make("")
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
 		s.Group = &cgroup.Group{Dir: dir}

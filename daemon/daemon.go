@@ -20,12 +20,12 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/locks"
@@ -125,31 +125,12 @@ type Host struct {
 	mem     *membership.Member
 
 	sessions *sessions
+	handover *handover.File // nil if no state is kept
 	ending   *ending
 	tasks    tasks.Group
 
 	inspecting inspecting
 }
-
-// ending is how far the end of a host has come.
-type ending struct {
-	drained    chan struct{} // closed when holders must stop, for drainedFor
-	drainedFor string
-	ended      chan struct{} // closed when no commands must be watched any more
-	once       sync.Once
-}
-
-func newEnding() *ending {
-	return &ending{drained: make(chan struct{}), ended: make(chan struct{})}
-}
-
-// drain makes every holder stop.
-func (e *ending) drain(why string) {
-	e.drainedFor = why
-	close(e.drained)
-}
-
-func (e *ending) end() { e.once.Do(func() { close(e.ended) }) }
 
 func (h *Host) times() lease.Times { return h.disk.Times() }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
@@ -15,11 +16,11 @@ import (
 // before the end of the lease it sends SIGTERM to commands whose wrapper is gone. At the end it
 // sends SIGKILL to all that remain. It waits for no IO on the device. It ends with the daemon,
 // because there may be commands to stop until then.
-func (h *Host) guard() {
-	mem, ss := h.mem, h.sessions
-	alarm, err := h.clock.NewAlarm()
+func (ss *sessions) guard() {
+	mem, ending := ss.cfg.Member, ss.cfg.Ending
+	alarm, err := ss.cfg.Clock.NewAlarm()
 	if err != nil {
-		h.log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)
+		ss.cfg.Log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)
 		return
 	}
 	rings := make(chan struct{}, 1)
@@ -34,7 +35,7 @@ func (h *Host) guard() {
 	defer alarm.Close()
 	// deadline for which orphans were sent SIGTERM; time at which they are killed
 	var warned, gone time.Duration
-	pause, drained, leaving := command.KillPause, h.ending.drained, false
+	pause, drained, leaving := command.KillPause, ending.drained, false
 	var killing killing
 	set := time.Duration(-1) // time for which the alarm is set
 	for {
@@ -43,7 +44,7 @@ func (h *Host) guard() {
 			m.Warn, m.Deadline = 0, min(m.Deadline, gone)
 		}
 		next := m.Warn
-		switch now := h.clock.Now(); {
+		switch now := ss.cfg.Clock.Now(); {
 		case m.Deadline == 0 && mem.IsOver(): // was never live
 			return
 		case m.Deadline == 0: // is not live yet
@@ -61,10 +62,10 @@ func (h *Host) guard() {
 		case m.Lost || now >= m.Warn:
 			if warned != m.Deadline {
 				warned = m.Deadline
-				h.noteAtRisk(m, leaving)
+				ss.noteAtRisk(m, leaving)
 				why := "their lease is about to end"
 				if leaving {
-					why = h.ending.drainedFor
+					why = ending.drainedFor
 				}
 				ss.stopCommands(why, false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
@@ -80,8 +81,8 @@ func (h *Host) guard() {
 		case <-m.Changed:
 		// the host must leave: no other process stops its orphans
 		case <-drained:
-			drained, leaving, gone = nil, true, h.clock.Now()+h.times().Lease
-		case <-h.ending.ended:
+			drained, leaving, gone = nil, true, ss.cfg.Clock.Now()+ss.cfg.Times.Lease
+		case <-ending.ended:
 			return
 		}
 	}
@@ -94,6 +95,11 @@ func (s *session) isOrphan() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.orphan || s.awaitingClient
+}
+
+// killCommands sends SIGKILL to the commands of all holds, and reports whether there were any.
+func (ss *sessions) killCommands(why string) bool {
+	return ss.stopCommands(why, false, anySession, syscall.SIGKILL)
 }
 
 // stopCommands signals the commands of holds, and reports whether there were any. It signals the
@@ -131,7 +137,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 			if err = errors.Join(t.err, err); err != nil {
 				attrs = append(attrs, "err", err)
 			}
-			go ss.log.Warn("stopping commands", attrs...)
+			go ss.cfg.Log.Warn("stopping commands", attrs...)
 		}
 	}
 	return len(targets) > 0
@@ -150,11 +156,10 @@ func (k *killing) overdue(deadline, now time.Duration) bool {
 	return now > k.since+command.RemainWithin
 }
 
-// noteAtRisk records that this host's lease is about to end, unless it is over already or the host
-// is leaving.
-func (h *Host) noteAtRisk(m membership.Moments, leaving bool) {
+// noteAtRisk reports that the lease is about to end, unless it is over already or the host is leaving.
+func (ss *sessions) noteAtRisk(m membership.Moments, leaving bool) {
 	if !m.Lost && !leaving {
-		left := max(0, m.Deadline-h.clock.Now()).Round(time.Millisecond)
-		h.cfg.Events.Add(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
+		left := max(0, m.Deadline-ss.cfg.Clock.Now()).Round(time.Millisecond)
+		ss.cfg.Observer.Observe(locks.Happening{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
 	}
 }

@@ -32,7 +32,7 @@ func TestKilling_FirstSignalLongAfterTheLease_IsNotOverdue(t *testing.T) {
 // TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: a process that does not hold the lock does not
 // get to hold it by being shown.
 func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
-	s := newSessions(realCluster(t, 8, 4).host(1), nil).make("")
+	s := realCluster(t, 8, 4).host(1).sessions.make("")
 	w, err := liveness.Make(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Remove()) })
@@ -75,7 +75,7 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	h, err := d.Acquire(t.Context(), locks.Request{Name: "x"})
 	require.NoError(t, err)
 	command, group := contained(t, "0123")
-	s := newSessions(d, nil).make("") // the daemon does not know it, and kills nothing of it
+	s := newSessions(d.sessions.cfg).make("") // the daemon does not know it, and kills nothing of it
 	s.Alone, s.Group, s.hold, s.cancel = true, group, h, func(error) {}
 	close(s.done)
 	require.False(t, s.running(), "with --close the command does not hold the lock")

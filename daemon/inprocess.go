@@ -44,7 +44,7 @@ func (h *Host) AcquireInProcess(ctx context.Context, req locks.Request, by InPro
 		return nil, err
 	}
 	s := a.session
-	h.sessions.tasks.Go(a.start)
+	a.startSoon()
 	held := &SessionHold{attached: a, client: c}
 	select {
 	case <-s.done:
@@ -70,7 +70,7 @@ func (h *SessionHold) HangUp() {
 }
 
 // Drained returns a channel that is closed when the holder must stop because the daemon leaves.
-func (h *SessionHold) Drained() <-chan struct{} { return h.attached.session.all.ending.drained }
+func (h *SessionHold) Drained() <-chan struct{} { return h.attached.session.all.cfg.Ending.drained }
 
 // inProcess is the subscriber of an InProcess client, which asks its hold instead of reading events.
 type inProcess struct{ left atomic.Bool }

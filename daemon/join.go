@@ -248,15 +248,15 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 // host returns a host that is live.
 func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, file *handover.File) *Host {
 	h := &Host{
-		cfg: j.cfg, log: j.log, clock: j.clock, disk: j.disk, devices: j.devices, ids: ids, fencing: fencing, mem: mem, ending: j.ending,
+		cfg: j.cfg, log: j.log, clock: j.clock, disk: j.disk, devices: j.devices, ids: ids, fencing: fencing, mem: mem, handover: file, ending: j.ending,
 		Manager: locks.New(locks.Config{Disk: j.disk, Member: mem, HostName: ids.Name, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall,
 			Observer: j.cfg.observer(), Peers: j.cfg.Events != nil, Repairs: j.cfg.repair}),
 	}
-	h.sessions = newSessions(h, file)
 	if file != nil {
 		h.keepTerms(file)
 	}
-	h.tasks.Go(h.guard)
+	h.sessions = newSessions(sessionConfig{Locks: h.Manager, Member: mem, RuntimeDir: ids.RuntimeDir, UUID: j.disk.SB.UUID, Times: j.disk.Times(),
+		Clock: j.clock, Log: j.log, Observer: j.cfg.observer(), Ending: j.ending, Handover: file})
 	h.tasks.Go(func() {
 		select {
 		case <-mem.Lost():

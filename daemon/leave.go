@@ -3,10 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/bakeryd/bakeryd/daemon/command"
 )
 
 // Close admits no more clients, waits until every hold is released, and leaves the lockspace. If
@@ -50,8 +47,8 @@ func (h *Host) close() error {
 	h.Manager.WaitClients()
 	h.tasks.Wait()
 	err := h.disk.Dev.Close() // waits for all IO
-	if j := h.sessions.journal; j != nil {
-		if discarded := j.Discard(); discarded != nil {
+	if h.handover != nil {
+		if discarded := h.handover.Discard(); discarded != nil {
 			h.log.Warn("removing the state for a restart failed", "err", discarded)
 		}
 	}
@@ -60,30 +57,8 @@ func (h *Host) close() error {
 }
 
 // HandOver leaves all holds and places in queues for the next process, if there are any and the
-// handover file has them all. The process must end after it. HandOver waits up to handOverPause for
-// sessions that are about to end.
-func (h *Host) HandOver() bool {
-	if j := h.sessions.journal; j == nil || !j.Intact() {
-		return false
-	}
-	for give := time.Now().Add(handOverPause); ; {
-		all, changed := h.sessions.list()
-		if len(all) == 0 {
-			return false
-		}
-		staying := func(s *session) bool { return !s.gone() }
-		if slices.ContainsFunc(all, staying) || time.Now().After(give) {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-time.After(command.KillPause):
-		}
-	}
-}
-
-// handOverPause limits the wait for clients that have gone away.
-const handOverPause = time.Second
+// handover file has them all. The process must end after it.
+func (h *Host) HandOver() bool { return h.sessions.handOver() }
 
 // giveUp closes a host whose lease was lost, once all holders have stopped and no IO is in flight
 // that could still write.

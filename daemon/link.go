@@ -273,7 +273,7 @@ func (r *linkRequest) parse(text []byte) error {
 func (r *linkRequest) parsePlain(text []byte) bool {
 	if body, ok := bytes.CutPrefix(text, []byte(`{"lock":`)); ok && bytes.HasSuffix(body, []byte("}")) {
 		r.Lock = new(lockRequest)
-		return line.Members(body[:len(body)-1], r.Lock.set)
+		return line.Members(body[:len(body)-1], func(name, value []byte) bool { return setMember(r.Lock, name, value) })
 	}
 	return line.Members(text, func(name, value []byte) bool {
 		token := new(layout.Ticket)
@@ -290,8 +290,8 @@ func (r *linkRequest) parsePlain(text []byte) bool {
 	}) && (r.Confirm == nil) != (r.Unlock == nil)
 }
 
-// set sets one member.
-func (r *lockRequest) set(name, value []byte) bool {
+// setMember sets one member of a request.
+func setMember(r *lockRequest, name, value []byte) bool {
 	switch string(name) {
 	case "name":
 		return line.Text(value, &r.Name)

@@ -122,7 +122,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 	}
 	l.unlock(l.until("granted").Token)
 	l.until("released")
-	require.True(t, d.sessions.empty())
+	require.Zero(t, d.sessions.count())
 
 	// In one write.
 	l.say(`{"lock": {"name": "y", "mode": "shared"}}`)
@@ -395,7 +395,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	require.Same(t, last, m.session(&testSession{id: fmt.Sprintf("%032x", 3)}))
 	again.unlock(g.Token)
 	again.until("released")
-	_, kept, err := handover.Read(m.d.sessions.journal.Path, clock.Boottime.Now())
+	_, kept, err := handover.Read(m.d.handover.Path, clock.Boottime.Now())
 	require.NoError(t, err)
 	require.Empty(t, kept)
 }

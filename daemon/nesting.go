@@ -42,7 +42,7 @@ func (s *session) findNesting() {
 	}
 	s.tellSoon()
 	s.mu.Unlock()
-	s.all.log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
+	s.all.cfg.Log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
 	if !self {
 		lk.ShowNesting()
 	}

@@ -23,7 +23,7 @@ func (s *session) keep(state handover.State, token layout.Ticket, lk *locks.Lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// a client that does not wait requests it again
-	if s.all.journal == nil || state == handover.Waiting && (s.kept || s.req.Try) {
+	if s.all.cfg.Handover == nil || state == handover.Waiting && (s.kept || s.req.Try) {
 		return
 	}
 	if state == handover.Waiting {
@@ -65,7 +65,7 @@ func (s *session) confirmed() {
 // put queues the record for the handover file. Called with mu held.
 func (s *session) put(state handover.State, token layout.Ticket, lk *locks.Lock) {
 	s.kept, s.unkept = true, nil
-	s.queue(s.all.journal.QueuePut(s.record(state, token, lk)))
+	s.queue(s.all.cfg.Handover.QueuePut(s.record(state, token, lk)))
 }
 
 // queue records the number of a change. Called with mu held.
@@ -79,8 +79,8 @@ func (s *session) Saved() {
 	if last == 0 {
 		return
 	}
-	if err := s.all.journal.Wait(last); err != nil {
-		s.all.log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
+	if err := s.all.cfg.Handover.Wait(last); err != nil {
+		s.all.cfg.Log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *session) Forget() {
 	s.unkept = nil
 	if s.kept {
 		s.kept = false
-		s.queue(s.all.journal.QueueRemove(s.ID))
+		s.queue(s.all.cfg.Handover.QueueRemove(s.ID))
 	}
 	s.mu.Unlock()
 	s.Saved()

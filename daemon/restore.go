@@ -30,9 +30,9 @@ func (s *session) waitOn(ctx context.Context, w *locks.Waiter) {
 		var give time.Duration // counted from when clients are served
 		for s.poll(ctx) && s.Detached() {
 			if give == 0 && ss.isServing() {
-				give = ss.clock.Now() + max(minReturn, ss.times().Renew())
+				give = ss.cfg.Clock.Now() + max(minReturn, ss.cfg.Times.Renew())
 			}
-			if s.clientGone() || give != 0 && ss.clock.Now() > give {
+			if s.clientGone() || give != 0 && ss.cfg.Clock.Now() > give {
 				s.giveUp(locks.ErrAbsent)
 			}
 		}
@@ -48,7 +48,7 @@ func (s *session) waitOn(ctx context.Context, w *locks.Waiter) {
 func (s *session) awaitReturn(until time.Duration) {
 	const stay = 0 // no client has connected yet
 	for s.poll(context.Background()) && s.Detached() {
-		if !s.clientGone() && s.all.clock.Now() < until {
+		if !s.clientGone() && s.all.cfg.Clock.Now() < until {
 			continue
 		}
 		switch {
@@ -57,7 +57,7 @@ func (s *session) awaitReturn(until time.Duration) {
 		case !s.clientGone() && s.Remains():
 			s.killAndRelease(stay, "its client did not come back after a restart")
 		default:
-			s.all.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
+			s.all.cfg.Log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
 			s.release(stay, "its client did not come back after a restart")
 		}
 		return
@@ -72,19 +72,9 @@ func (s *session) poll(ctx context.Context) bool {
 	case <-t.C:
 		return true
 	case <-ctx.Done():
-	case <-s.all.ending.ended:
+	case <-s.all.cfg.Ending.ended:
 	}
 	return false
-}
-
-// restore returns every lock of a previous process to its clients. It releases slots that no client
-// wants any more.
-func (h *Host) restore(p *previousProcess) error {
-	p.heir.Store(h.mem)
-	// By then all clients have stopped that were told the latest deadline, which the handover file
-	// may not have had yet.
-	until := p.ended + h.times().Dead()
-	return h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.restore(lk, r, until) })
 }
 
 // restore creates the session of a record, in the queue or with its hold. A hold that the slot does
@@ -102,7 +92,7 @@ func (ss *sessions) restore(lk *locks.Lock, r handover.Session, until time.Durat
 	if r.Witness && r.State != handover.Released {
 		var err error
 		if s.FIFO, err = liveness.Open(ss.fifoPath(s.ID), r.PeerUID); err != nil {
-			ss.log.Warn("opening the liveness FIFO of a hold failed", "lock", r.Name, "err", err)
+			ss.cfg.Log.Warn("opening the liveness FIFO of a hold failed", "lock", r.Name, "err", err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -124,7 +114,7 @@ func (ss *sessions) restore(lk *locks.Lock, r handover.Session, until time.Durat
 		lk.ResumeRelease(s.req, r)
 	default:
 		if r.State == handover.Granted {
-			ss.log.Error("the disk does not show a recorded hold, stopping its command", "lock", r.Name, "token", r.Token)
+			ss.cfg.Log.Error("the disk does not show a recorded hold, stopping its command", "lock", r.Name, "token", r.Token)
 			ss.tasks.Go(func() { _ = s.Stop(ctx) })
 		} else if s.FIFO != nil {
 			// of another lock by now: the waiting client requests it again

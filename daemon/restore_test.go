@@ -66,8 +66,8 @@ func (m *mortal) kill() {
 	m.c.t.Helper()
 	d := m.d
 	m.disk.Crash()
-	d.sessions.journal.Close()
-	d.sessions.journal.Path += ".dead"
+	d.handover.Close()
+	d.handover.Path += ".dead"
 	all, _ := d.sessions.list()
 	for _, s := range all {
 		s.mu.Lock() // the goroutine that sends the grant reads the path
@@ -300,7 +300,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	require.True(t, m.d.mem.Resumed())
 	waiter.again(m, "")
 	holder.again(m, g.Token.String()).granted()
-	require.True(t, m.d.sessions.journal.Intact())
+	require.True(t, m.d.handover.Intact())
 	require.NotNil(t, m.session(waiter).lk, "it is the one that was restored")
 	require.NoError(t, command.Process.Signal(syscall.Signal(0)))
 	require.NoError(t, command.Process.Kill())
@@ -319,7 +319,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
-			require.NoError(t, m.d.sessions.journal.Put(r))
+			require.NoError(t, m.d.handover.Put(r))
 		}
 		m.restart()
 		holder.again(m, token.String())
@@ -329,7 +329,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 				<-changed
 			}
 		})
-		_, kept, err := handover.Read(m.d.sessions.journal.Path, c.clock.Now())
+		_, kept, err := handover.Read(m.d.handover.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Equal(t, 1, len(kept), "they would be waited for again")
 		holder.leave()
@@ -389,7 +389,7 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 		holder, token := m.ask(1, "").granted()
 		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.Lock())
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
-		require.NoError(t, m.d.sessions.journal.Put(r))
+		require.NoError(t, m.d.handover.Put(r))
 		m.restart()
 		all, _ := m.d.sessions.list()
 		require.Len(t, all, 1)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -99,7 +98,7 @@ func (s *Service) safe() bool {
 // unburdened reports whether nothing is held, waited for or left by a previous process.
 func (s *Service) unburdened() bool {
 	j, h := s.term()
-	return (j == nil || j.unburdened()) && (h == nil || h.sessions.empty())
+	return (j == nil || j.unburdened()) && (h == nil || h.sessions.count() == 0)
 }
 
 // setTrouble records why joining again failed; nil if it did not.
@@ -270,7 +269,7 @@ func (s *Service) serve(ctx context.Context, h *Host) error {
 // run until now.
 func (s *Service) end(ctx context.Context, h *Host, why string, end func(context.Context) error) error {
 	err := s.whileAlive(func() error { return end(ctx) })
-	if err != nil && h.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {
+	if err != nil && h.sessions.killCommands(why) {
 		ctx, cancel := context.WithTimeout(context.Background(), h.times().Grace())
 		defer cancel()
 		err = s.whileAlive(func() error { return end(ctx) })

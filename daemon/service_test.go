@@ -209,8 +209,8 @@ func TestTermWithAHolderIsHandedOver(t *testing.T) {
 		holder, _ := r.ask(1, "").granted()
 		r.ends(ErrHandedOver)
 		require.True(t, r.dog.Armed(), "a successor feeds it")
-		r.d.sessions.journal.Close()
-		term, kept, err := handover.Read(r.d.sessions.journal.Path, c.clock.Now())
+		r.d.handover.Close()
+		term, kept, err := handover.Read(r.d.handover.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Equal(t, r.d.mem.Incarnation(), term.Incarnation)
 		require.Len(t, kept, 1)
@@ -226,7 +226,7 @@ func TestTermWithNothingHeldLeaves(t *testing.T) {
 		r.ends(nil)
 		require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 		require.False(t, r.dog.Armed())
-		require.NoFileExists(t, r.d.sessions.journal.Path)
+		require.NoFileExists(t, r.d.handover.Path)
 	})
 }
 
@@ -314,7 +314,7 @@ func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
 	err = <-r.ended
 	r.ended = nil
 	require.ErrorContains(t, err, `"x" is still held by process`)
-	require.FileExists(t, r.d.sessions.journal.Path, "a successor finds what is left")
+	require.FileExists(t, r.d.handover.Path, "a successor finds what is left")
 	require.True(t, r.dog.Armed())
 }
 

@@ -72,7 +72,7 @@ func (s *session) start() {
 	s.wanted = nil
 	s.mu.Unlock()
 	if ctx != nil {
-		s.all.mgr.Submit(ctx, s.req, s.finish)
+		s.all.cfg.Locks.Submit(ctx, s.req, s.finish)
 	}
 }
 
@@ -198,13 +198,13 @@ func (s *session) outlive(stay int) {
 	}
 	if s.hold.Err() == nil {
 		s.noteOrphan()
-		s.all.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
+		s.all.cfg.Log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID)
 	}
 	if s.FIFO != nil {
 		s.FIFO.Watch()
 		select {
 		case <-s.FIFO.Gone():
-		case <-s.all.ending.ended:
+		case <-s.all.cfg.Ending.ended:
 			return
 		}
 	}
@@ -251,7 +251,7 @@ func (s *session) release(stay int, why string) {
 	}
 	s.all.hasChanged() // before the release, which may block on the device
 	if err := s.hold.ReleaseBecause(why); err != nil && !errors.Is(err, api.ErrLeaseLost) {
-		s.all.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
+		s.all.cfg.Log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
 	s.end()
 }

@@ -82,7 +82,7 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 			late.until("refused")
 			late.leave()
 		}
-		_, kept, err := handover.Read(m.d.sessions.journal.Path, c.clock.Now())
+		_, kept, err := handover.Read(m.d.handover.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Len(t, kept, 1)
 		require.Equal(t, holder.id, kept[0].ID)

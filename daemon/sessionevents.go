@@ -24,7 +24,7 @@ func (s *session) happening(kind events.Kind) locks.Happening {
 func (s *session) noteOrphan() {
 	e := s.happening(events.Orphan)
 	e.Reason = "its client is gone, its running processes keep the lock"
-	s.all.observer.Observe(e)
+	s.all.cfg.Observer.Observe(e)
 }
 
 // noteResumed records that a restart kept a hold, or without a token a place in the queue.
@@ -35,5 +35,5 @@ func (s *session) noteResumed(lk *locks.Lock, token layout.Ticket) {
 	} else {
 		h.Waited = since
 	}
-	s.all.observer.Observe(h)
+	s.all.cfg.Observer.Observe(h)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,42 +32,45 @@ import (
 // maxSessions limits the sessions: fewer than the handover file can record.
 const maxSessions = handover.MaxCells / 2
 
+// sessionConfig is what sessions need of their host.
+type sessionConfig struct {
+	Locks      *locks.Manager
+	Member     *membership.Member
+	RuntimeDir string // for liveness FIFOs
+	UUID       layout.UUID
+	Times      lease.Times
+	Clock      clock.Clock
+	Log        *slog.Logger
+	Observer   locks.Observer
+	Ending     *ending
+	Handover   *handover.File // nil if no state is kept
+}
+
 // sessions are the clients of one host.
 type sessions struct {
-	mgr        *locks.Manager
-	mem        *membership.Member
-	runtimeDir string
-	uuid       layout.UUID
-	lease      lease.Times
-	clock      clock.Clock
-	log        *slog.Logger
-	observer   locks.Observer
-	ending     *ending
-	journal    *handover.File // nil if no state is kept
-	serving    chan struct{}  // closed when clients can connect
-	tasks      tasks.Group
-	warn       warn.Limiter // of stopCommands
+	cfg     sessionConfig
+	serving chan struct{} // closed when clients can connect
+	tasks   tasks.Group
+	warn    warn.Limiter // of stopCommands
+	telling telling
 
-	mu      sync.Mutex
+	confirmWithin time.Duration // how long a client may take to confirm a grant
+
+	mu      sync.Mutex // guards the rest
 	byID    map[string]*session
 	byUser  map[int]int   // number of sessions by user
 	changed chan struct{} // closed and replaced when a session or its hold has ended
-
-	telling       telling
-	confirmWithin time.Duration // how long a client may take to confirm a grant
 }
 
-func newSessions(h *Host, journal *handover.File) *sessions {
+func newSessions(cfg sessionConfig) *sessions {
 	ss := &sessions{
-		mgr: h.Manager, mem: h.mem, runtimeDir: h.ids.RuntimeDir, uuid: h.disk.SB.UUID, lease: h.times(), clock: h.clock, log: h.log, observer: h.cfg.observer(),
-		ending: h.ending, journal: journal, serving: make(chan struct{}), byID: map[string]*session{}, byUser: map[int]int{},
-		changed: make(chan struct{}), telling: newTelling(), confirmWithin: confirmWithin(h.times().Lease),
+		cfg: cfg, serving: make(chan struct{}), telling: newTelling(), confirmWithin: confirmWithin(cfg.Times.Lease),
+		byID: map[string]*session{}, byUser: map[int]int{}, changed: make(chan struct{}),
 	}
 	ss.tasks.Go(ss.tell)
+	ss.tasks.Go(ss.guard)
 	return ss
 }
-
-func (ss *sessions) times() lease.Times { return ss.lease }
 
 // serve reports that clients can connect.
 func (ss *sessions) serve() { close(ss.serving) }
@@ -81,9 +85,13 @@ func (ss *sessions) isServing() bool {
 }
 
 // fifoPath returns the path of a session's liveness FIFO.
-func (ss *sessions) fifoPath(id string) string { return filepath.Join(ss.runtimeDir, ss.fifoName(id)) }
+func (ss *sessions) fifoPath(id string) string {
+	return filepath.Join(ss.cfg.RuntimeDir, ss.fifoName(id))
+}
 
-func (ss *sessions) fifoName(id string) string { return liveness.Name(ss.uuid, ss.mem.ID(), id) }
+func (ss *sessions) fifoName(id string) string {
+	return liveness.Name(ss.cfg.UUID, ss.cfg.Member.ID(), id)
+}
 
 // known returns the ids of all sessions.
 func (ss *sessions) known() map[string]bool {
@@ -245,7 +253,7 @@ func (ss *sessions) begin(body lockRequest, by lockClient) (*session, error) {
 	}
 	if body.Witness {
 		var err error
-		if s.FIFO, err = liveness.Make(ss.runtimeDir, ss.fifoName(s.ID), s.UID); err != nil {
+		if s.FIFO, err = liveness.Make(ss.cfg.RuntimeDir, ss.fifoName(s.ID), s.UID); err != nil {
 			if !errors.Is(err, api.ErrOverload) {
 				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}
@@ -257,10 +265,10 @@ func (ss *sessions) begin(body lockRequest, by lockClient) (*session, error) {
 
 func (ss *sessions) make(id string) *session {
 	s := &session{all: ss, since: time.Now(), done: make(chan struct{})}
-	s.Command = &command.Command{ID: id, Log: ss.log, Report: func(kind events.Kind, reason string) {
+	s.Command = &command.Command{ID: id, Log: ss.cfg.Log, Report: func(kind events.Kind, reason string) {
 		h := s.happening(kind)
 		h.Reason = reason
-		ss.observer.Observe(h)
+		ss.cfg.Observer.Observe(h)
 	}}
 	return s
 }
@@ -313,11 +321,11 @@ func (ss *sessions) holding() ([]*session, <-chan struct{}) {
 	return held, changed
 }
 
-// empty reports whether no client holds a lock or waits for one.
-func (ss *sessions) empty() bool {
+// count returns the number of clients that hold a lock or wait for one.
+func (ss *sessions) count() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return len(ss.byID) == 0
+	return len(ss.byID)
 }
 
 // unheld blocks until no client holds a lock.
@@ -334,3 +342,34 @@ func (ss *sessions) unheld(ctx context.Context) error {
 		}
 	}
 }
+
+// handOver leaves all holds and places in queues for the next process, if there are any and the
+// handover file has them all. The process must end after it. It waits up to handOverPause for
+// sessions that are about to end.
+func (ss *sessions) handOver() bool {
+	if file := ss.cfg.Handover; file == nil || !file.Intact() {
+		return false
+	}
+	for give := time.Now().Add(handOverPause); ; {
+		all, changed := ss.list()
+		if len(all) == 0 {
+			return false
+		}
+		staying := func(s *session) bool { return !s.gone() }
+		if slices.ContainsFunc(all, staying) || time.Now().After(give) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-time.After(command.KillPause):
+		}
+	}
+}
+
+// handOverPause limits the wait for clients that have gone away.
+const handOverPause = time.Second
+
+// anothers is returned for a session that another user has opened.
+type anothers struct{ session, lock string }
+
+func (a *anothers) Error() string { return fmt.Sprintf("session %s is another user's", a.session) }

@@ -71,7 +71,7 @@ func (s *Server) lock(host *Host, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer a.leave()
-	host.sessions.tasks.Go(a.start) // this goroutine does not wait for the device
+	a.startSoon() // this goroutine does not wait for the device
 	for sent := false; ; sent = true {
 		select {
 		case <-r.Context().Done():

@@ -44,7 +44,7 @@ func (s *session) tellSoon() {
 
 // tell notifies clients until no commands must be watched any more.
 func (ss *sessions) tell() {
-	mem, drained, lost := ss.mem, ss.ending.drained, ss.mem.Lost()
+	mem, drained, lost := ss.cfg.Member, ss.cfg.Ending.drained, ss.cfg.Member.Lost()
 	var due <-chan time.Time
 	for m := mem.Moments(); ; {
 		select {
@@ -57,20 +57,20 @@ func (ss *sessions) tell() {
 			ss.tellDue()
 		case <-m.Changed:
 			m = mem.Moments()
-			ss.tellHolders(func(a *attachment) { a.tellRenewal(ss.clock.Now(), m.Deadline) })
+			ss.tellHolders(func(a *attachment) { a.tellRenewal(ss.cfg.Clock.Now(), m.Deadline) })
 			held, _ := ss.holding()
 			for _, s := range held { // its client may not have listened when that came
 				s.tellNews()
 			}
 		case <-drained:
 			drained = nil
-			ss.tellHolders(func(a *attachment) { a.Send(&api.Event{Kind: api.Lost, Message: ss.ending.drainedFor}) })
+			ss.tellHolders(func(a *attachment) { a.Send(&api.Event{Kind: api.Lost, Message: ss.cfg.Ending.drainedFor}) })
 		case <-lost:
 			lost = nil
 			for _, s := range ss.tellHolders((*attachment).tellLost) { // writing to a log may block
-				ss.log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID, "err", s.hold.Err())
+				ss.cfg.Log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID, "err", s.hold.Err())
 			}
-		case <-ss.ending.ended:
+		case <-ss.cfg.Ending.ended:
 			return
 		}
 	}
@@ -139,7 +139,7 @@ func (s *session) tellPlace() {
 		return
 	}
 	if s.place != nil {
-		a.Send(&api.Event{Kind: api.Waiting, Ahead: s.place.ahead, Queued: s.place.queued, LeaseMS: s.all.times().Lease.Milliseconds()})
+		a.Send(&api.Event{Kind: api.Waiting, Ahead: s.place.ahead, Queued: s.place.queued, LeaseMS: s.all.cfg.Times.Lease.Milliseconds()})
 	}
 	if s.warning != "" {
 		a.Send(&api.Event{Kind: api.Warning, Message: s.warning})
@@ -186,10 +186,10 @@ func (a *attachment) tellRenewal(now, deadline time.Duration) {
 // the connection is closed. Called with mu of the session held.
 func (a *attachment) tellLost() {
 	s, ss := a.session, a.session.all
-	now, deadline := ss.clock.Now(), ss.mem.Moments().Deadline
+	now, deadline := ss.cfg.Clock.Now(), ss.cfg.Member.Moments().Deadline
 	e := api.Event{Kind: api.Lost, Message: s.hold.Err().Error()}.Until(now, deadline)
 	a.Send(&e)
-	time.AfterFunc(deadline+ss.times().Margin()-now, func() {
+	time.AfterFunc(deadline+ss.cfg.Times.Margin()-now, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.attached == a {

@@ -86,10 +86,3 @@ func countHealth(hosts []lease.Host, self int, t lease.Times) map[report.Health]
 	}
 	return n
 }
-
-// count returns the number of sessions.
-func (ss *sessions) count() int {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return len(ss.byID)
-}
