@@ -74,6 +74,9 @@ func (a *attachment) start() {
 	a.session.start()
 }
 
+// Session returns the session that the connection is attached to.
+func (a *attachment) Session() *session { return a.session }
+
 // startSoon starts in another goroutine.
 func (a *attachment) startSoon() { a.session.all.tasks.Go(a.start) }
 

@@ -9,14 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-func TestConfirmWithin(t *testing.T) {
-	require.Equal(t, 2*time.Second, confirmWithin(30*time.Second))
-	require.Equal(t, time.Second, confirmWithin(6*time.Second))
-}
 
 // TestLink_UnconfirmedGrant_IsPassedOn: a client that does not run when it is granted the lock does
 // not block the others.
@@ -39,18 +35,19 @@ func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 
 // TestLink_ConfirmedGrant_Stays: beyond the time for the confirmation.
 func TestLink_ConfirmedGrant_Stays(t *testing.T) {
-	d := realCluster(t, 8, 4).host(1)
-	s := serveSocket(t, d)
-	s.confirmInTime()
-	holder := s.link(`{"lock":{"name":"x","confirm":true}}`)
-	g := holder.until("granted")
-	holder.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
-	require.Positive(t, holder.until("confirmed").LeaseMS)
-	held, _ := d.sessions.holding()
-	require.Len(t, held, 1)
-	require.Nil(t, held[0].attached.confirm, "nothing is to pass it on")
-	holder.unlock(g.Token)
-	holder.until("released")
+	inCluster(t, func(t *testing.T, c *cluster) {
+		d := c.host(1)
+		a, client := opened(t, d, lockRequest{Name: "x", Confirm: true})
+		<-a.Session().Done()
+		h, err := a.Session().Outcome()
+		require.NoError(t, err)
+		require.NoError(t, a.confirmGrant(h.Token()))
+		time.Sleep(2 * c.SB.Lease)
+		require.NotContains(t, client.kinds(), api.Refused)
+		require.Contains(t, client.kinds(), api.Renewed)
+		require.NoError(t, h.Err())
+		a.leave()
+	})
 }
 
 // TestRestart_UnconfirmedGrant_IsPassedOn: a process that waits to become the command does not keep

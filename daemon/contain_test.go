@@ -3,15 +3,11 @@ package daemon
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/command"
-	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // TestContain_ProcessOfAnotherUser_IsRefused: the pid of the process that connected may be another
@@ -21,12 +17,12 @@ func TestContain_ProcessOfAnotherUser_IsRefused(t *testing.T) {
 	const id = "00000000000000000000000000000007"
 	holder := linkBy(t, dialAs(t, stranger, s.path), fmt.Sprintf(`{"lock":{"name":"x","session":%q,"witness":true}}`, id))
 	holder.until("granted")
-	require.NotNil(t, s.d.sessions.byID[id].Group, "the test runs where there are cgroups of version 2")
+	require.NotNil(t, sessionOf(s.d, id).Group, "the test runs where there are cgroups of version 2")
 	conn := dialAs(t, stranger, s.path) // by this process, which is root's
 	status, e := s.by(conn, "POST /v1/contain", fmt.Sprintf(`{"session":%q}`, id))
 	require.Equal(t, 400, status, e.Message)
 	require.Contains(t, e.Message, "is not one of user 54321")
-	require.NoDirExists(t, s.d.sessions.byID[id].Group.Dir)
+	require.NoDirExists(t, sessionOf(s.d, id).Group.Dir)
 }
 
 func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
@@ -36,22 +32,6 @@ func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
 	status, answer := s.call("POST /v1/contain", fmt.Sprintf(`{"session":%q}`, id))
 	require.Equal(t, 503, status)
 	require.Contains(t, answer, command.ErrNoGroup.Error())
-}
-
-// TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient: those processes wait to become the
-// command.
-func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newCluster(t, 8, 4).host(1).sessions.make("")
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
-		s.Group = &cgroup.Group{Dir: dir}
-		require.True(t, s.Group.Populated())
-		require.True(t, s.gone())
-		s.hold = &locks.Hold{}
-		close(s.done)
-		require.False(t, s.gone())
-	})
 }
 
 func TestContain_HoldWithoutAWitness_IsRefusedWithTheReason(t *testing.T) {

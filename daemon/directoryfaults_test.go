@@ -180,7 +180,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 		c.Spoil(c.Geo.Entry(1))
 		m.rise()
 		s.again(m, token.String()).granted()
-		require.Error(t, m.session(s).hold.SetMode(t.Context(), layout.Shared), "together with an exclusive holder")
+		require.Error(t, holdOf(m.session(s)).SetMode(t.Context(), layout.Shared), "together with an exclusive holder")
 		c.restored(1)
 		require.Equal(t, before, c.Entry(1))
 		require.NoError(t, h.Release())

@@ -28,6 +28,7 @@ type SessionHold struct {
 	*locks.Hold
 	attached *attachment
 	client   *inProcess
+	drained  <-chan struct{}
 }
 
 // AcquireInProcess blocks until the client has the lock. If the daemon counts as killed, it returns
@@ -43,16 +44,14 @@ func (h *Host) AcquireInProcess(ctx context.Context, req locks.Request, by InPro
 	if err != nil {
 		return nil, err
 	}
-	s := a.session
+	s := a.Session()
 	a.startSoon()
-	held := &SessionHold{attached: a, client: c}
+	held := &SessionHold{attached: a, client: c, drained: h.ending.drained}
 	select {
-	case <-s.done:
-		if s.err == nil {
-			held.Hold = s.hold
+	case <-s.Done():
+		if held.Hold, err = s.Outcome(); err == nil {
 			return held, nil
 		}
-		err = s.err
 	case <-by.Killed:
 		c.left.Store(true)
 		return nil, fmt.Errorf("%w: bakeryd has died", api.ErrUnavailable)
@@ -70,7 +69,7 @@ func (h *SessionHold) HangUp() {
 }
 
 // Drained returns a channel that is closed when the holder must stop because the daemon leaves.
-func (h *SessionHold) Drained() <-chan struct{} { return h.attached.session.all.cfg.Ending.drained }
+func (h *SessionHold) Drained() <-chan struct{} { return h.drained }
 
 // inProcess is the subscriber of an InProcess client, which asks its hold instead of reading events.
 type inProcess struct{ left atomic.Bool }

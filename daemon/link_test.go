@@ -114,7 +114,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 		last = g.Token
 		held, _ := d.sessions.holding()
 		require.Len(t, held, 1)
-		require.Equal(t, os.Getpid(), held[0].req.PID, "the peer's, where none is given")
+		require.Equal(t, os.Getpid(), held[0].PID, "the peer's, where none is given")
 		l.unlock(g.Token)
 		require.Equal(t, "released", l.until("released").Kind)
 		require.Equal(t, layout.Idle, c.Slot(1, 1).Phase, "the release is on the disk by then")
@@ -229,7 +229,7 @@ func TestLinkEndsAsItsConnectionDoes(t *testing.T) {
 		waiter = s.link(`{"lock":{"name":"x"}}`)
 		waiter.until("waiting")
 		end(waiter)
-		eventually(t, name, func() bool { d.sessions.mu.Lock(); defer d.sessions.mu.Unlock(); return len(d.sessions.byID) == 1 })
+		eventually(t, name, func() bool { return d.sessions.count() == 1 })
 		l.unlock(g.Token)
 		l.until("released")
 		l.leave()
@@ -470,10 +470,6 @@ func TestLinksThatVanish(t *testing.T) {
 	wg.Wait()
 	for _, d := range []*Host{a, b} {
 		within(t, "the lock", func() { require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release()) })
-		eventually(t, "nothing of them stays", func() bool {
-			d.sessions.mu.Lock()
-			defer d.sessions.mu.Unlock()
-			return len(d.sessions.byID) == 0
-		})
+		eventually(t, "nothing of them stays", func() bool { return d.sessions.count() == 0 })
 	}
 }

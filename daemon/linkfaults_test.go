@@ -8,8 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the
@@ -39,17 +42,23 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	f.RemoveFaults()
 }
 
-// TestLinkModeWhileNotListening: a change of mode while the client does not read is sent
-// later.
+// TestLinkModeWhileNotListening: a change of mode while the client does not read is sent later.
 func TestLinkModeWhileNotListening(t *testing.T) {
-	m := realCluster(t, 8, 4).mortal(1)
-	l := m.linkAs(1, "")
-	token := l.until("granted").Token.String()
-	s := m.session(&testSession{id: fmt.Sprintf("%032x", 1)})
-	eventually(t, "renewals that are unread fill the socket", func() bool { return !s.attached.Listening() })
-	status, _ := m.call("POST /v1/mode", `{"session":"`+fmt.Sprintf("%032x", 1)+`","token":"`+token+`","mode":"shared"}`)
-	require.Equal(t, 200, status)
-	l.until("mode")
+	inCluster(t, func(t *testing.T, c *cluster) {
+		d := c.host(1)
+		a, client := opened(t, d, lockRequest{Name: "x"})
+		client.deaf.Store(true)
+		<-a.Session().Done()
+		h, err := a.Session().Outcome()
+		require.NoError(t, err)
+		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
+		time.Sleep(2 * c.SB.Lease)
+		require.Equal(t, []string{api.Granted}, client.kinds())
+		client.deaf.Store(false)
+		time.Sleep(c.SB.Lease)
+		require.Contains(t, client.kinds(), api.Mode)
+		a.leave()
+	})
 }
 
 // TestLinkClockSetBack: a client that reconnects after a restart is sent its place, even if the
@@ -60,10 +69,9 @@ func TestLinkClockSetBack(t *testing.T) {
 	token := holder.until("granted").Token
 	waiter := m.linkAs(2, "")
 	waiter.until("waiting")
+	// the clock is set back by an hour before the restart
+	m.edit(fmt.Sprintf("%032x", 2), func(r *handover.Session) { r.Since = r.Since.Add(time.Hour) })
 	m.restart()
-	s := m.session(&testSession{id: fmt.Sprintf("%032x", 2)})
-	// the clock was set back by an hour meanwhile
-	s.since = time.Now().Round(0).Add(time.Hour)
 	holder = m.linkAs(1, `,"token":"`+token.String()+`"`)
 	holder.until("granted")
 	waiter = m.linkAs(2, "")

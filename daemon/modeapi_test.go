@@ -82,7 +82,7 @@ func TestModeOfAnotherUsersHold(t *testing.T) {
 	_, err := fmt.Fprintf(conn, "POST /v1/mode HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(t, err)
 	await(t, conn, "another user's")
-	require.Equal(t, layout.Exclusive, m.session(holder).hold.Mode())
+	require.Equal(t, layout.Exclusive, holdOf(m.session(holder)).Mode())
 	holder.leave()
 }
 
@@ -123,7 +123,7 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 		m := c.mortal(1)
 		beside := acquire(t, c.host(2), reader)
 		holder, token := m.ask(1, `, "mode": "shared"`).granted()
-		h := m.session(holder).hold
+		h := holdOf(m.session(holder))
 		eventually(t, "it is shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		m.disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Crash: true})
 		asked := make(chan error, 1)
@@ -154,7 +154,7 @@ func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 		m := c.mortal(1)
 		other := c.host(2)
 		holder, token := m.ask(1, "").granted()
-		h := m.session(holder).hold
+		h := holdOf(m.session(holder))
 		eventually(t, "it is shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Crash: true})
 		asked := make(chan error, 1)
@@ -169,4 +169,10 @@ func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 		holder.leave()
 		require.ErrorIs(t, <-asked, api.ErrLeaseLost)
 	})
+}
+
+// holdOf returns the hold of a session that has one.
+func holdOf(s *session) *locks.Hold {
+	h, _ := s.Outcome()
+	return h
 }

@@ -51,6 +51,9 @@ func (s *session) findNesting() {
 // outer returns the session of this host that holds a lock and whose client is an ancestor of s's
 // client, or nil. Of several it returns one of the same lock, else the nearest.
 func (ss *sessions) outer(s *session) (nearest *session) {
+	if s.Peer.PID == 0 {
+		return nil // of another pid namespace
+	}
 	held, _ := ss.holding()
 	same := func(h *session) bool { return h != nil && h.req.Name == s.req.Name }
 	byPID := make(map[int]*session, len(held))

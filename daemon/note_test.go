@@ -343,7 +343,7 @@ func TestNotesOfARestart(t *testing.T) {
 	require.Equal(t, []any{11, g.Token}, []any{resumed.PID, resumed.Token})
 	require.Equal(t, m.d.mem.Incarnation(), second.host(events.Resumed, 1).Incarnation)
 	waiter.again(m, "")
-	holder.again(m, g.Token.String()).granted()
+	g = holder.again(m, g.Token.String()).until("granted")
 
 	command := exec.Command("sleep", "1000")
 	witness, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)

@@ -82,12 +82,3 @@ func TestNobodyListens(t *testing.T) {
 		require.NoError(t, conn.Close())
 	})
 }
-
-func TestUnreadRequestsAreFew(t *testing.T) {
-	s := (&sessions{telling: newTelling()}).make("")
-	for n := range 3 * maxUnread {
-		s.requested(locks.Requested{Host: n})
-	}
-	require.Len(t, s.requests, maxUnread)
-	require.Equal(t, 2*maxUnread, s.requests[0].Host, "the newest are kept")
-}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,10 +19,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -29,7 +29,8 @@ type mortal struct {
 	*served
 	c     *cluster
 	id    int
-	dir   string
+	dir   string // for files that do not survive a reboot
+	state string // for those that do
 	disk  *blockdev.Faulty
 	lives int
 
@@ -38,7 +39,7 @@ type mortal struct {
 
 func (c *cluster) mortal(id int) *mortal {
 	c.t.Helper()
-	m := &mortal{c: c, id: id, dir: c.t.TempDir()}
+	m := &mortal{c: c, id: id, dir: c.t.TempDir(), state: c.t.TempDir()}
 	m.rise()
 	return m
 }
@@ -52,7 +53,7 @@ func (m *mortal) rise(faults ...blockdev.Fault) {
 		m.disk.Inject(f)
 	}
 	d := m.c.host(m.id, through(m.disk), func(cfg *Config) {
-		cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
+		cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.state, true
 		if m.configure != nil {
 			m.configure(cfg)
 		}
@@ -67,24 +68,36 @@ func (m *mortal) kill() {
 	d := m.d
 	m.disk.Crash()
 	d.handover.Close()
-	d.handover.Path += ".dead"
-	all, _ := d.sessions.list()
-	for _, s := range all {
-		s.mu.Lock() // the goroutine that sends the grant reads the path
-		if s.FIFO != nil {
-			s.FIFO.Path += ".dead"
-		}
-		s.mu.Unlock()
-	}
 	require.NoError(m.c.t, d.ids.AbandonLockFiles(m.c.t.TempDir()))
+	next := filepath.Join(m.c.t.TempDir(), "next") // where the old daemon does not find its files
+	require.NoError(m.c.t, os.Rename(m.dir, next))
+	m.dir = next
 	d.Halt()
 	m.c.t.Cleanup(func() {
 		<-d.mem.Over()
-		close(d.ending.ended)
+		d.ending.end()
 		d.mem.Wait()
 		d.Manager.Wait()
 		d.tasks.Wait()
 	})
+}
+
+// recorded returns the record of a session in the handover file.
+func (m *mortal) recorded(id string) handover.Session {
+	m.c.t.Helper()
+	_, kept, err := handover.Read(m.d.handover.Path, m.c.clock.Now())
+	require.NoError(m.c.t, err)
+	i := slices.IndexFunc(kept, func(r handover.Session) bool { return r.ID == id })
+	require.NotEqual(m.c.t, -1, i, "session %s in %v", id, kept)
+	return kept[i]
+}
+
+// edit changes the record of a session in the handover file.
+func (m *mortal) edit(id string, change func(*handover.Session)) {
+	m.c.t.Helper()
+	r := m.recorded(id)
+	change(&r)
+	require.NoError(m.c.t, m.d.handover.Put(r))
 }
 
 // restart ends bakeryd as SIGKILL does, and starts it again.
@@ -199,8 +212,7 @@ func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 		m := c.mortal(1)
 		holder, _ := m.ask(1, "").granted()
 		waiter := m.ask(2, "").waiting()
-		m.d.sessions.byID[holder.id].Peer.Started++ // a process that is gone
-		m.d.sessions.byID[holder.id].keep(handover.Granted, m.d.sessions.byID[holder.id].hold.Token(), m.d.sessions.byID[holder.id].hold.Lock())
+		m.edit(holder.id, func(r *handover.Session) { r.PeerStarted++ }) // a process that is gone
 		m.restart()
 		waiter.again(m, "").granted()
 		holder.again(m, "1")
@@ -219,23 +231,20 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	waiter := m.ask(2, "").waiting()
-	s := m.d.sessions.byID[holder.id]
-	s.Peer.Started++
-	s.Group = nil
-	s.keep(handover.Granted, s.hold.Token(), s.hold.Lock())
+	m.edit(holder.id, func(r *handover.Session) { r.PeerStarted, r.Cgroup = r.PeerStarted+1, "" })
 	m.restart()
 	waiter.again(m, "")
 	eventually(t, "the hold is an orphan", func() bool {
-		return !(m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].Detached())
+		s := m.session(holder)
+		return s != nil && s.isOrphan() && !s.Detached()
 	})
 	require.Equal(t, g.Token.String(), m.status().Locks[0].Holders[0].Token.String())
 	waiter.until("waiting")
 	require.NoError(t, command.Close())
 	require.Greater(t, waiter.until("granted").Token, g.Token)
-	within(t, "removing the witness", func() { // the next one is granted before that
-		for _, err := os.Lstat(g.Witness); err == nil; _, err = os.Lstat(g.Witness) {
-			time.Sleep(time.Millisecond)
-		}
+	eventually(t, "removing the witness", func() bool { // the next one is granted before that
+		_, err := os.Lstat(filepath.Join(m.dir, filepath.Base(g.Witness)))
+		return err != nil
 	})
 }
 
@@ -250,7 +259,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 	require.NoError(t, err)
 	waiter := m.ask(2, "").waiting()
 	holder.leave()
-	eventually(t, "the hold is an orphan", m.d.sessions.byID[holder.id].isOrphan)
+	eventually(t, "the hold is an orphan", m.session(holder).isOrphan)
 	acquireFails(t, m.d, locks.Request{Name: "x", Try: true}, api.ErrBusy)
 	require.NoError(t, command.Close())
 	waiter.until("granted")
@@ -298,10 +307,12 @@ func TestRestartThatTakesLong(t *testing.T) {
 	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(0, 1), To: c.Geo.Slot(4, 2),
 		Delay: (c.SB.Lease + minReturn + c.SB.Lease/10) / 5, Times: 5})
 	require.True(t, m.d.mem.Resumed())
+	restored := m.session(waiter)
+	require.NotNil(t, restored)
 	waiter.again(m, "")
 	holder.again(m, g.Token.String()).granted()
 	require.True(t, m.d.handover.Intact())
-	require.NotNil(t, m.session(waiter).lk, "it is the one that was restored")
+	require.Same(t, restored, m.session(waiter))
 	require.NoError(t, command.Process.Signal(syscall.Signal(0)))
 	require.NoError(t, command.Process.Kill())
 	require.Error(t, command.Wait())
@@ -315,7 +326,8 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.Lock())
+		r := m.recorded(holder.id)
+		r.State, r.Token = handover.Waiting, 0
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
@@ -324,11 +336,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 		m.restart()
 		holder.again(m, token.String())
 		require.Equal(t, token, holder.until("granted").Token)
-		within(t, "the others are forgotten", func() {
-			for all, changed := m.d.sessions.list(); len(all) > 1; all, changed = m.d.sessions.list() {
-				<-changed
-			}
-		})
+		eventually(t, "the others are forgotten", func() bool { return m.d.sessions.count() == 1 })
 		_, kept, err := handover.Read(m.d.handover.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Equal(t, 1, len(kept), "they would be waited for again")
@@ -341,9 +349,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		s := m.session(holder)
-		s.Peer = process.ID{}
-		s.keep(handover.Granted, token, s.hold.Lock())
+		m.edit(holder.id, func(r *handover.Session) { r.Peer, r.PeerStarted = 0, 0 })
 		m.restart()
 		time.Sleep(4 * locks.SettleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
@@ -363,16 +369,8 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	client.until("confirmed")
 	held, _ := m.d.sessions.holding()
 	require.Len(t, held, 1)
-	s := held[0]
-	command, group := contained(t, s.ID)
-	inGroup := func(g *cgroup.Group) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.Group = g
-	}
-	inGroup(group)
-	s.keep(handover.Granted, g.Token, s.hold.Lock())
-	inGroup(nil) // the killed bakeryd stops nothing any more
+	command, group := contained(t, held[0].ID)
+	m.edit(held[0].ID, func(r *handover.Session) { r.Cgroup = group.Dir }) // the killed bakeryd does not know of it
 	m.restart()
 	require.True(t, m.d.mem.Resumed())
 	next := m.link(`{"lock":{"name":"x"}}`)
@@ -387,12 +385,12 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.Lock())
+		r := m.recorded(holder.id)
+		r.State, r.Token = handover.Waiting, 0
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
 		require.NoError(t, m.d.handover.Put(r))
 		m.restart()
-		all, _ := m.d.sessions.list()
-		require.Len(t, all, 1)
+		require.Equal(t, 1, m.d.sessions.count())
 		holder.again(m, token.String()).granted()
 		holder.leave()
 	})

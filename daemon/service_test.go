@@ -3,6 +3,7 @@ package daemon
 import (
 	"bufio"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -265,9 +266,7 @@ func whileGuardStandsStill(t *testing.T, end func(t *testing.T, r *running)) {
 		r := newCluster(t, 8, 4).run(1, func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })
 		holder, _ := r.ask(1, "").granted()
 		held, _ := r.d.sessions.holding()
-		held[0].mu.Lock()
-		held[0].Group = group
-		held[0].mu.Unlock()
+		held[0].Regroup(handover.Session{Cgroup: group.Dir})
 		stalled <- struct{}{}
 		end(t, r)
 		// In virtual time, no time would pass while the command ends.
@@ -286,6 +285,21 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
 		r.svc.Drain()
 		r.ends(context.DeadlineExceeded)
+	})
+}
+
+// TestSession_AloneAndLost_StaysUntilItsCommandHasEnded: the connection of a stopped wrapper may end
+// before the command is killed.
+func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
+	whileGuardStandsStill(t, func(t *testing.T, r *running) {
+		held, _ := r.d.sessions.holding()
+		require.True(t, held[0].Alone)
+		r.d.mem.LoseFor(errors.New("it is lost"))
+		<-r.d.Lost()
+		a, _ := opened(t, r.d, lockRequest{Name: "x", Session: held[0].ID, Token: holdOf(held[0]).Token()})
+		require.True(t, a.leave(), "its command runs")
+		require.True(t, held[0].holding())
+		r.ends(api.ErrLeaseLost)
 	})
 }
 
@@ -356,7 +370,7 @@ func TestDrainStopsOrphans(t *testing.T) {
 	line, err := said.ReadString('\n')
 	require.NoError(t, err, line)
 	holder.leave()
-	eventually(t, "the hold is an orphan", r.d.sessions.byID[holder.id].isOrphan)
+	eventually(t, "the hold is an orphan", sessionOf(r.d, holder.id).isOrphan)
 	r.leaves()
 	line, err = said.ReadString('\n')
 	require.NoError(t, err)

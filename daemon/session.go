@@ -64,6 +64,12 @@ func (s *session) request(req locks.Request) {
 	s.Lock, s.PID = req.Name, req.PID
 }
 
+// Done returns a channel that is closed when Outcome is known.
+func (s *session) Done() <-chan struct{} { return s.done }
+
+// Outcome returns the hold of the client, or why it has none. It is called after Done.
+func (s *session) Outcome() (*locks.Hold, error) { return s.hold, s.err }
+
 // start requests the lock, unless that was done. Before it returns, the lock may be granted and
 // released by other goroutines. It may block on the device.
 func (s *session) start() {

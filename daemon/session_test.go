@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"unsafe"
@@ -20,9 +21,12 @@ import (
 
 // session returns the session of a client, nil if none.
 func (m *mortal) session(s *testSession) *session {
-	m.d.sessions.mu.Lock()
-	defer m.d.sessions.mu.Unlock()
-	return m.d.sessions.byID[s.id]
+	return sessionOf(m.d, s.id)
+}
+
+func sessionOf(d *Host, id string) *session {
+	s, _ := d.sessions.of(id, 0)
+	return s
 }
 
 // TestSameSessionTwiceAtOnce: a client that sends a request twice has one session, which blocks no
@@ -94,19 +98,21 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 func TestTooManySessions(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
-	ss := m.d.sessions
-	ss.mu.Lock()
-	for i := range maxSessions {
-		ss.byID[fmt.Sprint("filler ", i)] = ss.make("")
+	root := lockClient{may: func(string) error { return nil }}
+	fillers := make([]*attachment, maxSessions)
+	for i := range fillers {
+		a, err := m.d.sessions.open(lockRequest{Name: "y"}, root, new(inProcess))
+		require.NoError(t, err)
+		a.startSoon()
+		fillers[i] = a
 	}
-	ss.mu.Unlock()
 	s := m.ask(1, `, "witness": true`)
 	require.Equal(t, http.StatusServiceUnavailable, s.r.StatusCode)
 	s.leave()
 	require.NoFileExists(t, m.dir+"/"+liveness.Name(c.SB.UUID, 1, s.id))
-	ss.mu.Lock()
-	clear(ss.byID)
-	ss.mu.Unlock()
+	for _, a := range slices.Backward(fillers) { // none is granted it
+		a.leave()
+	}
 	s.again(m, "").granted()
 	s.leave()
 }
@@ -135,29 +141,6 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	eventually(t, "the hold is an orphan", s.isOrphan)
 	require.Same(t, s, m.session(holder))
 	require.NoError(t, second.Close())
-	acquired, _ := m.ask(2, "").granted()
-	acquired.leave()
-}
-
-// A release for an earlier stay does not release the hold of a command that the client has left
-// since.
-func TestSession_ClientBackAndGoneBeforeTheRelease_KeepsItsLock(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, `, "witness": true`)
-	g := holder.until("granted")
-	s := m.session(holder)
-	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	s.mu.Lock()
-	stay := s.stays
-	s.mu.Unlock()
-	holder.again(m, g.Token.String()).granted()
-	holder.leave()
-	eventually(t, "the hold is an orphan", s.isOrphan)
-	s.release(stay, "nothing was left")
-	require.Same(t, s, m.session(holder))
-	require.NoError(t, command.Close())
 	acquired, _ := m.ask(2, "").granted()
 	acquired.leave()
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,25 +141,58 @@ func TestClientsThatVanish(t *testing.T) {
 func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		h := acquire(t, d, locks.Request{Name: "x"})
+		req := lockRequest{Name: "x", Session: "00000000000000000000000000000001"}
+		first, client := opened(t, d, req)
+		<-first.Session().Done()
+		h, err := first.Session().Outcome()
+		require.NoError(t, err)
 		f.Inject(blockdev.Fault{Err: unix.EIO})
 		<-d.Lost()
-		s, client := d.sessions.make(""), &recordedClient{}
-		s.hold, s.req, s.cancel = h, locks.Request{Name: "x"}, func(error) {}
-		close(s.done)
-		s.attach(client, false).sendOutcome()
-		require.Len(t, client.sent, 1)
-		require.Equal(t, "unavailable", client.sent[0].Code)
+		req.Token = h.Token()
+		_, again := opened(t, d, req)
+		require.Equal(t, []string{api.Refused}, again.kinds())
+		require.Equal(t, "unavailable", again.sent[0].Code)
+		require.NotContains(t, client.kinds(), api.Refused)
+		f.RemoveFaults()
 	})
 }
 
 // recordedClient is a subscriber that keeps what it was sent.
 type recordedClient struct {
 	inProcess
+	deaf atomic.Bool // it does not read
+
+	mu   sync.Mutex // guards sent
 	sent []api.Event
 }
 
-func (c *recordedClient) Send(e *api.Event) { c.sent = append(c.sent, *e) }
+func (c *recordedClient) Listening() bool { return !c.deaf.Load() }
+
+func (c *recordedClient) Send(e *api.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = append(c.sent, *e)
+}
+
+// kinds returns the kinds of what it was sent.
+func (c *recordedClient) kinds() (kinds []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.sent {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// opened returns what a client of root's with a request has and is sent, once the lock is requested.
+func opened(t *testing.T, d *Host, req lockRequest) (*attachment, *recordedClient) {
+	t.Helper()
+	client := new(recordedClient)
+	a, err := d.sessions.open(req, lockClient{may: func(string) error { return nil }}, client)
+	require.NoError(t, err)
+	a.start()
+	return a, client
+}
 
 // TestHostileRequests: no request causes more than an error.
 func TestHostileRequests(t *testing.T) {
