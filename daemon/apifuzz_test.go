@@ -149,8 +149,8 @@ func FuzzAPI(f *testing.F) { // 8000x
 			}
 		}
 		require.True(t, d.mem.Live(0), context)
-		if incarnation == d.mem.Incarnation() && d.sessions.count() != 0 {
-			eventuallyFuzzed(t, "nothing of the client is left", func() bool { return d.sessions.count() == 0 })
+		if incarnation == d.mem.Incarnation() && d.sessions.Count() != 0 {
+			eventuallyFuzzed(t, "nothing of the client is left", func() bool { return d.sessions.Count() == 0 })
 		}
 	})
 }

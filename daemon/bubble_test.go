@@ -58,12 +58,12 @@ func endOfProcess(d *Host) {
 	d.Manager.Halt()
 	d.mem.LoseFor(errors.New("the process has ended"))
 	<-d.mem.Over()
-	d.ending.end()
+	d.ending.End()
 	d.mem.Wait()
 	d.Manager.Wait()
 	d.Manager.WaitClients()
 	d.tasks.Wait()
-	d.sessions.tasks.Wait()
+	d.sessions.Wait()
 }
 
 // serveInBubble returns a daemon that serves clients in a bubble. Requests and answers do not pass

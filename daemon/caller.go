@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -107,17 +108,17 @@ func (c *caller) may(a access.Action, lock string) error {
 }
 
 // client returns what a session knows of the caller.
-func (c *caller) client(peer process.ID, uid int) lockClient {
-	return lockClient{peer: peer, uid: uid, may: func(lock string) error { return c.may(access.Lock, lock) }}
+func (c *caller) client(peer process.ID, uid int) session.Client {
+	return session.Client{Peer: peer, UID: uid, May: func(lock string) error { return c.may(access.Lock, lock) }}
 }
 
 // notOwn converts an anothers error into a refusal. It returns all other errors unchanged.
 func (c *caller) notOwn(err error, a access.Action) error {
-	theirs, ok := err.(*anothers)
+	theirs, ok := err.(*session.NotOwner)
 	if !ok {
 		return err
 	}
-	no := &access.Refusal{Caller: c.who, Action: a, Lock: theirs.lock, Reason: theirs.Error(),
+	no := &access.Refusal{Caller: c.who, Action: a, Lock: theirs.Lock, Reason: theirs.Error(),
 		Remedy: "only the user who asked for the lock, and root, can use its session"}
 	c.srv.refused.Note(no)
 	no.Lock = "" // the answer must not show the lock

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/process/processtest"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -37,16 +38,16 @@ func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
-		a, client := opened(t, d, lockRequest{Name: "x", Confirm: true})
+		a, client := opened(t, d, session.LockRequest{Name: "x", Confirm: true})
 		<-a.Session().Done()
 		h, err := a.Session().Outcome()
 		require.NoError(t, err)
-		require.NoError(t, a.confirmGrant(h.Token()))
+		require.NoError(t, a.Confirm(h.Token()))
 		time.Sleep(2 * c.SB.Lease)
 		require.NotContains(t, client.kinds(), api.Refused)
 		require.Contains(t, client.kinds(), api.Renewed)
 		require.NoError(t, h.Err())
-		a.leave()
+		a.Leave()
 	})
 }
 
@@ -73,8 +74,8 @@ func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 			next := m.link(`{"lock":{"name":"x"}}`)
 			if confirmed {
 				eventually(t, "the hold is an orphan", func() bool {
-					held, _ := m.d.sessions.holding()
-					return len(held) > 0 && held[0].isOrphan() && !held[0].Detached()
+					held, _ := m.d.sessions.Holding()
+					return len(held) > 0 && held[0].IsOrphan() && !held[0].Detached()
 				})
 				require.True(t, stub.Alive())
 				require.NoError(t, stub.Signal(syscall.SIGKILL))
@@ -103,7 +104,7 @@ func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
 // confirmInTime gives clients unlimited time to confirm, so that a stall of the machine does not
 // matter.
 func (s *served) confirmInTime() {
-	s.d.sessions.confirmWithin = generous
+	s.d.sessions.ConfirmWithin = generous
 }
 
 // TestLink_UnconfirmedGrantOfAnotherToken_IsRefused: only the grant that was sent can be confirmed.

@@ -64,7 +64,7 @@ func TestManyClientsOfOneLock(t *testing.T) {
 	}
 	t.Logf("served in %v by %d tickets", time.Since(began).Round(time.Millisecond), len(tickets))
 	require.Len(t, tickets, 1+clients/layout.MaxGrants, "none is released while a client waits")
-	eventually(t, "they are forgotten", func() bool { return m.d.sessions.count() == 0 && runtime.NumGoroutine() <= before.goroutines+8 })
+	eventually(t, "they are forgotten", func() bool { return m.d.sessions.Count() == 0 && runtime.NumGoroutine() <= before.goroutines+8 })
 	queue = nil
 	eventually(t, "the memory is given back", func() bool {
 		after := takes()

@@ -31,6 +31,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
@@ -124,9 +125,9 @@ type Host struct {
 	fencing *membership.Fencing
 	mem     *membership.Member
 
-	sessions *sessions
+	sessions *session.Table
 	handover *handover.File // nil if no state is kept
-	ending   *ending
+	ending   *session.Ending
 	tasks    tasks.Group
 
 	inspecting inspecting
@@ -146,7 +147,7 @@ func (h *Host) safe(now time.Duration) bool {
 	if h.mem.Live(now) {
 		return true
 	}
-	held, _ := h.sessions.holding()
+	held, _ := h.sessions.Holding()
 	return len(held) == 0
 }
 

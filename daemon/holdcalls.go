@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -24,7 +25,7 @@ func (c holdCall) hold(host *Host, r *http.Request) (*locks.Hold, error) {
 		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
 	}
 	by := callerOf(r)
-	h, err := host.sessions.holder(c.Session, c.Token, by.who.UID)
+	h, err := host.sessions.Holder(c.Session, c.Token, by.who.UID)
 	return h, by.notOwn(err, access.Change)
 }
 
@@ -117,9 +118,9 @@ func (s *Server) contain(host *Host, w http.ResponseWriter, r *http.Request) {
 	err := decode(r, &body)
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	if err == nil {
-		var of *session
+		var of *session.Session
 		by := callerOf(r)
-		if of, err = host.sessions.of(body.Session, by.who.UID); err == nil {
+		if of, err = host.sessions.Of(body.Session, by.who.UID); err == nil {
 			err = of.Contain(conn)
 		}
 		err = by.notOwn(err, access.Change)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/session"
 )
 
 // evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
@@ -58,7 +59,7 @@ func (s *Server) meet(host *Host, w http.ResponseWriter, r *http.Request) {
 	err := decode(r, &body)
 	var report *locks.MeetReport
 	if err == nil {
-		wait := time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
+		wait := time.Duration(min(body.TimeoutMS, session.MaxTimeout.Milliseconds())) * time.Millisecond
 		report, err = host.Meet(r.Context(), locks.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
 	}
 	if err != nil {

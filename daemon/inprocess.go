@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,7 +27,7 @@ type InProcess struct {
 // SessionHold is a hold of an in-process client.
 type SessionHold struct {
 	*locks.Hold
-	attached *attachment
+	attached *session.Attachment
 	client   *inProcess
 	drained  <-chan struct{}
 }
@@ -35,18 +36,18 @@ type SessionHold struct {
 // ErrUnavailable and leaves the session as it is.
 func (h *Host) AcquireInProcess(ctx context.Context, req locks.Request, by InProcess) (*SessionHold, error) {
 	c := new(inProcess)
-	root := lockClient{may: func(string) error { return nil }}
+	root := session.Client{May: func(string) error { return nil }}
 	if by.Dead {
-		root.peer.PID = math.MaxInt32
+		root.Peer.PID = math.MaxInt32
 	}
-	a, err := h.sessions.open(lockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
+	a, err := h.sessions.Open(session.LockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
 		PID: os.Getpid(), Session: by.Session, Token: by.Token}, root, c)
 	if err != nil {
 		return nil, err
 	}
 	s := a.Session()
-	a.startSoon()
-	held := &SessionHold{attached: a, client: c, drained: h.ending.drained}
+	a.StartSoon()
+	held := &SessionHold{attached: a, client: c, drained: h.ending.Drained}
 	select {
 	case <-s.Done():
 		if held.Hold, err = s.Outcome(); err == nil {
@@ -65,7 +66,7 @@ func (h *Host) AcquireInProcess(ctx context.Context, req locks.Request, by InPro
 // HangUp ends the client's connection, and with it the hold.
 func (h *SessionHold) HangUp() {
 	h.client.left.Store(true)
-	h.attached.leave()
+	h.attached.Leave()
 }
 
 // Drained returns a channel that is closed when the holder must stop because the daemon leaves.

@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
 )
@@ -43,7 +44,7 @@ type joiner struct {
 	clock   clock.Clock
 	disk    *locks.Disk
 	devices Devices
-	ending  *ending
+	ending  *session.Ending
 	tasks   tasks.Group
 
 	left    atomic.Pointer[previousProcess]   // process that may have left commands; nil if none
@@ -52,7 +53,7 @@ type joiner struct {
 
 func newJoiner(cfg Config) *joiner {
 	cfg = cfg.complete()
-	return &joiner{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, ending: newEnding()}
+	return &joiner{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, ending: session.NewEnding()}
 }
 
 func (j *joiner) join(ctx context.Context) (*Host, error) {
@@ -82,7 +83,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 	}
 	if err != nil {
 		if !j.interrupted(ctx) {
-			j.ending.end()
+			j.ending.End()
 			dev.Close()
 		}
 		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.Device, err)
@@ -95,7 +96,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 	}
 	j.cfg.quarantine.Start(j.clock.Now())
 	h.Start()
-	h.sessions.serve()
+	h.sessions.Serve()
 	return h, nil
 }
 
@@ -236,7 +237,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 	}
 	if err == nil {
 		// of sessions that were not restored
-		err = j.stopStrays(ctx, ids, mem.ID(), h.sessions.known())
+		err = j.stopStrays(ctx, ids, mem.ID(), h.sessions.Known())
 	}
 	if err != nil {
 		return nil, err
@@ -255,13 +256,13 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *mem
 	if file != nil {
 		h.keepTerms(file)
 	}
-	h.sessions = newSessions(sessionConfig{Locks: h.Manager, Member: mem, RuntimeDir: ids.RuntimeDir, UUID: j.disk.SB.UUID, Times: j.disk.Times(),
+	h.sessions = session.New(session.Config{Locks: h.Manager, Member: mem, RuntimeDir: ids.RuntimeDir, UUID: j.disk.SB.UUID, Times: j.disk.Times(),
 		Clock: j.clock, Log: j.log, Observer: j.cfg.observer(), Ending: j.ending, Handover: file})
 	h.tasks.Go(func() {
 		select {
 		case <-mem.Lost():
 			h.HoldsLost()
-		case <-h.ending.ended:
+		case <-h.ending.Ended:
 		}
 	})
 	return h

@@ -14,7 +14,7 @@ func (h *Host) Close(ctx context.Context) error {
 		return err
 	}
 	// If its lease was lost meanwhile, a lock is done before its holder is.
-	if err := h.sessions.unheld(ctx); err != nil {
+	if err := h.sessions.Unheld(ctx); err != nil {
 		return err
 	}
 	left := make(chan error, 1)
@@ -42,8 +42,8 @@ func (h *Host) StopTimeout() time.Duration {
 
 // close frees the host's resources once no IO is in flight.
 func (h *Host) close() error {
-	h.ending.end()
-	h.sessions.tasks.Wait()
+	h.ending.End()
+	h.sessions.Wait()
 	h.Manager.WaitClients()
 	h.tasks.Wait()
 	err := h.disk.Dev.Close() // waits for all IO
@@ -58,12 +58,12 @@ func (h *Host) close() error {
 
 // HandOver leaves all holds and places in queues for the next process, if there are any and the
 // handover file has them all. The process must end after it.
-func (h *Host) HandOver() bool { return h.sessions.handOver() }
+func (h *Host) HandOver() bool { return h.sessions.HandOver() }
 
 // giveUp closes a host whose lease was lost, once all holders have stopped and no IO is in flight
 // that could still write.
 func (h *Host) giveUp(ctx context.Context) error {
-	if err := h.sessions.unheld(ctx); err != nil {
+	if err := h.sessions.Unheld(ctx); err != nil {
 		return err
 	}
 	done := make(chan error, 1)

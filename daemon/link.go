@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -47,7 +48,7 @@ type link struct {
 	uid  int        // its user
 	by   *caller    // with its groups
 
-	lock *attachment // last lock requested; nil if none. Only the goroutine that reads uses it
+	lock *session.Attachment // last lock requested; nil if none. Only the goroutine that reads uses it
 
 	mu     sync.Mutex            // guards the fields below, and writing
 	out    []byte                // written by write
@@ -58,9 +59,9 @@ type link struct {
 
 // linkRequest is a line of the client: one of its members.
 type linkRequest struct {
-	Lock    *lockRequest   `json:"lock"`
-	Confirm *layout.Ticket `json:"confirm"` // token of the grant
-	Unlock  *layout.Ticket `json:"unlock"`  // token of the hold
+	Lock    *session.LockRequest `json:"lock"`
+	Confirm *layout.Ticket       `json:"confirm"` // token of the grant
+	Unlock  *layout.Ticket       `json:"unlock"`  // token of the hold
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request) {
@@ -149,12 +150,12 @@ func (l *link) end() {
 	l.srv.descriptors.GiveFor(l.conn)
 	l.srv.links.remove(l)
 	if l.lock != nil {
-		l.lock.leave()
+		l.lock.Leave()
 	}
 }
 
 // busy reports whether a lock is held or waited for.
-func (l *link) busy() bool { return l.lock != nil && !l.lock.over() }
+func (l *link) busy() bool { return l.lock != nil && !l.lock.Over() }
 
 // answer executes a line. It returns false if the link must end.
 func (l *link) answer(text []byte) (goOn bool) {
@@ -165,9 +166,9 @@ func (l *link) answer(text []byte) (goOn bool) {
 	case r.Lock != nil:
 		err = l.request(*r.Lock)
 	case l.lock == nil:
-		err = errNotHeld(*cmp.Or(r.Confirm, r.Unlock))
+		err = session.ErrNotHeld(*cmp.Or(r.Confirm, r.Unlock))
 	case r.Confirm != nil:
-		err = l.lock.confirmGrant(*r.Confirm)
+		err = l.lock.Confirm(*r.Confirm)
 	default:
 		err = l.unlock(*r.Unlock)
 	}
@@ -175,12 +176,12 @@ func (l *link) answer(text []byte) (goOn bool) {
 }
 
 // request requests a lock. Its session sends the outcome.
-func (l *link) request(body lockRequest) error {
+func (l *link) request(body session.LockRequest) error {
 	if l.busy() {
 		return fmt.Errorf("%w: a link takes one lock at a time", api.ErrInvalid)
 	}
 	_ = l.conn.SetReadDeadline(time.Time{})
-	if err := body.validate(); err != nil {
+	if err := body.Validate(); err != nil {
 		return err
 	}
 	host, err := l.srv.joined()
@@ -190,17 +191,17 @@ func (l *link) request(body lockRequest) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	l.lock, err = host.sessions.open(body, l.by.client(l.id, l.uid), l)
+	l.lock, err = host.sessions.Open(body, l.by.client(l.id, l.uid), l)
 	if err != nil {
 		return l.by.notOwn(err, access.Lock)
 	}
-	l.lock.start()
+	l.lock.Start()
 	return nil
 }
 
 // unlock releases a hold. It returns when that is durable.
 func (l *link) unlock(token layout.Ticket) error {
-	kept, err := l.lock.unlock(token)
+	kept, err := l.lock.Unlock(token)
 	if err != nil {
 		return err
 	}
@@ -272,7 +273,7 @@ func (r *linkRequest) parse(text []byte) error {
 // parsePlain parses a line as package client writes it. It returns false for all others.
 func (r *linkRequest) parsePlain(text []byte) bool {
 	if body, ok := bytes.CutPrefix(text, []byte(`{"lock":`)); ok && bytes.HasSuffix(body, []byte("}")) {
-		r.Lock = new(lockRequest)
+		r.Lock = new(session.LockRequest)
 		return line.Members(body[:len(body)-1], func(name, value []byte) bool { return setMember(r.Lock, name, value) })
 	}
 	return line.Members(text, func(name, value []byte) bool {
@@ -291,7 +292,7 @@ func (r *linkRequest) parsePlain(text []byte) bool {
 }
 
 // setMember sets one member of a request.
-func setMember(r *lockRequest, name, value []byte) bool {
+func setMember(r *session.LockRequest, name, value []byte) bool {
 	switch string(name) {
 	case "name":
 		return line.Text(value, &r.Name)

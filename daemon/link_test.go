@@ -112,7 +112,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 		require.Positive(t, g.LeaseMS)
 		require.Greater(t, g.Token, last)
 		last = g.Token
-		held, _ := d.sessions.holding()
+		held, _ := d.sessions.Holding()
 		require.Len(t, held, 1)
 		require.Equal(t, os.Getpid(), held[0].PID, "the peer's, where none is given")
 		l.unlock(g.Token)
@@ -122,7 +122,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 	}
 	l.unlock(l.until("granted").Token)
 	l.until("released")
-	require.Zero(t, d.sessions.count())
+	require.Zero(t, d.sessions.Count())
 
 	// In one write.
 	l.say(`{"lock": {"name": "y", "mode": "shared"}}`)
@@ -195,7 +195,7 @@ func TestLinkIsToldWhatHappens(t *testing.T) {
 
 	l.say(`{"lock":{"name":"x"}}`)
 	l.until("granted")
-	d.ending.drain("bakeryd is shutting down")
+	d.ending.Drain("bakeryd is shutting down")
 	require.Equal(t, "bakeryd is shutting down", l.until("lost").Message)
 	l.leave()
 }
@@ -229,7 +229,7 @@ func TestLinkEndsAsItsConnectionDoes(t *testing.T) {
 		waiter = s.link(`{"lock":{"name":"x"}}`)
 		waiter.until("waiting")
 		end(waiter)
-		eventually(t, name, func() bool { return d.sessions.count() == 1 })
+		eventually(t, name, func() bool { return d.sessions.Count() == 1 })
 		l.unlock(g.Token)
 		l.until("released")
 		l.leave()
@@ -357,7 +357,7 @@ func TestLinkThatIsLostAndStays(t *testing.T) {
 	goes.until("lost")
 	goes.unlock(g.Token)
 	goes.until("released")
-	require.NoError(t, d.sessions.unheld(t.Context()))
+	require.NoError(t, d.sessions.Unheld(t.Context()))
 	stays.ended()
 }
 
@@ -470,6 +470,6 @@ func TestLinksThatVanish(t *testing.T) {
 	wg.Wait()
 	for _, d := range []*Host{a, b} {
 		within(t, "the lock", func() { require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release()) })
-		eventually(t, "nothing of them stays", func() bool { return d.sessions.count() == 0 })
+		eventually(t, "nothing of them stays", func() bool { return d.sessions.Count() == 0 })
 	}
 }

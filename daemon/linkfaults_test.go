@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -46,7 +47,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 func TestLinkModeWhileNotListening(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
-		a, client := opened(t, d, lockRequest{Name: "x"})
+		a, client := opened(t, d, session.LockRequest{Name: "x"})
 		client.deaf.Store(true)
 		<-a.Session().Done()
 		h, err := a.Session().Outcome()
@@ -57,7 +58,7 @@ func TestLinkModeWhileNotListening(t *testing.T) {
 		client.deaf.Store(false)
 		time.Sleep(c.SB.Lease)
 		require.Contains(t, client.kinds(), api.Mode)
-		a.leave()
+		a.Leave()
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -64,7 +65,7 @@ func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		ctx := r.Context()
 		if body.TimeoutMS > 0 {
-			limit := time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
+			limit := time.Duration(min(body.TimeoutMS, session.MaxTimeout.Milliseconds())) * time.Millisecond
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeoutCause(ctx, limit, api.ErrTimeout)
 			defer cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -172,7 +173,7 @@ func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 }
 
 // holdOf returns the hold of a session that has one.
-func holdOf(s *session) *locks.Hold {
+func holdOf(s *session.Session) *locks.Hold {
 	h, _ := s.Outcome()
 	return h
 }

@@ -201,5 +201,5 @@ func (h *Host) restore(p *previousProcess) error {
 	// By then all clients have stopped that were told the latest deadline, which the handover file
 	// may not have had yet.
 	until := p.ended + h.times().Dead()
-	return h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.restore(lk, r, until) })
+	return h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.Restore(lk, r, until) })
 }

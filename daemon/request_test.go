@@ -77,7 +77,7 @@ func TestNobodyListens(t *testing.T) {
 		for renewed := 0; renewed < 3; renewed++ {
 			require.Equal(t, "renewed", nextEvent(t, r).Kind)
 		}
-		held, _ := s.d.sessions.holding()
+		held, _ := s.d.sessions.Holding()
 		require.False(t, held[0].Listening())
 		require.NoError(t, conn.Close())
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -75,7 +76,7 @@ func (m *mortal) kill() {
 	d.Halt()
 	m.c.t.Cleanup(func() {
 		<-d.mem.Over()
-		d.ending.end()
+		d.ending.End()
 		d.mem.Wait()
 		d.Manager.Wait()
 		d.tasks.Wait()
@@ -236,7 +237,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	waiter.again(m, "")
 	eventually(t, "the hold is an orphan", func() bool {
 		s := m.session(holder)
-		return s != nil && s.isOrphan() && !s.Detached()
+		return s != nil && s.IsOrphan() && !s.Detached()
 	})
 	require.Equal(t, g.Token.String(), m.status().Locks[0].Holders[0].Token.String())
 	waiter.until("waiting")
@@ -259,7 +260,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 	require.NoError(t, err)
 	waiter := m.ask(2, "").waiting()
 	holder.leave()
-	eventually(t, "the hold is an orphan", m.session(holder).isOrphan)
+	eventually(t, "the hold is an orphan", m.session(holder).IsOrphan)
 	acquireFails(t, m.d, locks.Request{Name: "x", Try: true}, api.ErrBusy)
 	require.NoError(t, command.Close())
 	waiter.until("granted")
@@ -305,7 +306,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	m.kill()
 	// The own slots of all locks are read, one after the other. None is stuck.
 	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(0, 1), To: c.Geo.Slot(4, 2),
-		Delay: (c.SB.Lease + minReturn + c.SB.Lease/10) / 5, Times: 5})
+		Delay: (c.SB.Lease + session.MinReturn + c.SB.Lease/10) / 5, Times: 5})
 	require.True(t, m.d.mem.Resumed())
 	restored := m.session(waiter)
 	require.NotNil(t, restored)
@@ -336,7 +337,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 		m.restart()
 		holder.again(m, token.String())
 		require.Equal(t, token, holder.until("granted").Token)
-		eventually(t, "the others are forgotten", func() bool { return m.d.sessions.count() == 1 })
+		eventually(t, "the others are forgotten", func() bool { return m.d.sessions.Count() == 1 })
 		_, kept, err := handover.Read(m.d.handover.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Equal(t, 1, len(kept), "they would be waited for again")
@@ -367,7 +368,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	g := client.until("granted")
 	client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
 	client.until("confirmed")
-	held, _ := m.d.sessions.holding()
+	held, _ := m.d.sessions.Holding()
 	require.Len(t, held, 1)
 	command, group := contained(t, held[0].ID)
 	m.edit(held[0].ID, func(r *handover.Session) { r.Cgroup = group.Dir }) // the killed bakeryd does not know of it
@@ -390,7 +391,7 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
 		require.NoError(t, m.d.handover.Put(r))
 		m.restart()
-		require.Equal(t, 1, m.d.sessions.count())
+		require.Equal(t, 1, m.d.sessions.Count())
 		holder.again(m, token.String()).granted()
 		holder.leave()
 	})

@@ -246,7 +246,7 @@ func TestDrainTellsHolders(t *testing.T) {
 		s := serveSocket(t, newCluster(t, 8, 4).host(1))
 		c, r := s.post(`{"name": "x"}`)
 		require.Equal(t, "granted", nextEvent(t, r).Kind)
-		s.d.ending.drain("bakeryd is shutting down")
+		s.d.ending.Drain("bakeryd is shutting down")
 		e := nextEvent(t, r)
 		for e.Kind == "renewed" {
 			e = nextEvent(t, r)

@@ -98,7 +98,7 @@ func (s *Service) safe() bool {
 // unburdened reports whether nothing is held, waited for or left by a previous process.
 func (s *Service) unburdened() bool {
 	j, h := s.term()
-	return (j == nil || j.unburdened()) && (h == nil || h.sessions.count() == 0)
+	return (j == nil || j.unburdened()) && (h == nil || h.sessions.Count() == 0)
 }
 
 // setTrouble records why joining again failed; nil if it did not.
@@ -243,7 +243,7 @@ func (s *Service) serve(ctx context.Context, h *Host) error {
 		// continue it.
 		s.log.Warn("stopping after the end of the lease, killing the commands that are left")
 	case <-s.draining:
-		held, _ := h.sessions.holding()
+		held, _ := h.sessions.Holding()
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
 		return s.leave(h, "bakeryd is shutting down")
 	case by := <-h.mem.Asked():
@@ -269,7 +269,7 @@ func (s *Service) serve(ctx context.Context, h *Host) error {
 // run until now.
 func (s *Service) end(ctx context.Context, h *Host, why string, end func(context.Context) error) error {
 	err := s.whileAlive(func() error { return end(ctx) })
-	if err != nil && h.sessions.killCommands(why) {
+	if err != nil && h.sessions.KillCommands(why) {
 		ctx, cancel := context.WithTimeout(context.Background(), h.times().Grace())
 		defer cancel()
 		err = s.whileAlive(func() error { return end(ctx) })
@@ -281,7 +281,7 @@ func (s *Service) end(ctx context.Context, h *Host, why string, end func(context
 // while a command still runs under it. If a holder does not stop in time, the other hosts treat
 // this host as crashed.
 func (s *Service) leave(h *Host, why string) error {
-	h.ending.drain(why)
+	h.ending.Drain(why)
 	ctx, cancel := context.WithTimeout(context.Background(), h.StopTimeout())
 	defer cancel()
 	return s.end(ctx, h, why, h.Close)

@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 	"github.com/bakeryd/bakeryd/layout"
@@ -265,7 +266,7 @@ func whileGuardStandsStill(t *testing.T, end func(t *testing.T, r *running)) {
 		stalled := make(chan struct{}, 1)
 		r := newCluster(t, 8, 4).run(1, func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })
 		holder, _ := r.ask(1, "").granted()
-		held, _ := r.d.sessions.holding()
+		held, _ := r.d.sessions.Holding()
 		held[0].Regroup(handover.Session{Cgroup: group.Dir})
 		stalled <- struct{}{}
 		end(t, r)
@@ -292,13 +293,13 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 // before the command is killed.
 func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
-		held, _ := r.d.sessions.holding()
+		held, _ := r.d.sessions.Holding()
 		require.True(t, held[0].Alone)
 		r.d.mem.LoseFor(errors.New("it is lost"))
 		<-r.d.Lost()
-		a, _ := opened(t, r.d, lockRequest{Name: "x", Session: held[0].ID, Token: holdOf(held[0]).Token()})
-		require.True(t, a.leave(), "its command runs")
-		require.True(t, held[0].holding())
+		a, _ := opened(t, r.d, session.LockRequest{Name: "x", Session: held[0].ID, Token: holdOf(held[0]).Token()})
+		require.True(t, a.Leave(), "its command runs")
+		require.True(t, held[0].Holding())
 		r.ends(api.ErrLeaseLost)
 	})
 }
@@ -370,7 +371,7 @@ func TestDrainStopsOrphans(t *testing.T) {
 	line, err := said.ReadString('\n')
 	require.NoError(t, err, line)
 	holder.leave()
-	eventually(t, "the hold is an orphan", sessionOf(r.d, holder.id).isOrphan)
+	eventually(t, "the hold is an orphan", sessionOf(r.d, holder.id).IsOrphan)
 	r.leaves()
 	line, err = said.ReadString('\n')
 	require.NoError(t, err)

@@ -17,15 +17,16 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process/processtest"
+	"github.com/bakeryd/bakeryd/daemon/session"
 )
 
 // session returns the session of a client, nil if none.
-func (m *mortal) session(s *testSession) *session {
+func (m *mortal) session(s *testSession) *session.Session {
 	return sessionOf(m.d, s.id)
 }
 
-func sessionOf(d *Host, id string) *session {
-	s, _ := d.sessions.of(id, 0)
+func sessionOf(d *Host, id string) *session.Session {
+	s, _ := d.sessions.Of(id, 0)
 	return s
 }
 
@@ -98,12 +99,12 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 func TestTooManySessions(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
-	root := lockClient{may: func(string) error { return nil }}
-	fillers := make([]*attachment, maxSessions)
+	root := session.Client{May: func(string) error { return nil }}
+	fillers := make([]*session.Attachment, session.MaxSessions)
 	for i := range fillers {
-		a, err := m.d.sessions.open(lockRequest{Name: "y"}, root, new(inProcess))
+		a, err := m.d.sessions.Open(session.LockRequest{Name: "y"}, root, new(inProcess))
 		require.NoError(t, err)
-		a.startSoon()
+		a.StartSoon()
 		fillers[i] = a
 	}
 	s := m.ask(1, `, "witness": true`)
@@ -111,7 +112,7 @@ func TestTooManySessions(t *testing.T) {
 	s.leave()
 	require.NoFileExists(t, m.dir+"/"+liveness.Name(c.SB.UUID, 1, s.id))
 	for _, a := range slices.Backward(fillers) { // none is granted it
-		a.leave()
+		a.Leave()
 	}
 	s.again(m, "").granted()
 	s.leave()
@@ -132,13 +133,13 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	}
 	first := command()
 	holder.leave()
-	eventually(t, "the hold is an orphan", func() bool { return s.isOrphan() })
+	eventually(t, "the hold is an orphan", func() bool { return s.IsOrphan() })
 	holder.again(m, g.Token.String()).granted()
 	require.NoError(t, first.Close())
 	<-s.FIFO.Gone()
 	second := command()
 	holder.leave()
-	eventually(t, "the hold is an orphan", s.isOrphan)
+	eventually(t, "the hold is an orphan", s.IsOrphan)
 	require.Same(t, s, m.session(holder))
 	require.NoError(t, second.Close())
 	acquired, _ := m.ask(2, "").granted()

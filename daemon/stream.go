@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/peer"
+	"github.com/bakeryd/bakeryd/daemon/session"
 )
 
 // tellPatience limits the time for sending an event to a client. Nearly all events are sent only if
@@ -50,28 +51,28 @@ func (st *stream) Send(e *api.Event) {
 // lock answers with the events of a lock until the client is gone or refused.
 func (s *Server) lock(host *Host, w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
-	var body lockRequest
+	var body session.LockRequest
 	err := decode(r, &body)
 	if err == nil {
-		err = body.validate()
+		err = body.Validate()
 	}
 	if err == nil && body.Confirm {
 		err = fmt.Errorf("%w: a grant is confirmed on a link only", api.ErrInvalid)
 	}
-	var a *attachment
+	var a *session.Attachment
 	st := newStream(conn)
 	if err == nil {
 		by := callerOf(r)
 		id, uid := peer.Of(conn)
-		a, err = host.sessions.open(body, by.client(id, uid), st)
+		a, err = host.sessions.Open(body, by.client(id, uid), st)
 		err = by.notOwn(err, access.Lock)
 	}
 	if err != nil {
 		failCall(w, err)
 		return
 	}
-	defer a.leave()
-	a.startSoon() // this goroutine does not wait for the device
+	defer a.Leave()
+	a.StartSoon() // this goroutine does not wait for the device
 	for sent := false; ; sent = true {
 		select {
 		case <-r.Context().Done():

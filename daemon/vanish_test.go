@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -141,7 +142,7 @@ func TestClientsThatVanish(t *testing.T) {
 func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		req := lockRequest{Name: "x", Session: "00000000000000000000000000000001"}
+		req := session.LockRequest{Name: "x", Session: "00000000000000000000000000000001"}
 		first, client := opened(t, d, req)
 		<-first.Session().Done()
 		h, err := first.Session().Outcome()
@@ -185,12 +186,12 @@ func (c *recordedClient) kinds() (kinds []string) {
 }
 
 // opened returns what a client of root's with a request has and is sent, once the lock is requested.
-func opened(t *testing.T, d *Host, req lockRequest) (*attachment, *recordedClient) {
+func opened(t *testing.T, d *Host, req session.LockRequest) (*session.Attachment, *recordedClient) {
 	t.Helper()
 	client := new(recordedClient)
-	a, err := d.sessions.open(req, lockClient{may: func(string) error { return nil }}, client)
+	a, err := d.sessions.Open(req, session.Client{May: func(string) error { return nil }}, client)
 	require.NoError(t, err)
-	a.start()
+	a.Start()
 	return a, client
 }
 

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"errors"
@@ -14,9 +14,9 @@ import (
 
 // guard stops the commands of locks that are about to be lost if no other process does. A grace
 // before the end of the lease it sends SIGTERM to commands whose wrapper is gone. At the end it
-// sends SIGKILL to all that remain. It waits for no IO on the device. It ends with the daemon,
+// sends SIGKILL to all that remain. It waits for no IO on the device. It ends with the host,
 // because there may be commands to stop until then.
-func (ss *sessions) guard() {
+func (ss *Table) guard() {
 	mem, ending := ss.cfg.Member, ss.cfg.Ending
 	alarm, err := ss.cfg.Clock.NewAlarm()
 	if err != nil {
@@ -35,7 +35,7 @@ func (ss *sessions) guard() {
 	defer alarm.Close()
 	// deadline for which orphans were sent SIGTERM; time at which they are killed
 	var warned, gone time.Duration
-	pause, drained, leaving := command.KillPause, ending.drained, false
+	pause, drained, leaving := command.KillPause, ending.Drained, false
 	var killing killing
 	set := time.Duration(-1) // time for which the alarm is set
 	for {
@@ -65,9 +65,9 @@ func (ss *sessions) guard() {
 				ss.noteAtRisk(m, leaving)
 				why := "their lease is about to end"
 				if leaving {
-					why = ending.drainedFor
+					why = ending.DrainedFor
 				}
-				ss.stopCommands(why, false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
+				ss.stopCommands(why, false, (*Session).IsOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
 			next = m.Deadline
 		}
@@ -82,43 +82,43 @@ func (ss *sessions) guard() {
 		// the host must leave: no other process stops its orphans
 		case <-drained:
 			drained, leaving, gone = nil, true, ss.cfg.Clock.Now()+ss.cfg.Times.Lease
-		case <-ending.ended:
+		case <-ending.Ended:
 			return
 		}
 	}
 }
 
-func anySession(*session) bool { return true }
+func anySession(*Session) bool { return true }
 
-// isOrphan reports whether the client is gone and its command runs.
-func (s *session) isOrphan() bool {
+// IsOrphan reports whether the client is gone and its command runs.
+func (s *Session) IsOrphan() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.orphan || s.awaitingClient
 }
 
-// killCommands sends SIGKILL to the commands of all holds, and reports whether there were any.
-func (ss *sessions) killCommands(why string) bool {
+// KillCommands sends SIGKILL to the commands of all holds, and reports whether there were any.
+func (ss *Table) KillCommands(why string) bool {
 	return ss.stopCommands(why, false, anySession, syscall.SIGKILL)
 }
 
 // stopCommands signals the commands of holds, and reports whether there were any. It signals the
 // clients themselves only if hard is set.
-func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (found bool) {
+func (ss *Table) stopCommands(why string, hard bool, whose func(*Session) bool, signals ...syscall.Signal) (found bool) {
 	type target struct {
-		*session
+		*Session
 		containment string // before the cgroup is killed and removed
 		killed      int
 		err         error
 	}
 	var targets []target
 	var table []process.Stat
-	held, _ := ss.holding()
+	held, _ := ss.Holding()
 	for _, s := range held {
 		if !whose(s) || !s.Remains() {
 			continue
 		}
-		t := target{session: s, containment: s.Containment()}
+		t := target{Session: s, containment: s.Containment()}
 		if signals[0] == syscall.SIGKILL {
 			// All cgroups first: the search for other processes reads all of /proc for each
 			// session.
@@ -157,7 +157,7 @@ func (k *killing) overdue(deadline, now time.Duration) bool {
 }
 
 // noteAtRisk reports that the lease is about to end, unless it is over already or the host is leaving.
-func (ss *sessions) noteAtRisk(m membership.Moments, leaving bool) {
+func (ss *Table) noteAtRisk(m membership.Moments, leaving bool) {
 	if !m.Lost && !leaving {
 		left := max(0, m.Deadline-ss.cfg.Clock.Now()).Round(time.Millisecond)
 		ss.cfg.Observer.Observe(locks.Happening{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"time"
@@ -9,7 +9,7 @@ import (
 )
 
 // happening returns one with the fields that all happenings of the session have.
-func (s *session) happening(kind events.Kind) locks.Happening {
+func (s *Session) happening(kind events.Kind) locks.Happening {
 	h := locks.Happening{Kind: kind}
 	if s.decided() && s.hold != nil {
 		h.Token = s.hold.Token()
@@ -21,14 +21,14 @@ func (s *session) happening(kind events.Kind) locks.Happening {
 	return h
 }
 
-func (s *session) noteOrphan() {
+func (s *Session) noteOrphan() {
 	e := s.happening(events.Orphan)
 	e.Reason = "its client is gone, its running processes keep the lock"
 	s.all.cfg.Observer.Observe(e)
 }
 
 // noteResumed records that a restart kept a hold, or without a token a place in the queue.
-func (s *session) noteResumed(lk *locks.Lock, token layout.Ticket) {
+func (s *Session) noteResumed(lk *locks.Lock, token layout.Ticket) {
 	h := locks.Happening{Kind: events.Resumed, Entry: lk.Entry, Request: &s.req, Token: token}
 	if since := time.Since(s.since); token != 0 {
 		h.Held = since

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// session is the request of one client: its place in a queue, then its hold. It outlives its
+// Session is the request of one client: its place in a queue, then its hold. It outlives its
 // connection and, by the handover file, bakeryd itself.
-type session struct {
+type Session struct {
 	*command.Command
-	all    *sessions
+	all    *Table
 	req    locks.Request
 	since  time.Time
 	cancel context.CancelCauseFunc
@@ -30,7 +30,7 @@ type session struct {
 
 	// mu guards the fields below, and req.Mode once the lock is held.
 	mu       sync.Mutex
-	attached *attachment // the connection of the client; nil if none
+	attached *Attachment // the connection of the client; nil if none
 	nth      uint64      // arrival number, once queued
 	kept     bool        // recorded in the handover file, or about to be
 	lastSave uint64      // last change of the record; 0 if none
@@ -59,20 +59,20 @@ type session struct {
 type place struct{ ahead, queued int }
 
 // request sets what the client requests.
-func (s *session) request(req locks.Request) {
+func (s *Session) request(req locks.Request) {
 	s.req = req
 	s.Lock, s.PID = req.Name, req.PID
 }
 
 // Done returns a channel that is closed when Outcome is known.
-func (s *session) Done() <-chan struct{} { return s.done }
+func (s *Session) Done() <-chan struct{} { return s.done }
 
 // Outcome returns the hold of the client, or why it has none. It is called after Done.
-func (s *session) Outcome() (*locks.Hold, error) { return s.hold, s.err }
+func (s *Session) Outcome() (*locks.Hold, error) { return s.hold, s.err }
 
 // start requests the lock, unless that was done. Before it returns, the lock may be granted and
 // released by other goroutines. It may block on the device.
-func (s *session) start() {
+func (s *Session) start() {
 	s.mu.Lock()
 	ctx := s.wanted
 	s.wanted = nil
@@ -83,7 +83,7 @@ func (s *session) start() {
 }
 
 // finish sets the outcome of the request.
-func (s *session) finish(h *locks.Hold, err error) {
+func (s *Session) finish(h *locks.Hold, err error) {
 	s.hold, s.err = h, err
 	if err != nil {
 		s.Forget()
@@ -100,15 +100,15 @@ func (s *session) finish(h *locks.Hold, err error) {
 	}
 }
 
-// holding reports whether the client holds a lock, lost or not.
-func (s *session) holding() bool {
+// Holding reports whether the client holds a lock, lost or not.
+func (s *Session) Holding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.decided() && s.hold != nil && !s.released
 }
 
 // KeepMode sets the mode to that of the hold, also for the handover file.
-func (s *session) KeepMode(lk *locks.Lock, token layout.Ticket, mode layout.Mode) {
+func (s *Session) KeepMode(lk *locks.Lock, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
 	s.req.Mode = mode
 	s.tellSoon()
@@ -116,21 +116,21 @@ func (s *session) KeepMode(lk *locks.Lock, token layout.Ticket, mode layout.Mode
 	s.keep(handover.Granted, token, lk)
 }
 
-func (s *session) mode() layout.Mode {
+func (s *Session) mode() layout.Mode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.req.Mode
 }
 
 // Queued records the place among the local clients.
-func (s *session) Queued(lk *locks.Lock, nth uint64) {
+func (s *Session) Queued(lk *locks.Lock, nth uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lk, s.nth = lk, nth
 }
 
 // limit limits the wait from now on, if it is not over; 0 removes the limit.
-func (s *session) limit(timeout time.Duration) {
+func (s *Session) limit(timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timeout != nil {
@@ -144,7 +144,7 @@ func (s *session) limit(timeout time.Duration) {
 
 // gone reports whether the client and its command have ended, even if its connection was not seen
 // to close. A waiting session has no command: the processes in its cgroup wait to become one.
-func (s *session) gone() bool {
+func (s *Session) gone() bool {
 	s.mu.Lock()
 	a, limbo := s.attached, s.awaitingClient
 	s.mu.Unlock()
@@ -156,18 +156,18 @@ func (s *session) gone() bool {
 
 // clientGone reports whether the process that connected has ended. A process of another pid
 // namespace is not known, and may be alive.
-func (s *session) clientGone() bool { return s.Peer.PID != 0 && !s.Peer.Alive() }
+func (s *Session) clientGone() bool { return s.Peer.PID != 0 && !s.Peer.Alive() }
 
 // Detached reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
 // its place, but is not granted the lock.
-func (s *session) Detached() bool {
+func (s *Session) Detached() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.awaitingClient
 }
 
 // giveUp ends the wait of an absent client.
-func (s *session) giveUp(why error) {
+func (s *Session) giveUp(why error) {
 	s.mu.Lock()
 	back := s.attached != nil
 	s.over = s.over || !back
@@ -178,7 +178,7 @@ func (s *session) giveUp(why error) {
 }
 
 // decided reports whether hold and err are set.
-func (s *session) decided() bool {
+func (s *Session) decided() bool {
 	select {
 	case <-s.done:
 		return true
@@ -189,7 +189,7 @@ func (s *session) decided() bool {
 
 // outlive keeps the hold of a client that is gone while its command runs. An unconfirmed hold has
 // no command. Its processes wait to become one, possibly forever, and are killed.
-func (s *session) outlive(stay int) {
+func (s *Session) outlive(stay int) {
 	s.mu.Lock()
 	if s.stays != stay {
 		s.mu.Unlock()
@@ -210,7 +210,7 @@ func (s *session) outlive(stay int) {
 		s.FIFO.Watch()
 		select {
 		case <-s.FIFO.Gone():
-		case <-s.all.cfg.Ending.ended:
+		case <-s.all.cfg.Ending.Ended:
 			return
 		}
 	}
@@ -224,7 +224,7 @@ func (s *session) outlive(stay int) {
 
 // killAndRelease kills the command and then releases the lock, unless a client has reconnected by
 // then.
-func (s *session) killAndRelease(stay int, why string) {
+func (s *Session) killAndRelease(stay int, why string) {
 	s.mu.Lock()
 	back := s.stays != stay
 	s.over = s.over || !back
@@ -247,7 +247,7 @@ func (s *session) killAndRelease(stay int, why string) {
 //	stay 1: the client is gone, its command ends
 //	                                 stay 2: a client reconnects, runs another command, and is gone
 //	stay 1: release                  that command runs without the lock
-func (s *session) release(stay int, why string) {
+func (s *Session) release(stay int, why string) {
 	s.mu.Lock()
 	back := s.stays != stay
 	s.over, s.released = s.over || !back, s.released || !back
@@ -263,14 +263,14 @@ func (s *session) release(stay int, why string) {
 }
 
 // end removes the session.
-func (s *session) end() {
+func (s *Session) end() {
 	s.limit(0)
 	s.Tidy()
 	s.all.remove(s)
 }
 
 // waiting records the client's place and schedules its notification. It does not block.
-func (s *session) waiting(ahead, queued int) {
+func (s *Session) waiting(ahead, queued int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.place == nil {
@@ -282,12 +282,12 @@ func (s *session) waiting(ahead, queued int) {
 
 // holds reports whether the session was granted the lock with token. A restored session holds
 // before its driver has read the disk.
-func (s *session) holds(token layout.Ticket) bool {
+func (s *Session) holds(token layout.Ticket) bool {
 	return s.decided() && s.hold != nil && s.hold.Token() == token
 }
 
 // Listening reports whether the client is connected and wants to receive requests.
-func (s *session) Listening() bool {
+func (s *Session) Listening() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listens && s.attached != nil
@@ -295,7 +295,7 @@ func (s *session) Listening() bool {
 
 // listen records whether a client that has returned wants to receive requests. The handover file
 // does not keep that.
-func (s *session) listen(want bool) {
+func (s *Session) listen(want bool) {
 	s.mu.Lock()
 	s.listens = want
 	s.mu.Unlock()
@@ -306,7 +306,7 @@ func (s *session) listen(want bool) {
 
 // requested keeps a request for the client, instead of the oldest one if there are maxUnread. It
 // does not block.
-func (s *session) requested(r locks.Requested) {
+func (s *Session) requested(r locks.Requested) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = append(s.requests[max(0, len(s.requests)+1-maxUnread):], r)
@@ -320,14 +320,14 @@ const maxUnread = 4
 // they are, the lock is held. With --close the lock is the wrapper's alone, so they do not count.
 // Once the lock is lost, the session stays until they have been killed, because the guard looks at
 // sessions that hold a lock.
-func (s *session) running() bool { return (!s.Alone || s.lost()) && s.Remains() }
+func (s *Session) running() bool { return (!s.Alone || s.lost()) && s.Remains() }
 
 // lost reports whether the lock was granted and its lease is lost.
-func (s *session) lost() bool { return s.decided() && s.hold != nil && s.hold.Err() != nil }
+func (s *Session) lost() bool { return s.decided() && s.hold != nil && s.hold.Err() != nil }
 
 // LeftOver reports whether the client is gone while its command runs, and the processes of that
 // command.
-func (s *session) LeftOver() (pids []int, orphan bool) {
+func (s *Session) LeftOver() (pids []int, orphan bool) {
 	s.mu.Lock()
 	orphan = s.orphan
 	s.mu.Unlock()
@@ -343,8 +343,8 @@ func (s *session) LeftOver() (pids []int, orphan bool) {
 }
 
 // NoteRemains reports that for all holds. Their lease is over.
-func (ss *sessions) noteRemains() {
-	held, _ := ss.holding()
+func (ss *Table) noteRemains() {
+	held, _ := ss.Holding()
 	for _, s := range held {
 		if _, chased := s.Contained(); s.Remains() {
 			s.NoteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"fmt"
@@ -21,14 +21,14 @@ const maxAncestors = 64
 
 // watchNesting schedules a check after nestAfter whether the client waits below a holder of this
 // host. Called with mu held.
-func (s *session) watchNesting() {
+func (s *Session) watchNesting() {
 	if s.nesting == nil {
 		s.nesting = time.AfterFunc(nestAfter, s.findNesting)
 	}
 }
 
 // findNesting determines below which holder the client waits, and shows it in the slot.
-func (s *session) findNesting() {
+func (s *Session) findNesting() {
 	outer := s.all.outer(s)
 	if outer == nil || s.decided() {
 		return
@@ -50,13 +50,13 @@ func (s *session) findNesting() {
 
 // outer returns the session of this host that holds a lock and whose client is an ancestor of s's
 // client, or nil. Of several it returns one of the same lock, else the nearest.
-func (ss *sessions) outer(s *session) (nearest *session) {
+func (ss *Table) outer(s *Session) (nearest *Session) {
 	if s.Peer.PID == 0 {
 		return nil // of another pid namespace
 	}
-	held, _ := ss.holding()
-	same := func(h *session) bool { return h != nil && h.req.Name == s.req.Name }
-	byPID := make(map[int]*session, len(held))
+	held, _ := ss.Holding()
+	same := func(h *Session) bool { return h != nil && h.req.Name == s.req.Name }
+	byPID := make(map[int]*Session, len(held))
 	for _, h := range held {
 		if !same(byPID[h.Peer.PID]) {
 			byPID[h.Peer.PID] = h
@@ -77,7 +77,7 @@ func (ss *sessions) outer(s *session) (nearest *session) {
 	return nearest
 }
 
-func (s *session) NestedUnder() *layout.Holder {
+func (s *Session) NestedUnder() *layout.Holder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.under

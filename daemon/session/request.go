@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lockRequest is the body of POST /v1/lock, and the lock member of a link's line.
-type lockRequest struct {
+// LockRequest is the body of POST /v1/lock, and the lock member of a link's line.
+type LockRequest struct {
 	Name      string      `json:"name"`
 	Mode      layout.Mode `json:"mode"`       // exclusive if not given
 	NonBlock  bool        `json:"nonblock"`   // refuse as busy instead of waiting
@@ -30,13 +30,13 @@ type lockRequest struct {
 	Requests bool `json:"requests"`
 }
 
-const maxTimeout = 365 * 24 * time.Hour
+const MaxTimeout = 365 * 24 * time.Hour
 
-func (r *lockRequest) timeout() time.Duration {
-	return time.Duration(min(r.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
+func (r *LockRequest) timeout() time.Duration {
+	return time.Duration(min(r.TimeoutMS, MaxTimeout.Milliseconds())) * time.Millisecond
 }
 
-func (r *lockRequest) validate() error {
+func (r *LockRequest) Validate() error {
 	if r.TimeoutMS < 0 {
 		return fmt.Errorf("%w: timeout_ms %d, want 0 or more", api.ErrInvalid, r.TimeoutMS)
 	}

@@ -1,4 +1,17 @@
-package daemon
+// Package session has the clients of a host. A session is the request of one client: its place in a
+// queue, then its hold. It outlives its connection and, by the handover file, bakeryd itself.
+//
+// The files by topic:
+//
+//   - table.go has all sessions of a host, request.go what a client requests
+//   - session.go is the life of one session, record.go its record in the handover file, restore.go
+//     its return from there
+//   - attachment.go is the part of a connection in it, tell.go what clients are sent unasked
+//   - guard.go stops commands before a lease ends, nesting.go finds waits below a holder
+//
+// A goroutine takes the mutexes in this order: Table.mu, Session.mu, then that of a connection. A change
+// of the handover file is queued under a mutex, and written by Saved without one.
+package session
 
 import (
 	"cmp"
@@ -29,11 +42,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// maxSessions limits the sessions: fewer than the handover file can record.
-const maxSessions = handover.MaxCells / 2
+// MaxSessions limits the sessions: fewer than the handover file can record.
+const MaxSessions = handover.MaxCells / 2
 
-// sessionConfig is what sessions need of their host.
-type sessionConfig struct {
+// Config is what sessions need of their host.
+type Config struct {
 	Locks      *locks.Manager
 	Member     *membership.Member
 	RuntimeDir string // for liveness FIFOs
@@ -42,40 +55,45 @@ type sessionConfig struct {
 	Clock      clock.Clock
 	Log        *slog.Logger
 	Observer   locks.Observer
-	Ending     *ending
+	Ending     *Ending
 	Handover   *handover.File // nil if no state is kept
 }
 
-// sessions are the clients of one host.
-type sessions struct {
-	cfg     sessionConfig
+// Table has the clients of one host.
+type Table struct {
+	cfg     Config
 	serving chan struct{} // closed when clients can connect
 	tasks   tasks.Group
 	warn    warn.Limiter // of stopCommands
 	telling telling
 
-	confirmWithin time.Duration // how long a client may take to confirm a grant
+	// ConfirmWithin is how long a client may take to confirm a grant. It is set before the first
+	// client connects.
+	ConfirmWithin time.Duration
 
 	mu      sync.Mutex // guards the rest
-	byID    map[string]*session
+	byID    map[string]*Session
 	byUser  map[int]int   // number of sessions by user
 	changed chan struct{} // closed and replaced when a session or its hold has ended
 }
 
-func newSessions(cfg sessionConfig) *sessions {
-	ss := &sessions{
-		cfg: cfg, serving: make(chan struct{}), telling: newTelling(), confirmWithin: confirmWithin(cfg.Times.Lease),
-		byID: map[string]*session{}, byUser: map[int]int{}, changed: make(chan struct{}),
+func New(cfg Config) *Table {
+	ss := &Table{
+		cfg: cfg, serving: make(chan struct{}), telling: newTelling(), ConfirmWithin: confirmWithin(cfg.Times.Lease),
+		byID: map[string]*Session{}, byUser: map[int]int{}, changed: make(chan struct{}),
 	}
 	ss.tasks.Go(ss.tell)
 	ss.tasks.Go(ss.guard)
 	return ss
 }
 
-// serve reports that clients can connect.
-func (ss *sessions) serve() { close(ss.serving) }
+// Wait blocks until the work of all sessions has ended, once the host has.
+func (ss *Table) Wait() { ss.tasks.Wait() }
 
-func (ss *sessions) isServing() bool {
+// Serve reports that clients can connect.
+func (ss *Table) Serve() { close(ss.serving) }
+
+func (ss *Table) isServing() bool {
 	select {
 	case <-ss.serving:
 		return true
@@ -85,16 +103,16 @@ func (ss *sessions) isServing() bool {
 }
 
 // fifoPath returns the path of a session's liveness FIFO.
-func (ss *sessions) fifoPath(id string) string {
+func (ss *Table) fifoPath(id string) string {
 	return filepath.Join(ss.cfg.RuntimeDir, ss.fifoName(id))
 }
 
-func (ss *sessions) fifoName(id string) string {
+func (ss *Table) fifoName(id string) string {
 	return liveness.Name(ss.cfg.UUID, ss.cfg.Member.ID(), id)
 }
 
-// known returns the ids of all sessions.
-func (ss *sessions) known() map[string]bool {
+// Known returns the ids of all sessions.
+func (ss *Table) Known() map[string]bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	known := map[string]bool{}
@@ -104,23 +122,23 @@ func (ss *sessions) known() map[string]bool {
 	return known
 }
 
-// lockClient is what is known of the process that requests a lock, apart from its request.
-type lockClient struct {
-	peer process.ID
-	uid  int // -1 if its connection is closed
-	may  func(lock string) error
+// Client is what is known of the process that requests a lock, apart from its request.
+type Client struct {
+	Peer process.ID
+	UID  int // -1 if its connection is closed
+	May  func(lock string) error
 }
 
-// open attaches a connection to the session of a request. It creates the session if needed; that
+// Open attaches a connection to the session of a request. It creates the session if needed; that
 // one is not started yet.
-func (ss *sessions) open(body lockRequest, by lockClient, sub subscriber) (*attachment, error) {
+func (ss *Table) Open(body LockRequest, by Client, sub Subscriber) (*Attachment, error) {
 	for {
 		if a, err := ss.reopen(body, by, sub); a != nil || err != nil {
 			return a, err
 		}
 		// Access is not checked again for what a client already has: a new policy takes nothing
 		// away.
-		if err := by.may(body.Name); err != nil {
+		if err := by.May(body.Name); err != nil {
 			return nil, err
 		}
 		s, err := ss.begin(body, by)
@@ -144,7 +162,7 @@ func (ss *sessions) open(body lockRequest, by lockClient, sub subscriber) (*atta
 
 // admit adds a new session. It returns false if the client has sent the request twice at the same
 // time, or if there are too many.
-func (ss *sessions) admit(s *session) (bool, error) {
+func (ss *Table) admit(s *Session) (bool, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.byID[s.ID] != nil {
@@ -152,9 +170,9 @@ func (ss *sessions) admit(s *session) (bool, error) {
 	}
 	privileged := fdlimit.Clients().Privileged(s.UID)
 	switch n := len(ss.byID); {
-	case n >= maxSessions, !privileged && n >= maxSessions-maxSessions/8:
+	case n >= MaxSessions, !privileged && n >= MaxSessions-MaxSessions/8:
 		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", api.ErrOverload, n)
-	case !privileged && ss.byUser[s.UID] >= maxSessions/4:
+	case !privileged && ss.byUser[s.UID] >= MaxSessions/4:
 		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", api.ErrOverload,
 			ss.byUser[s.UID], s.UID)
 	}
@@ -163,13 +181,13 @@ func (ss *sessions) admit(s *session) (bool, error) {
 }
 
 // put adds a session. Called with mu held.
-func (ss *sessions) put(s *session) {
+func (ss *Table) put(s *Session) {
 	ss.byID[s.ID] = s
 	ss.byUser[s.UID]++
 }
 
 // reopen attaches a connection to the session that it continues. It returns nil if there is none.
-func (ss *sessions) reopen(body lockRequest, by lockClient, sub subscriber) (*attachment, error) {
+func (ss *Table) reopen(body LockRequest, by Client, sub Subscriber) (*Attachment, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	s := ss.byID[body.Session]
@@ -179,8 +197,8 @@ func (ss *sessions) reopen(body lockRequest, by lockClient, sub subscriber) (*at
 		}
 		return nil, nil
 	}
-	if by.uid != s.UID && by.uid != 0 {
-		return nil, &anothers{session: s.ID, lock: s.req.Name}
+	if by.UID != s.UID && by.UID != 0 {
+		return nil, &NotOwner{Session: s.ID, Lock: s.req.Name}
 	}
 	// A token identifies the hold: its mode may have changed since the client was notified of it.
 	if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
@@ -201,10 +219,10 @@ func (ss *sessions) reopen(body lockRequest, by lockClient, sub subscriber) (*at
 	return nil, fmt.Errorf("%w: session %s is about to end", api.ErrUnavailable, s.ID)
 }
 
-// holder returns the hold of a session with a token if uid is its user or root; else it returns
+// Holder returns the hold of a session with a token if uid is its user or root; else it returns
 // anothers.
-func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*locks.Hold, error) {
-	s, err := ss.of(id, uid)
+func (ss *Table) Holder(id string, token layout.Ticket, uid int) (*locks.Hold, error) {
+	s, err := ss.Of(id, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +232,8 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*locks.Hold
 	return s.hold, nil
 }
 
-// of returns a session if uid is its user or root; else it returns anothers.
-func (ss *sessions) of(id string, uid int) (*session, error) {
+// Of returns a session if uid is its user or root; else it returns anothers.
+func (ss *Table) Of(id string, uid int) (*Session, error) {
 	if err := handover.CheckSessionID(id); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
@@ -226,15 +244,15 @@ func (ss *sessions) of(id string, uid int) (*session, error) {
 	case s == nil:
 		return nil, fmt.Errorf("%w: there is no session %s", api.ErrLost, id)
 	case uid != s.UID && uid != 0:
-		return nil, &anothers{session: id, lock: s.req.Name}
+		return nil, &NotOwner{Session: id, Lock: s.req.Name}
 	}
 	return s, nil
 }
 
 // begin creates the session of a request.
-func (ss *sessions) begin(body lockRequest, by lockClient) (*session, error) {
+func (ss *Table) begin(body LockRequest, by Client) (*Session, error) {
 	s := ss.make(body.Session)
-	if s.Peer, s.UID = by.peer, by.uid; s.UID < 0 {
+	if s.Peer, s.UID = by.Peer, by.UID; s.UID < 0 {
 		return nil, fmt.Errorf("%w: the connection is closed", api.ErrUnavailable)
 	}
 	s.listens = body.Requests
@@ -263,8 +281,8 @@ func (ss *sessions) begin(body lockRequest, by lockClient) (*session, error) {
 	return s, nil
 }
 
-func (ss *sessions) make(id string) *session {
-	s := &session{all: ss, since: time.Now(), done: make(chan struct{})}
+func (ss *Table) make(id string) *Session {
+	s := &Session{all: ss, since: time.Now(), done: make(chan struct{})}
 	s.Command = &command.Command{ID: id, Log: ss.cfg.Log, Report: func(kind events.Kind, reason string) {
 		h := s.happening(kind)
 		h.Reason = reason
@@ -273,7 +291,7 @@ func (ss *sessions) make(id string) *session {
 	return s
 }
 
-func (ss *sessions) remove(s *session) {
+func (ss *Table) remove(s *Session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.byID[s.ID] == s {
@@ -286,52 +304,52 @@ func (ss *sessions) remove(s *session) {
 }
 
 // hasChanged notifies those that wait for the end of holds.
-func (ss *sessions) hasChanged() {
+func (ss *Table) hasChanged() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.change()
 }
 
 // change closes and replaces changed. Called with mu held.
-func (ss *sessions) change() {
+func (ss *Table) change() {
 	close(ss.changed)
 	ss.changed = make(chan struct{})
 }
 
 // list returns the sessions, and a channel that is closed when one has ended.
-func (ss *sessions) list() ([]*session, <-chan struct{}) {
+func (ss *Table) list() ([]*Session, <-chan struct{}) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	all := make([]*session, 0, len(ss.byID))
+	all := make([]*Session, 0, len(ss.byID))
 	for _, s := range ss.byID {
 		all = append(all, s)
 	}
 	return all, ss.changed
 }
 
-// holding returns the sessions that hold a lock, lost or not.
-func (ss *sessions) holding() ([]*session, <-chan struct{}) {
+// Holding returns the sessions that hold a lock, lost or not.
+func (ss *Table) Holding() ([]*Session, <-chan struct{}) {
 	all, changed := ss.list()
 	held := all[:0]
 	for _, s := range all {
-		if s.holding() {
+		if s.Holding() {
 			held = append(held, s)
 		}
 	}
 	return held, changed
 }
 
-// count returns the number of clients that hold a lock or wait for one.
-func (ss *sessions) count() int {
+// Count returns the number of clients that hold a lock or wait for one.
+func (ss *Table) Count() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return len(ss.byID)
 }
 
-// unheld blocks until no client holds a lock.
-func (ss *sessions) unheld(ctx context.Context) error {
+// Unheld blocks until no client holds a lock.
+func (ss *Table) Unheld(ctx context.Context) error {
 	for {
-		held, changed := ss.holding()
+		held, changed := ss.Holding()
 		if len(held) == 0 {
 			return nil
 		}
@@ -343,10 +361,10 @@ func (ss *sessions) unheld(ctx context.Context) error {
 	}
 }
 
-// handOver leaves all holds and places in queues for the next process, if there are any and the
+// HandOver leaves all holds and places in queues for the next process, if there are any and the
 // handover file has them all. The process must end after it. It waits up to handOverPause for
 // sessions that are about to end.
-func (ss *sessions) handOver() bool {
+func (ss *Table) HandOver() bool {
 	if file := ss.cfg.Handover; file == nil || !file.Intact() {
 		return false
 	}
@@ -355,7 +373,7 @@ func (ss *sessions) handOver() bool {
 		if len(all) == 0 {
 			return false
 		}
-		staying := func(s *session) bool { return !s.gone() }
+		staying := func(s *Session) bool { return !s.gone() }
 		if slices.ContainsFunc(all, staying) || time.Now().After(give) {
 			return true
 		}
@@ -370,6 +388,6 @@ func (ss *sessions) handOver() bool {
 const handOverPause = time.Second
 
 // anothers is returned for a session that another user has opened.
-type anothers struct{ session, lock string }
+type NotOwner struct{ Session, Lock string }
 
-func (a *anothers) Error() string { return fmt.Sprintf("session %s is another user's", a.session) }
+func (a *NotOwner) Error() string { return fmt.Sprintf("session %s is another user's", a.Session) }

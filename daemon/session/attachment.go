@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// subscriber is the connection of a client. None of its methods blocks.
-type subscriber interface {
+// Subscriber is the connection of a client. None of its methods blocks.
+type Subscriber interface {
 	// Gone reports whether the client has closed its end.
 	Gone() bool
 	// Listening reports whether the client reads what it is sent.
@@ -21,11 +21,11 @@ type subscriber interface {
 	Close()
 }
 
-// attachment is the part of one connection in a session. Each client has one at a time: when it
+// Attachment is the part of one connection in a session. Each client has one at a time: when it
 // connects again, the new connection replaces the old one.
-type attachment struct {
-	subscriber
-	session  *session
+type Attachment struct {
+	Subscriber
+	session  *Session
 	late     bool // the session was decided before
 	confirms bool // the client must confirm the grant
 
@@ -43,8 +43,8 @@ type attachment struct {
 //	leave: nothing attached
 //	                                 the session holds: attach
 //	release                          granted, and not held
-func (s *session) attach(sub subscriber, confirms bool) *attachment {
-	a := &attachment{subscriber: sub, session: s, confirms: confirms}
+func (s *Session) attach(sub Subscriber, confirms bool) *Attachment {
+	a := &Attachment{Subscriber: sub, session: s, confirms: confirms}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -65,9 +65,9 @@ func (s *session) attach(sub subscriber, confirms bool) *attachment {
 	return a
 }
 
-// start requests the lock, unless that was done. Before it returns, the lock may be granted and
+// Start requests the lock, unless that was done. Before it returns, the lock may be granted and
 // released by other goroutines. It may block on the device.
-func (a *attachment) start() {
+func (a *Attachment) Start() {
 	if a.late {
 		a.sendOutcome()
 	}
@@ -75,26 +75,26 @@ func (a *attachment) start() {
 }
 
 // Session returns the session that the connection is attached to.
-func (a *attachment) Session() *session { return a.session }
+func (a *Attachment) Session() *Session { return a.session }
 
-// startSoon starts in another goroutine.
-func (a *attachment) startSoon() { a.session.all.tasks.Go(a.start) }
+// StartSoon starts in another goroutine.
+func (a *Attachment) StartSoon() { a.session.all.tasks.Go(a.Start) }
 
-// over reports whether the client was refused, so that its connection can begin another session.
-func (a *attachment) over() bool {
+// Over reports whether the client was refused, so that its connection can begin another session.
+func (a *Attachment) Over() bool {
 	a.session.mu.Lock()
 	defer a.session.mu.Unlock()
 	return a.refused
 }
 
 // refuse sends why the client does not have the lock. Called with mu of the session held.
-func (a *attachment) refuse(err error) {
+func (a *Attachment) refuse(err error) {
 	a.refused = true
 	a.Send(new(api.Refusal(api.ErrorOf(err))))
 }
 
 // sendOutcome sends the outcome of the request.
-func (a *attachment) sendOutcome() {
+func (a *Attachment) sendOutcome() {
 	s, ss := a.session, a.session.all
 	if s.err != nil {
 		s.mu.Lock()
@@ -113,12 +113,12 @@ func (a *attachment) sendOutcome() {
 	m, now := ss.cfg.Member.Moments(), ss.cfg.Clock.Now()
 	if m.Lost || now >= m.Deadline { // this process did not run since the grant
 		a.refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
-		ss.tasks.Go(func() { a.leave() })
+		ss.tasks.Go(func() { a.Leave() })
 		return
 	}
 	a.granted, a.told, a.changes = true, m.Deadline, changes
 	if a.confirms {
-		a.confirm = time.AfterFunc(ss.confirmWithin, a.passOn)
+		a.confirm = time.AfterFunc(ss.ConfirmWithin, a.passOn)
 	}
 	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: s.hold.Token(), HostID: ss.cfg.Member.ID(), Change: changes,
 		GraceMS: ss.cfg.Times.Grace().Milliseconds()}.Until(now, m.Deadline)
@@ -127,18 +127,18 @@ func (a *attachment) sendOutcome() {
 	}
 	a.Send(&e)
 	select {
-	case <-ss.cfg.Ending.drained:
-		a.Send(&api.Event{Kind: api.Lost, Message: ss.cfg.Ending.drainedFor})
+	case <-ss.cfg.Ending.Drained:
+		a.Send(&api.Event{Kind: api.Lost, Message: ss.cfg.Ending.DrainedFor})
 	default:
 	}
 }
 
-// confirmWithin returns how long a client may take to confirm a grant. A client that does not run
+// ConfirmWithin returns how long a client may take to confirm a grant. A client that does not run
 // must not hold a lock.
 func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second, lease/6) }
 
-// confirmGrant accepts the client's confirmation of a grant and answers it.
-func (a *attachment) confirmGrant(token layout.Ticket) error {
+// Confirm accepts the client's confirmation of a grant and answers it.
+func (a *Attachment) Confirm(token layout.Ticket) error {
 	s, ss := a.session, a.session.all
 	weak := s.Uncontainable()
 	s.mu.Lock()
@@ -155,25 +155,25 @@ func (a *attachment) confirmGrant(token layout.Ticket) error {
 		holds = s.attached == a
 	}
 	if !holds {
-		return errNotHeld(token)
+		return ErrNotHeld(token)
 	}
 	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(ss.cfg.Clock.Now(), ss.cfg.Member.Moments().Deadline)
 	a.Send(&e)
 	return nil
 }
 
-func errNotHeld(token layout.Ticket) error {
+func ErrNotHeld(token layout.Ticket) error {
 	return fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
 }
 
 // holds reports whether the client holds the lock by token on this connection. Called with mu of
 // the session held.
-func (a *attachment) holds(token layout.Ticket) bool {
+func (a *Attachment) holds(token layout.Ticket) bool {
 	return a.session.attached == a && a.granted && a.session.hold.Token() == token
 }
 
 // stopConfirm stops the timer. Called with mu of the session held.
-func (a *attachment) stopConfirm() {
+func (a *Attachment) stopConfirm() {
 	if a.confirm != nil {
 		a.confirm.Stop()
 		a.confirm = nil
@@ -182,7 +182,7 @@ func (a *attachment) stopConfirm() {
 
 // passOn releases the lock for the next client, because this one did not confirm the grant. No
 // command runs under it.
-func (a *attachment) passOn() {
+func (a *Attachment) passOn() {
 	s := a.session
 	s.mu.Lock()
 	if s.attached != a || a.confirm == nil {
@@ -197,20 +197,20 @@ func (a *attachment) passOn() {
 	s.release(stay, "its client did not run when it was granted")
 }
 
-// unlock releases a hold, as leave does.
-func (a *attachment) unlock(token layout.Ticket) (kept bool, err error) {
+// Unlock releases a hold, as leave does.
+func (a *Attachment) Unlock(token layout.Ticket) (kept bool, err error) {
 	a.session.mu.Lock()
 	holds := a.holds(token)
 	a.session.mu.Unlock()
 	if !holds {
-		return false, errNotHeld(token)
+		return false, ErrNotHeld(token)
 	}
-	return a.leave(), nil
+	return a.Leave(), nil
 }
 
-// leave ends the connection's part. A waiting client gives up by that. A holder releases, unless its
+// Leave ends the connection's part. A waiting client gives up by that. A holder releases, unless its
 // command still runs; then kept is true. It returns when that is durable.
-func (a *attachment) leave() (kept bool) {
+func (a *Attachment) Leave() (kept bool) {
 	s := a.session
 	s.mu.Lock()
 	if s.attached != a {

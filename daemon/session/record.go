@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
@@ -7,7 +7,7 @@ import (
 )
 
 // record returns the session's record for the handover file.
-func (s *session) record(state handover.State, token layout.Ticket, lk *locks.Lock) handover.Session {
+func (s *Session) record(state handover.State, token layout.Ticket, lk *locks.Lock) handover.Session {
 	return handover.Session{
 		ID: s.ID, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
@@ -19,7 +19,7 @@ func (s *session) record(state handover.State, token layout.Ticket, lk *locks.Lo
 // keep queues the session for the handover file. A grant must be there before any client is sent it
 // (finish): a next process that did not know of it would give the ticket to another client. If the
 // write fails, the handover file is given up.
-func (s *session) keep(state handover.State, token layout.Ticket, lk *locks.Lock) {
+func (s *Session) keep(state handover.State, token layout.Ticket, lk *locks.Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// a client that does not wait requests it again
@@ -35,15 +35,15 @@ func (s *session) keep(state handover.State, token layout.Ticket, lk *locks.Lock
 }
 
 // KeepPlace queues the place among the clients for the handover file.
-func (s *session) KeepPlace(lk *locks.Lock) { s.keep(handover.Waiting, 0, lk) }
+func (s *Session) KeepPlace(lk *locks.Lock) { s.keep(handover.Waiting, 0, lk) }
 
 // KeepRelease queues for the handover file that the client has released the lock.
-func (s *session) KeepRelease(lk *locks.Lock, token layout.Ticket) {
+func (s *Session) KeepRelease(lk *locks.Lock, token layout.Ticket) {
 	s.keep(handover.Released, token, lk)
 }
 
 // KeepGrant queues a new grant for the handover file.
-func (s *session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
+func (s *Session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
 	s.mu.Lock()
 	s.unconfirmed = s.attached != nil && s.attached.confirms
 	s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
 
 // confirmed records that a command may begin. The next process must know that before the client
 // does (Saved). Called with mu held.
-func (s *session) confirmed() {
+func (s *Session) confirmed() {
 	if !s.unconfirmed {
 		return
 	}
@@ -63,16 +63,16 @@ func (s *session) confirmed() {
 }
 
 // put queues the record for the handover file. Called with mu held.
-func (s *session) put(state handover.State, token layout.Ticket, lk *locks.Lock) {
+func (s *Session) put(state handover.State, token layout.Ticket, lk *locks.Lock) {
 	s.kept, s.unkept = true, nil
 	s.queue(s.all.cfg.Handover.QueuePut(s.record(state, token, lk)))
 }
 
 // queue records the number of a change. Called with mu held.
-func (s *session) queue(change uint64) { s.lastSave = max(s.lastSave, change) }
+func (s *Session) queue(change uint64) { s.lastSave = max(s.lastSave, change) }
 
 // Saved blocks until the handover file has the session as it is now. Called without any mutex.
-func (s *session) Saved() {
+func (s *Session) Saved() {
 	s.mu.Lock()
 	last := s.lastSave
 	s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *session) Saved() {
 
 // Forget removes the session from the handover file, once no client holds by its ticket, or the
 // slot shows the state itself.
-func (s *session) Forget() {
+func (s *Session) Forget() {
 	s.mu.Lock()
 	s.unkept = nil
 	if s.kept {

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"os"
@@ -34,7 +34,7 @@ func TestKilling_FirstSignalLongAfterTheLease_IsNotOverdue(t *testing.T) {
 // TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: a process that does not hold the lock does not
 // get to hold it by being shown.
 func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
-	s := (&sessions{}).make("")
+	s := (&Table{}).make("")
 	w, err := liveness.Make(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Remove()) })
@@ -58,7 +58,7 @@ func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 // A release for an earlier stay does not release the hold of a command that the client has left
 // since.
 func TestSession_ReleaseOfAnEarlierStay_DoesNothing(t *testing.T) {
-	s := (&sessions{}).make("")
+	s := (&Table{}).make("")
 	s.stays = 2
 	s.release(1, "nothing was left") // would release a hold that s does not have
 	require.False(t, s.over || s.released)
@@ -66,7 +66,7 @@ func TestSession_ReleaseOfAnEarlierStay_DoesNothing(t *testing.T) {
 
 func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 	const uid = 54321
-	ss := &sessions{byID: map[string]*session{}, byUser: map[int]int{uid: maxSessions / 4}, changed: make(chan struct{})}
+	ss := &Table{byID: map[string]*Session{}, byUser: map[int]int{uid: MaxSessions / 4}, changed: make(chan struct{})}
 	s := ss.make("00000000000000000000000000000001")
 	s.UID = uid
 	_, err := ss.admit(s)
@@ -83,7 +83,7 @@ func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 // TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient: those processes wait to become the
 // command.
 func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T) {
-	s := (&sessions{}).make("")
+	s := (&Table{}).make("")
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
 	s.Group = &cgroup.Group{Dir: dir}
@@ -95,7 +95,7 @@ func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T)
 }
 
 func TestUnreadRequestsAreFew(t *testing.T) {
-	s := (&sessions{telling: newTelling()}).make("")
+	s := (&Table{telling: newTelling()}).make("")
 	for n := range 3 * maxUnread {
 		s.requested(locks.Requested{Host: n})
 	}

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"sync"
@@ -21,13 +21,13 @@ type telling struct {
 	wake chan struct{} // has room for one
 
 	mu  sync.Mutex // guards due
-	due []*session
+	due []*Session
 }
 
 func newTelling() telling { return telling{wake: make(chan struct{}, 1)} }
 
 // tellSoon schedules a notification of the client. Called with mu held.
-func (s *session) tellSoon() {
+func (s *Session) tellSoon() {
 	if s.stale {
 		return
 	}
@@ -43,8 +43,8 @@ func (s *session) tellSoon() {
 }
 
 // tell notifies clients until no commands must be watched any more.
-func (ss *sessions) tell() {
-	mem, drained, lost := ss.cfg.Member, ss.cfg.Ending.drained, ss.cfg.Member.Lost()
+func (ss *Table) tell() {
+	mem, drained, lost := ss.cfg.Member, ss.cfg.Ending.Drained, ss.cfg.Member.Lost()
 	var due <-chan time.Time
 	for m := mem.Moments(); ; {
 		select {
@@ -57,20 +57,20 @@ func (ss *sessions) tell() {
 			ss.tellDue()
 		case <-m.Changed:
 			m = mem.Moments()
-			ss.tellHolders(func(a *attachment) { a.tellRenewal(ss.cfg.Clock.Now(), m.Deadline) })
-			held, _ := ss.holding()
+			ss.tellHolders(func(a *Attachment) { a.tellRenewal(ss.cfg.Clock.Now(), m.Deadline) })
+			held, _ := ss.Holding()
 			for _, s := range held { // its client may not have listened when that came
 				s.tellNews()
 			}
 		case <-drained:
 			drained = nil
-			ss.tellHolders(func(a *attachment) { a.Send(&api.Event{Kind: api.Lost, Message: ss.cfg.Ending.drainedFor}) })
+			ss.tellHolders(func(a *Attachment) { a.Send(&api.Event{Kind: api.Lost, Message: ss.cfg.Ending.DrainedFor}) })
 		case <-lost:
 			lost = nil
-			for _, s := range ss.tellHolders((*attachment).tellLost) { // writing to a log may block
+			for _, s := range ss.tellHolders((*Attachment).tellLost) { // writing to a log may block
 				ss.cfg.Log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.Token(), "pid", s.req.PID, "err", s.hold.Err())
 			}
-		case <-ss.cfg.Ending.ended:
+		case <-ss.cfg.Ending.Ended:
 			return
 		}
 	}
@@ -78,8 +78,8 @@ func (ss *sessions) tell() {
 
 // tellHolders calls say for all clients that were sent a grant, with mu of their sessions held, and
 // returns these sessions.
-func (ss *sessions) tellHolders(say func(*attachment)) (told []*session) {
-	held, _ := ss.holding()
+func (ss *Table) tellHolders(say func(*Attachment)) (told []*Session) {
+	held, _ := ss.Holding()
 	for _, s := range held {
 		s.mu.Lock()
 		if a := s.attached; a != nil && a.granted {
@@ -91,7 +91,7 @@ func (ss *sessions) tellHolders(say func(*attachment)) (told []*session) {
 	return told
 }
 
-func (ss *sessions) tellDue() {
+func (ss *Table) tellDue() {
 	t := &ss.telling
 	t.mu.Lock()
 	due := t.due
@@ -104,7 +104,7 @@ func (ss *sessions) tellDue() {
 
 // tellNow notifies the client of its place, or of what happened to its hold. The handover file has
 // the place first: a client that knows of its place can return to it.
-func (s *session) tellNow() {
+func (s *Session) tellNow() {
 	s.mu.Lock()
 	s.stale = false
 	decided := s.decided()
@@ -131,7 +131,7 @@ func (s *session) tellNow() {
 	}
 }
 
-func (s *session) tellPlace() {
+func (s *Session) tellPlace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.attached
@@ -148,7 +148,7 @@ func (s *session) tellPlace() {
 }
 
 // tellNews sends changes of mode and requests. It returns false if the grant was not sent yet.
-func (s *session) tellNews() bool {
+func (s *Session) tellNews() bool {
 	mode, changes := s.hold.ModeAndChanges()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +171,7 @@ func (s *session) tellNews() bool {
 }
 
 // tellRenewal sends the new end of the lease. Called with mu of the session held.
-func (a *attachment) tellRenewal(now, deadline time.Duration) {
+func (a *Attachment) tellRenewal(now, deadline time.Duration) {
 	if a.told != deadline {
 		a.told = deadline
 		if a.Listening() {
@@ -184,7 +184,7 @@ func (a *attachment) tellRenewal(now, deadline time.Duration) {
 // tellLost sends the end of the lease. The host joins again once the client is gone, and gives the
 // lock to the next one. That must not take longer than until other hosts may have the lock: then
 // the connection is closed. Called with mu of the session held.
-func (a *attachment) tellLost() {
+func (a *Attachment) tellLost() {
 	s, ss := a.session, a.session.all
 	now, deadline := ss.cfg.Clock.Now(), ss.cfg.Member.Moments().Deadline
 	e := api.Event{Kind: api.Lost, Message: s.hold.Err().Error()}.Until(now, deadline)

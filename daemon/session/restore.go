@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"context"
@@ -14,23 +14,23 @@ import (
 // one, from the handover file that it left. It restores holds and places in queues before it serves
 // any client. Then their clients reconnect.
 
-// minReturn is the minimum time for waiting clients to reconnect.
-const minReturn = 2 * time.Second
+// MinReturn is the minimum time for waiting clients to reconnect.
+const MinReturn = 2 * time.Second
 
-func (ss *sessions) add(s *session) {
+func (ss *Table) add(s *Session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.put(s)
 }
 
 // waitOn continues to wait in the old place, as long as the client may reconnect.
-func (s *session) waitOn(ctx context.Context, w *locks.Waiter) {
+func (s *Session) waitOn(ctx context.Context, w *locks.Waiter) {
 	ss := s.all
 	ss.tasks.Go(func() {
 		var give time.Duration // counted from when clients are served
 		for s.poll(ctx) && s.Detached() {
 			if give == 0 && ss.isServing() {
-				give = ss.cfg.Clock.Now() + max(minReturn, ss.cfg.Times.Renew())
+				give = ss.cfg.Clock.Now() + max(MinReturn, ss.cfg.Times.Renew())
 			}
 			if s.clientGone() || give != 0 && ss.cfg.Clock.Now() > give {
 				s.giveUp(locks.ErrAbsent)
@@ -45,7 +45,7 @@ func (s *session) waitOn(ctx context.Context, w *locks.Waiter) {
 // told of is over counts as gone, too: it must have stopped its command by then. A client that is
 // stopped itself has stopped nothing: then a command that does not hold the lock is killed before
 // the release.
-func (s *session) awaitReturn(until time.Duration) {
+func (s *Session) awaitReturn(until time.Duration) {
 	const stay = 0 // no client has connected yet
 	for s.poll(context.Background()) && s.Detached() {
 		if !s.clientGone() && s.all.cfg.Clock.Now() < until {
@@ -65,21 +65,21 @@ func (s *session) awaitReturn(until time.Duration) {
 }
 
 // poll waits 20 ms. It returns false if the wait is over.
-func (s *session) poll(ctx context.Context) bool {
+func (s *Session) poll(ctx context.Context) bool {
 	t := time.NewTimer(20 * time.Millisecond)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
 	case <-ctx.Done():
-	case <-s.all.cfg.Ending.ended:
+	case <-s.all.cfg.Ending.Ended:
 	}
 	return false
 }
 
-// restore creates the session of a record, in the queue or with its hold. A hold that the slot does
+// Restore creates the session of a record, in the queue or with its hold. A hold that the slot does
 // not show is over.
-func (ss *sessions) restore(lk *locks.Lock, r handover.Session, until time.Duration) {
+func (ss *Table) Restore(lk *locks.Lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk
 	s.Peer, s.UID = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
