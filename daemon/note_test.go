@@ -330,7 +330,7 @@ func TestNotesOfFencing(t *testing.T) {
 func TestNotesOfARestart(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	first, second := newNotebook(t), newNotebook(t)
-	m := &mortal{c: c, id: 1, dir: t.TempDir(), configure: first.in}
+	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: first.in}
 	m.rise()
 	holder := m.ask(1, `, "witness": true, "pid": 11`)
 	g := holder.until("granted")
