@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +60,7 @@ func fuzzedDaemon(f *testing.F) (*Host, *Server) {
 	h, err := d.Acquire(f.Context(), locks.Request{Name: "held"})
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, h.Release()) })
-	return d, NewServer(log, func() (*Host, error) { return d, nil }, journal)
+	return d, NewServer(ServerConfig{Host: alone(d), Log: log, Events: journal})
 }
 
 // unixPair returns the two ends of a connection.
@@ -118,12 +117,12 @@ func FuzzAPI(f *testing.F) { // 8000x
 			// a request that waits takes too long
 			body = bytes.ReplaceAll(body, []byte(`"timeout_ms"`), []byte(`"timeout_ms":1,"x"`))
 		}
-		ctx, cancel := context.WithTimeout(srv.arrived(context.Background(), conn), 5*time.Millisecond)
+		ctx, cancel := context.WithTimeout(srv.HTTP().ConnContext(context.Background(), conn), 5*time.Millisecond)
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, method, "http://bakery"+path, bytes.NewReader(body))
 		r.URL.RawQuery = query
 		w := httptest.NewRecorder()
-		srv.http.Handler.ServeHTTP(w, r)
+		srv.HTTP().Handler.ServeHTTP(w, r)
 		answer := w.Result()
 		text, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
@@ -162,29 +161,6 @@ func eventuallyFuzzed(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("not within %v: %s", generous, what)
 		}
 	}
-}
-
-// FuzzEventsQuery: the query of GET /v1/events is refused, or bounded.
-func FuzzEventsQuery(f *testing.F) { // 20000x
-	for _, seed := range []string{"name=x&since=1&limit=3", "limit=10000", "limit=-1", "from=2026-11-21T03:12:00.5Z&until=2026-11-21T03:12:00%2B01:00", "follow=true&follow=0", "name=%1b"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, query string) {
-		q, err := url.ParseQuery(query)
-		if err != nil {
-			return
-		}
-		r, err := parseEventsRequest(q)
-		if err != nil {
-			require.ErrorIs(t, err, api.ErrInvalid)
-			return
-		}
-		require.GreaterOrEqual(t, r.limit, 0)
-		require.LessOrEqual(t, r.limit, maxLast)
-		if q.Has("name") {
-			require.NoError(t, layout.ValidateLockName(r.Lock))
-		}
-	})
 }
 
 // FuzzStateFiles: the name of a state file identifies its owner in one way only. The record of an

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -69,8 +68,8 @@ func endOfProcess(d *Host) {
 // serveInBubble returns a daemon that serves clients in a bubble. Requests and answers do not pass
 // through their sockets, because no goroutine may wait there. The daemon asks a socket for its
 // peer, and whether that is gone.
-func serveInBubble(t *testing.T, current func() (*Host, error)) *served {
-	s := &served{t: t, srv: NewServer(slog.New(slog.NewTextHandler(t.Output(), nil)), current, nil), calls: new(calls)}
+func serveInBubble(t *testing.T, current func() (ServerHost, error), change ...func(*ServerConfig)) *served {
+	s := &served{t: t, srv: newServer(t, current, change...), calls: new(calls)}
 	t.Cleanup(func() {
 		s.calls.mu.Lock()
 		open := s.calls.open
@@ -95,7 +94,7 @@ type calls struct {
 // request makes a call, and returns when the answer begins.
 func (cs *calls) request(t *testing.T, srv *Server, method, path, body string) (net.Conn, *http.Response) {
 	server, client := socketPair(t)
-	ctx, cancel := context.WithCancel(srv.arrived(context.Background(), server))
+	ctx, cancel := context.WithCancel(srv.HTTP().ConnContext(context.Background(), server))
 	r := httptest.NewRequestWithContext(ctx, method, "http://bakery"+path, strings.NewReader(body))
 	a := newAnswer()
 	c := &inMemory{Conn: client, hangUp: cancel, answer: a}
@@ -106,7 +105,7 @@ func (cs *calls) request(t *testing.T, srv *Server, method, path, body string) (
 		defer server.Close()
 		defer a.end()
 		defer a.WriteHeader(http.StatusOK)
-		srv.http.Handler.ServeHTTP(a, r)
+		srv.HTTP().Handler.ServeHTTP(a, r)
 	})
 	<-a.began
 	return c, &http.Response{Status: fmt.Sprint(a.code), StatusCode: a.code, Header: a.header, Body: a}

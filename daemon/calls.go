@@ -38,3 +38,12 @@ func (s *Server) register(mux *http.ServeMux) {
 	}
 	s.looks(mux)
 }
+
+// Actions returns the actions of the calls that do more than read, by their patterns.
+func (s *Server) Actions() map[string]access.Action {
+	actions := map[string]access.Action{}
+	for _, c := range s.calls() {
+		actions[c.pattern] = c.action
+	}
+	return actions
+}

@@ -170,9 +170,11 @@ func TestVitalsOfAService(t *testing.T) {
 // TestRefusalsAreCounted: by their code, on every way. The header of the code reaches no client.
 func TestRefusalsAreCounted(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
-	s := serveSocket(t, d)
-	require.Contains(t, s.srv.tally.Refused.All(), "timeout", "before the first")
-	n := func(code string) int { return int(s.srv.tally.Refused.All()[code]) }
+	counts := new(tally.Tally)
+	refused := &counts.Refused
+	s := serveSocket(t, d, func(c *ServerConfig) { c.Tally = counts })
+	require.Contains(t, refused.All(), "timeout", "before the first")
+	n := func(code string) int { return int(refused.All()[code]) }
 
 	_, r := s.post(`{"name": "x"}`)
 	require.Equal(t, "granted", nextEvent(t, r).Kind)
@@ -194,9 +196,9 @@ func TestRefusalsAreCounted(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, r.StatusCode)
 	resp, _ := s.browse(t, "/nonsense")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
-	require.NotContains(t, resp.Header, refusedAs)
+	require.NotContains(t, resp.Header, "Refused-As")
 	require.Empty(t, resp.Trailer)
-	require.Eventually(t, func() bool { return n("invalid") == 2 }, generous, time.Millisecond, "%v", s.srv.tally.Refused.All())
+	require.Eventually(t, func() bool { return n("invalid") == 2 }, generous, time.Millisecond, "%v", refused.All())
 	resp, _ = s.browse(t, "/v1/status", func(r *http.Request) { r.Host = "evil.example" })
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)
 	require.Eventually(t, func() bool { return n("forbidden") == 1 }, generous, time.Millisecond)
@@ -204,7 +206,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 
 	total := 0
-	for code, k := range s.srv.tally.Refused.All() {
+	for code, k := range refused.All() {
 		require.NotEmpty(t, code)
 		total += int(k)
 	}
@@ -214,12 +216,16 @@ func TestRefusalsAreCounted(t *testing.T) {
 // TestMetricsAreServed: in every state, if there is a handler.
 func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()
-	s := serveCurrent(t, func() (*Host, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) })
+	joining := func() (ServerHost, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) }
+	s := serveCurrent(t, joining)
 	resp, body := s.browse(t, "/metrics")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode, "there are none")
 	require.Contains(t, string(body), "no such call")
 	counts := new(tally.Tally)
-	s.srv.Measure(counts, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "bakery_joined 0") }))
+	s = serveCurrent(t, joining, func(c *ServerConfig) {
+		c.Tally = counts
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "bakery_joined 0") })
+	})
 	resp, body = s.browse(t, "/metrics")
 	require.Equal(t, http.StatusOK, resp.StatusCode, "also while the host is joining")
 	require.Equal(t, "bakery_joined 0\n", string(body))

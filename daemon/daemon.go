@@ -131,6 +131,7 @@ type Host struct {
 	tasks    tasks.Group
 
 	inspecting inspecting
+	pages      statusCache
 }
 
 func (h *Host) times() lease.Times { return h.disk.Times() }
@@ -150,6 +151,12 @@ func (h *Host) safe(now time.Duration) bool {
 	held, _ := h.sessions.Holding()
 	return len(held) == 0
 }
+
+// Sessions returns the clients of the host.
+func (h *Host) Sessions() *session.Table { return h.sessions }
+
+// LockManager returns the locks of the host.
+func (h *Host) LockManager() *locks.Manager { return h.Manager }
 
 // HostID returns the id under which the host has joined.
 func (h *Host) HostID() int { return h.mem.ID() }

@@ -23,11 +23,11 @@ import (
 func TestClientsBeyondTheLimit(t *testing.T) {
 	c := realCluster(t, 4, 4)
 	d := c.host(1)
-	s := &served{t: t, d: d, srv: NewServer(d.log, func() (*Host, error) { return d, nil }, nil), path: filepath.Join(t.TempDir(), "s")}
-	s.srv.descriptors = fdlimit.NewBudget(3, func(int) bool { return true })
+	budget := fdlimit.NewBudget(3, func(int) bool { return true })
+	s := &served{t: t, d: d, srv: newServer(t, alone(d), func(c *ServerConfig) { c.Descriptors = budget }), path: filepath.Join(t.TempDir(), "s")}
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.Zero(t, s.srv.descriptors.InUse(), "all were given back") })
+	t.Cleanup(func() { require.Zero(t, budget.InUse(), "all were given back") })
 	serving(t, s.srv, s.srv.Serve, ln)
 	const link = "GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 	for round := range 3 {
@@ -59,7 +59,7 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 		for _, conn := range inside {
 			require.NoError(t, conn.Close())
 		}
-		eventually(t, "they are given back", func() bool { return s.srv.descriptors.InUse() == 0 })
+		eventually(t, "they are given back", func() bool { return budget.InUse() == 0 })
 	}
 }
 
@@ -129,5 +129,5 @@ func TestBodyThatNeverEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(answer), "400 Bad Request")
 	require.Contains(t, strings.ToLower(string(answer)), "timeout")
-	require.GreaterOrEqual(t, time.Since(began), requestPatience-time.Second)
+	require.GreaterOrEqual(t, time.Since(began), 9*time.Second)
 }

@@ -94,15 +94,15 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case q.follow:
 		if err = out.start(); err == nil {
-			err = s.events.Follow(r.Context(), q.Query, out.write)
+			err = s.cfg.Events.Follow(r.Context(), q.Query, out.write)
 		}
 	case q.limit == 0:
-		err = s.events.Read(q.Query, out.write)
+		err = s.cfg.Events.Read(q.Query, out.write)
 	}
 	if err == nil || errors.Is(err, events.ErrClosed) || out.failed || r.Context().Err() != nil {
 		return
 	}
-	s.log.Warn("reading the events failed", "err", err)
+	s.cfg.Log.Warn("reading the events failed", "err", err)
 	if !out.sent {
 		writeError(w, http.StatusInternalServerError, &api.Error{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
 		return
@@ -113,7 +113,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 // lastEvents sends the last existing events, and sets q to continue after them.
 func (s *Server) lastEvents(out *eventWriter, q *eventsRequest) error {
 	var last []events.Event
-	err := s.events.Read(q.Query, func(es []events.Event) error {
+	err := s.cfg.Events.Read(q.Query, func(es []events.Event) error {
 		q.Since = max(q.Since, es[len(es)-1].Seq)
 		last = append(last, es...)
 		if over := len(last) - q.limit; over > q.limit { // deletes in batches

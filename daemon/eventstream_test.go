@@ -22,8 +22,7 @@ import (
 // serveNotes serves a journal without a host that has joined.
 func serveNotes(t *testing.T) (*served, *notebook) {
 	n := newNotebook(t)
-	s := serveCurrent(t, func() (*Host, error) { return nil, errors.New("it is under way") })
-	s.srv.events = n.log
+	s := serveCurrent(t, func() (ServerHost, error) { return nil, errors.New("it is under way") }, func(c *ServerConfig) { c.Events = n.log })
 	return s, n
 }
 
@@ -141,7 +140,6 @@ func TestAPIEventsOfAService(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 4)
 		r := c.run(1)
-		r.srv.events = r.svc.Events()
 		holder := r.ask(1, "")
 		holder.until("granted")
 		holder.leave()

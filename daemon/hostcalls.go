@@ -2,11 +2,12 @@ package daemon
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/session"
 )
@@ -19,12 +20,9 @@ type evictRequest struct {
 	Forget      bool   `json:"forget"`             // release the id for another machine
 }
 
-func (s *Server) evict(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) evict(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	var body evictRequest
 	err := decode(r, &body)
-	if hosts := host.disk.SB.Geometry.Hosts; err == nil && (body.Host < 1 || body.Host > hosts) {
-		err = fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, body.Host, hosts)
-	}
 	dead := false
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), evictPatience)
@@ -43,8 +41,28 @@ func (s *Server) evict(host *Host, w http.ResponseWriter, r *http.Request) {
 	if dead {
 		answer.Outcome = "dead"
 	}
-	host.log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
+	s.cfg.Log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
 	writeJSON(w, answer)
+}
+
+// evictAnswer is the outcome of an eviction.
+type evictAnswer struct {
+	// dead: its locks are free; asked: it still renews and was asked to leave
+	Outcome string `json:"outcome"`
+}
+
+// evictPatience limits how long a verdict may take to be written.
+const evictPatience = 30 * time.Second
+
+// isEvictRefusal reports whether an eviction was refused as invalid, and did not fail.
+func isEvictRefusal(err error) bool {
+	for _, e := range []error{lease.ErrNoHost, lease.ErrChanged, lease.ErrHasLeft, lease.ErrSelf, lease.ErrJoining, lease.ErrDead,
+		lease.ErrNotLive, lease.ErrNoRoom} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // meetRequest is the body of POST /v1/meet.
@@ -54,13 +72,13 @@ type meetRequest struct {
 	TimeoutMS int64 `json:"timeout_ms"`
 }
 
-func (s *Server) meet(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) meet(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	var body meetRequest
 	err := decode(r, &body)
 	var report *locks.MeetReport
 	if err == nil {
 		wait := time.Duration(min(body.TimeoutMS, session.MaxTimeout.Milliseconds())) * time.Millisecond
-		report, err = host.Meet(r.Context(), locks.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
+		report, err = host.LockManager().Meet(r.Context(), locks.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
 	}
 	if err != nil {
 		e := api.ErrorOf(err)

@@ -82,7 +82,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 	l, err := newLink(callerOf(r), conn, early)
 	if err != nil || !s.links.add(l) {
 		conn.Close()
-		s.descriptors.GiveFor(conn)
+		s.cfg.Descriptors.GiveFor(conn)
 		return
 	}
 	go l.serve() // in a goroutine, so that HTTP frees its state of the connection
@@ -111,9 +111,6 @@ func (l *link) Listening() bool { return peer.Listening(l.conn) }
 // Close ends the link, and with it its hold.
 func (l *link) Close() { _ = l.conn.Close() }
 
-// idleLink is how long a link may be open without a lock. Package client closes it sooner.
-const idleLink = time.Minute
-
 const linkAccepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + linkProtocol + "\r\n\r\n"
 
 // serve answers the client until it is gone.
@@ -141,13 +138,13 @@ func (l *link) serve() {
 
 // idles ends the link if no lock is requested within idleLink.
 func (l *link) idles() {
-	_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.idleLink)) // fails only once closed
+	_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.cfg.IdleLink)) // fails only once closed
 }
 
 // end ends the link and its part in a session.
 func (l *link) end() {
 	l.Close()
-	l.srv.descriptors.GiveFor(l.conn)
+	l.srv.cfg.Descriptors.GiveFor(l.conn)
 	l.srv.links.remove(l)
 	if l.lock != nil {
 		l.lock.Leave()
@@ -184,14 +181,14 @@ func (l *link) request(body session.LockRequest) error {
 	if err := body.Validate(); err != nil {
 		return err
 	}
-	host, err := l.srv.joined()
+	host, err := l.srv.cfg.Host()
 	switch {
 	case errors.Is(err, api.ErrUnavailable):
 		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	l.lock, err = host.sessions.Open(body, l.by.client(l.id, l.uid), l)
+	l.lock, err = host.Sessions().Open(body, l.by.client(l.id, l.uid), l)
 	if err != nil {
 		return l.by.notOwn(err, access.Lock)
 	}
@@ -227,7 +224,7 @@ func (l *link) Send(e *api.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Kind == api.Refused {
-		l.srv.tally.Refused.Add(e.Code)
+		l.srv.cfg.Tally.Refused.Add(e.Code)
 		l.idles()
 	}
 	l.out = e.Append(l.out[:0])

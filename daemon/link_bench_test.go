@@ -39,7 +39,7 @@ func benchServer(b *testing.B) (socket string) {
 		},
 	})
 	require.NoError(b, err)
-	s := NewServer(log, func() (*Host, error) { return d, nil }, nil)
+	s := NewServer(ServerConfig{Host: alone(d), Log: log})
 	ln, err := Listen(filepath.Join(dir, "s"))
 	require.NoError(b, err)
 	go func() { _ = s.Serve(ln) }()

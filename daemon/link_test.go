@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
@@ -49,7 +50,7 @@ func linkBy(t *testing.T, conn *net.UnixConn, lines ...string) *testLink {
 	r, err := http.ReadResponse(l.in, nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusSwitchingProtocols, r.StatusCode)
-	require.Equal(t, linkProtocol, r.Header.Get("Upgrade"))
+	require.Equal(t, "bakery-link/1", r.Header.Get("Upgrade"))
 	return l
 }
 
@@ -208,7 +209,7 @@ func TestLinkEndsAsItsConnectionDoes(t *testing.T) {
 		"closed":      func(l *testLink) { l.leave() },
 		"half closed": func(l *testLink) { require.NoError(t, l.conn.CloseWrite()) },
 		"half a line": func(l *testLink) { _, _ = io.WriteString(l.conn, `{"unlock":`); l.leave() },
-		"a long line": func(l *testLink) { _, _ = io.WriteString(l.conn, strings.Repeat("x", maxBody)); l.ended() },
+		"a long line": func(l *testLink) { _, _ = io.WriteString(l.conn, strings.Repeat("x", 16<<10)); l.ended() },
 		"garbage":     func(l *testLink) { l.say("garbage"); l.ended() },
 		"twice":       func(l *testLink) { l.say(`{"lock":{"name":"y"}}`); l.ended() },
 		"wrong token": func(l *testLink) { l.say(`{"unlock":"0"}`); l.ended() },
@@ -248,14 +249,11 @@ func (l *testLink) unread() {
 // TestLinkThatDoesNotRead: it blocks no other client, and ends when its buffer is full.
 func TestLinkThatDoesNotRead(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
-	s := serveSocket(t, d)
+	budget := fdlimit.NewBudget(3, func(int) bool { return true })
+	s := serveSocket(t, d, func(c *ServerConfig) { c.Descriptors = budget })
 	deaf := s.link()
 	deaf.unread()
-	eventually(t, "the link ends", func() bool {
-		s.srv.links.mu.Lock()
-		defer s.srv.links.mu.Unlock()
-		return len(s.srv.links.open) == 0
-	})
+	eventually(t, "the link ends", func() bool { return budget.InUse() == 0 })
 	require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 }
 
@@ -287,7 +285,7 @@ func TestHostileLines(t *testing.T) {
 		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUpgradeRequired, r.StatusCode)
-		require.Equal(t, linkProtocol, r.Header.Get("Upgrade"))
+		require.Equal(t, "bakery-link/1", r.Header.Get("Upgrade"))
 	}
 }
 
@@ -297,7 +295,7 @@ func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 	host := realCluster(t, 8, 4).host(1)
 	var d *Host // nil while it has not joined
 	var mu sync.Mutex
-	s := serveCurrent(t, func() (*Host, error) {
+	s := serveCurrent(t, func() (ServerHost, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if d == nil {

@@ -78,22 +78,3 @@ func TestLinkClockSetBack(t *testing.T) {
 	waiter = m.linkAs(2, "")
 	waiter.until("waiting")
 }
-
-// TestHungUpLinkIsGone: a link that bakeryd has closed counts as gone even while its reader is in
-// the device.
-func TestHungUpLinkIsGone(t *testing.T) {
-	d := realCluster(t, 8, 4).host(1)
-	s := serveSocket(t, d)
-	s.link()
-	var l *link
-	eventually(t, "link", func() bool {
-		s.srv.links.mu.Lock()
-		defer s.srv.links.mu.Unlock()
-		for l = range s.srv.links.open {
-		}
-		return l != nil
-	})
-	require.False(t, l.Gone())
-	l.Close()
-	require.True(t, l.Gone())
-}

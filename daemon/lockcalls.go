@@ -41,13 +41,13 @@ type removeAnswer struct {
 	Name string `json:"name"`
 }
 
-func (s *Server) create(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) create(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	var body createRequest
 	err := decode(r, &body)
 	var e layout.Entry
 	var created bool
 	if err == nil {
-		e, created, err = host.Create(r.Context(), body.Name, body.Permits)
+		e, created, err = host.LockManager().Create(r.Context(), body.Name, body.Permits)
 	}
 	if err != nil {
 		failCall(w, err)
@@ -56,7 +56,7 @@ func (s *Server) create(host *Host, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, createAnswer{directory.Listed(e), created})
 }
 
-func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) remove(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	var body removeRequest
 	err := decode(r, &body)
 	if err == nil && body.TimeoutMS < 0 {
@@ -70,7 +70,7 @@ func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {
 			ctx, cancel = context.WithTimeoutCause(ctx, limit, api.ErrTimeout)
 			defer cancel()
 		}
-		err = host.Remove(ctx, body.Name, body.NonBlock)
+		err = host.LockManager().Remove(ctx, body.Name, body.NonBlock)
 	}
 	if err != nil {
 		failCall(w, err)
@@ -79,8 +79,8 @@ func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, removeAnswer{Name: body.Name})
 }
 
-func (s *Server) locks(host *Host, w http.ResponseWriter, r *http.Request) {
-	list, err := host.Locks(r.Context())
+func (s *Server) locks(host ServerHost, w http.ResponseWriter, r *http.Request) {
+	list, err := host.LockManager().Locks(r.Context())
 	if err != nil {
 		failCall(w, err)
 		return
@@ -109,12 +109,12 @@ func (f *floorRequest) lockName() string { return f.Name }
 
 // floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
 // load the device.
-func (s *Server) floor(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) floor(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	var body floorRequest
 	err := decode(r, &body)
 	var f *locks.Floor
 	if err == nil {
-		f, err = host.Floor(r.Context(), body.Name, body.Rounds)
+		f, err = host.LockManager().Floor(r.Context(), body.Name, body.Rounds)
 	}
 	if err != nil {
 		failCall(w, err)
@@ -131,14 +131,14 @@ type requestRequest struct {
 
 func (r *requestRequest) lockName() string { return r.Name }
 
-func (s *Server) request(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) request(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	var body requestRequest
 	err := decode(r, &body)
 	var answer requestAnswer
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), askPatience)
 		defer cancel()
-		answer.Asked, err = host.Request(ctx, body.Name, body.Message)
+		answer.Asked, err = host.LockManager().Request(ctx, body.Name, body.Message)
 	}
 	if err != nil {
 		e := api.ErrorOf(err)

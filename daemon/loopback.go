@@ -50,7 +50,7 @@ func ListenLoopback(address string) (net.Listener, error) {
 
 // ServeLooks serves the calls that only read, until Shutdown.
 func (s *Server) ServeLooks(ln net.Listener) error {
-	return serveBy(s.looking, fdlimit.NewListener(ln, s.log, s.tally, s.readers))
+	return serveBy(s.looking, fdlimit.NewListener(ln, s.cfg.Log, s.cfg.Tally, s.readers))
 }
 
 // onlyLooks passes only calls that read to h.

@@ -83,7 +83,7 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 			{"POST", "/v1/value", address, `{}`, nil, 403, "forbidden"},
 			{"PUT", "/", address, "", nil, 403, "forbidden"},
 			{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
-			{"GET", "/v1/link", address, "", []string{"Upgrade", linkProtocol}, 404, "no such call"},
+			{"GET", "/v1/link", address, "", []string{"Upgrade", "bakery-link/1"}, 404, "no such call"},
 			{"GET", "/metrics", address, "", nil, 404, "no such call"},                // this server has none
 			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "unknown host name"}, // some name in the network
 			{"GET", "/v1/status", "LOCALHOST.:9415", "", nil, 200, `"this_host"`},
@@ -116,9 +116,9 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 // requests.
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		s := serveSocket(t, newCluster(t, 8, 4).host(1))
-		s.srv.events = events.New(clock.Boottime, slog.New(slog.DiscardHandler))
-		t.Cleanup(s.srv.events.Close)
+		journal := events.New(clock.Boottime, slog.New(slog.DiscardHandler))
+		s := serveSocket(t, newCluster(t, 8, 4).host(1), func(c *ServerConfig) { c.Events = journal })
+		t.Cleanup(journal.Close)
 		ln, err := ListenLoopback("127.0.0.1:0")
 		require.NoError(t, err)
 		serving(t, s.srv, s.srv.ServeLooks, ln)

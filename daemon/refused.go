@@ -16,7 +16,7 @@ func (s *Server) counting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
 		if code := w.Header().Get(refusedAs); code != "" {
-			s.tally.Refused.Add(code)
+			s.cfg.Tally.Refused.Add(code)
 		}
 	})
 }

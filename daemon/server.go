@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +20,10 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/policy"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -55,65 +60,76 @@ const (
 // Errors are {"error": {"code", "message", "hint"}}. calls.go and package access define which
 // caller may make which call.
 type Server struct {
-	joined func() (*Host, error) // returns the daemon of the current term, or why there is none
-	log    *slog.Logger
-	events *events.Log // nil if none
-	http   *http.Server
-	links  links
-
-	// how long a link may be open without a lock
-	idleLink time.Duration
+	cfg   ServerConfig
+	http  *http.Server
+	links links
 
 	looking   *http.Server // read-only, for clients known only by an address (loopback.go)
 	readers   *fdlimit.Budget
 	followers chan struct{} // has one entry for each client that follows events by an address
-	tally     *tally.Tally  // counts refusals
-	metrics   http.Handler  // nil if none
+	rules     access.Rules  // without the policy
+	refused   *policy.Refusals
+}
 
-	glances statusCaches // of the status page
+// Config is the configuration of a server.
+type ServerConfig struct {
+	Host    func() (ServerHost, error) // returns the host of the current term, or why there is none
+	Log     *slog.Logger
+	Events  *events.Log  // nil: none
+	Tally   *tally.Tally // counts refusals; nil: one of its own
+	Metrics http.Handler // of /metrics; nil: not served
+	Policy  *policy.File // nil: none
 
-	rules   access.Rules // without the policy
-	policy  *policy.File // nil if none
-	refused *policy.Refusals
+	Descriptors *fdlimit.Budget // for clients; nil: fdlimit.Clients
+	IdleLink    time.Duration   // how long a link may be open without a lock; 0: one minute
+}
 
-	descriptors *fdlimit.Budget // for clients
+// Host is what a server needs of a host that has joined.
+type ServerHost interface {
+	LockManager() *locks.Manager
+	Sessions() *session.Table
+	// Evict publishes that a host is dead, or asks it to leave.
+	Evict(ctx context.Context, id int, incarnation uint64, forget bool) (dead bool, err error)
+	Status() (*report.Report, error)
+	Glance() *report.Glance
 }
 
 type connKey struct{}
 
-// NewServer returns a server for the daemon that joined returns, which may change. While there is
-// none, all requests except those for the journal are refused as unavailable. journal may be nil.
-func NewServer(log *slog.Logger, joined func() (*Host, error), journal *events.Log) *Server {
-	s := &Server{joined: joined, log: log, events: journal, descriptors: fdlimit.Clients(), idleLink: idleLink}
-	s.rules, s.refused = access.WithoutPolicy(), policy.NewRefusals(log)
-	s.Measure(new(tally.Tally), nil)
+// NewServer returns a server. While there is no host, all requests except those for events and
+// metrics are refused as unavailable.
+func NewServer(cfg ServerConfig) *Server {
+	cfg.IdleLink = cmp.Or(cfg.IdleLink, time.Minute)
+	if cfg.Descriptors == nil {
+		cfg.Descriptors = fdlimit.Clients()
+	}
+	if cfg.Tally == nil {
+		cfg.Tally = new(tally.Tally)
+	}
+	knowCodes(cfg.Tally)
+	s := &Server{cfg: cfg, rules: access.WithoutPolicy(), refused: policy.NewRefusals(cfg.Log), readers: cfg.Descriptors.ForReaders()}
 	mux := http.NewServeMux()
 	s.register(mux) // calls.go
-	s.http = s.serverOf(fromBrowsers(ownName, mux), func() *fdlimit.Budget { return s.descriptors })
+	s.http = s.serverOf(fromBrowsers(ownName, mux), cfg.Descriptors)
 	looks := http.NewServeMux()
 	s.looks(looks)
-	s.readers = s.descriptors.ForReaders()
 	s.followers = make(chan struct{}, max(1, s.readers.Limit/2))
-	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), func() *fdlimit.Budget { return s.readers })
+	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), s.readers)
 	return s
 }
 
-// Measure sets the counters of refusals, and the handler of /metrics, nil if not served. It is
-// called before Serve.
-func (s *Server) Measure(t *tally.Tally, metrics http.Handler) {
-	s.tally, s.metrics = t, metrics
-	knowCodes(t)
-}
+// HTTP returns the server of the socket, for tests without one.
+func (s *Server) HTTP() *http.Server { return s.http }
 
-func (s *Server) serverOf(h http.Handler, of func() *fdlimit.Budget) *http.Server {
+func (s *Server) serverOf(h http.Handler, of *fdlimit.Budget) *http.Server {
 	return &http.Server{
 		Handler:           hurried(s.counting(h)),
 		ReadHeaderTimeout: requestPatience,
 		IdleTimeout:       idlePatience,
 		MaxHeaderBytes:    maxBody,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 		ConnContext:       s.arrived,
-		ConnState:         func(c net.Conn, state http.ConnState) { of().ConnState(c, state) },
+		ConnState:         of.ConnState,
 	}
 }
 
@@ -153,7 +169,7 @@ func Listen(path string) (net.Listener, error) {
 
 // Serve serves until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
-	return serveBy(s.http, fdlimit.NewListener(ln, s.log, s.tally, s.descriptors))
+	return serveBy(s.http, fdlimit.NewListener(ln, s.cfg.Log, s.cfg.Tally, s.cfg.Descriptors))
 }
 
 func serveBy(srv *http.Server, ln net.Listener) error {
@@ -171,16 +187,13 @@ func (s *Server) Shutdown() error {
 	return errors.Join(s.http.Close(), s.looking.Close())
 }
 
-// Obey sets the access policy. It is called before Serve.
-func (s *Server) Obey(p *policy.File) { s.policy = p }
-
 // FlushRefusals logs the refusals that were not logged yet, for a caller that does not call
 // Shutdown.
 func (s *Server) FlushRefusals() { s.refused.Flush() }
 
-func (s *Server) whenJoined(h func(*Host, http.ResponseWriter, *http.Request)) http.HandlerFunc {
+func (s *Server) whenJoined(h func(ServerHost, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		host, err := s.joined()
+		host, err := s.cfg.Host()
 		if err != nil {
 			writeError(w, http.StatusServiceUnavailable, &api.Error{Code: "unavailable", Message: err.Error(),
 				Hint: "try again; the log of bakeryd says more, and bakeryctl status --device reads the disk without it"})
@@ -190,7 +203,7 @@ func (s *Server) whenJoined(h func(*Host, http.ResponseWriter, *http.Request)) h
 	}
 }
 
-func (s *Server) status(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) status(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	report, err := host.Status()
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))

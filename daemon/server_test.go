@@ -35,22 +35,33 @@ type served struct {
 	calls *calls
 }
 
-func serveSocket(t *testing.T, d *Host) *served {
+func serveSocket(t *testing.T, d *Host, change ...func(*ServerConfig)) *served {
 	serve := serveCurrent
 	if d.clock != clock.Boottime {
 		serve = serveInBubble
 	}
-	s := serve(t, func() (*Host, error) { return d, nil })
+	s := serve(t, alone(d), change...)
 	s.d = d
 	return s
 }
 
-func serveCurrent(t *testing.T, current func() (*Host, error)) *served {
+// alone is the function of a server that has one host.
+func alone(d *Host) func() (ServerHost, error) { return func() (ServerHost, error) { return d, nil } }
+
+// newServer returns a server that logs to the test.
+func newServer(t *testing.T, current func() (ServerHost, error), change ...func(*ServerConfig)) *Server {
+	cfg := ServerConfig{Host: current, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return NewServer(cfg)
+}
+
+func serveCurrent(t *testing.T, current func() (ServerHost, error), change ...func(*ServerConfig)) *served {
 	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s := &served{t: t, srv: NewServer(log, current, nil), path: filepath.Join(dir, "s")}
+	s := &served{t: t, srv: newServer(t, current, change...), path: filepath.Join(dir, "s")}
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
 	serving(t, s.srv, s.srv.Serve, ln)
@@ -192,7 +203,7 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 			{`{"name": "x", "pid": -1}`, "pid -1", 400},
 			{`{"name": "x", "pid": 4294967296}`, "pid 4294967296", 400},
 			{`not json`, "body", 400},
-			{`{"name": "` + strings.Repeat("x", maxBody) + `"}`, "too large", 400},
+			{`{"name": "` + strings.Repeat("x", 16<<10) + `"}`, "too large", 400},
 		} {
 			conn, r := s.post(c.body)
 			var e struct{ Error api.Error }

@@ -88,6 +88,15 @@ func (s *Service) Joined() (*Host, error) {
 	return nil, api.ErrJoining
 }
 
+// Serving returns what Joined returns, for a server.
+func (s *Service) Serving() (ServerHost, error) {
+	h, err := s.Joined()
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
 // safe reports whether nothing runs on this host that must have stopped.
 func (s *Service) safe() bool {
 	j, h := s.term()

@@ -81,7 +81,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	if c.real() {
 		serve = serveCurrent
 	}
-	r.served = serve(c.t, r.svc.Joined)
+	r.served = serve(c.t, r.svc.Serving, func(cfg *ServerConfig) { cfg.Events = r.svc.Events() })
 	c.t.Cleanup(func() {
 		if r.ended != nil {
 			r.leaves()

@@ -86,7 +86,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 func TestStatusOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		srv := NewServer(d.log, func() (*Host, error) { return d, nil }, nil)
+		srv := newServer(t, alone(d))
 		_, err := d.Status()
 		require.NoError(t, err)
 		entry := c.Geo.Entry(1)
@@ -105,7 +105,7 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 				require.ErrorContains(t, err, " s left of its lease")
 			}
 			resp := httptest.NewRecorder()
-			srv.status(d, resp, nil)
+			srv.HTTP().Handler.ServeHTTP(resp, httptest.NewRequest("GET", "http://bakery/v1/status", nil))
 			require.Equal(t, http.StatusInternalServerError, resp.Code)
 			var said struct{ Error api.Error }
 			require.NoError(t, json.NewDecoder(resp.Body).Decode(&said))

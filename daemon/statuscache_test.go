@@ -1,12 +1,12 @@
 package daemon
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,7 +35,7 @@ func (g *statusCache) due(whole bool) {
 	}
 }
 
-func (a Glance) lock(t *testing.T, name string) report.Lock {
+func lockIn(t *testing.T, a *report.Glance, name string) report.Lock {
 	t.Helper()
 	require.NotNil(t, a.Report)
 	for _, l := range a.Report.Locks {
@@ -52,7 +52,6 @@ func (a Glance) lock(t *testing.T, name string) report.Lock {
 func TestGlancesShareWhatIsRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newCluster(t, 8, 4).host(1)
-		var all statusCaches
 		began := d.clock.Now()
 		var wg sync.WaitGroup
 		var reads sync.Map
@@ -60,8 +59,8 @@ func TestGlancesShareWhatIsRead(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 50 {
-					g := all.of(d)
-					if a := g.answer(); a.Report == nil || a.Error != nil {
+					g := &d.pages
+					if a := d.Glance(); a.Report == nil || a.Error != nil {
 						t.Error("no report")
 					}
 					g.mu.Lock()
@@ -76,14 +75,14 @@ func TestGlancesShareWhatIsRead(t *testing.T) {
 		reads.Range(func(any, any) bool { n++; return true })
 		require.LessOrEqual(t, n, 1+int((d.clock.Now()-began)/glanceEvery), "of %d answers", answers.Load())
 
-		g := all.of(d)
+		g := &d.pages
 		g.mu.Lock()
 		g.tried = d.clock.Now() + time.Hour // nothing is due
 		g.mu.Unlock()
 		time.Sleep(d.times().Renew() / 2)
-		first := g.answer()
-		require.Eventually(t, func() bool { return g.answer().Report.ThisHost.LeaseLeftMS > first.Report.ThisHost.LeaseLeftMS }, generous, time.Millisecond, "renewed")
-		require.Greater(t, g.answer().Read.AgoMS, first.Read.AgoMS)
+		first := d.Glance()
+		require.Eventually(t, func() bool { return d.Glance().Report.ThisHost.LeaseLeftMS > first.Report.ThisHost.LeaseLeftMS }, generous, time.Millisecond, "renewed")
+		require.Greater(t, d.Glance().Read.AgoMS, first.Read.AgoMS)
 	})
 }
 
@@ -95,29 +94,28 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(t, acquire(t, d, locks.Request{Name: name}).Release())
 		}
-		var all statusCaches
-		g := all.of(d)
-		whole := g.answer()
+		g := &d.pages
+		whole := d.Glance()
 		require.Len(t, whole.Report.Locks, 3)
 		require.Positive(t, whole.Read.Bytes)
 
 		own := acquire(t, d, locks.Request{Name: "a", Command: "backup"})
 		g.due(false)
-		a := g.answer()
-		require.Equal(t, "backup", a.lock(t, "a").Holders[0].Command, "a client of this host")
+		a := d.Glance()
+		require.Equal(t, "backup", lockIn(t, a, "a").Holders[0].Command, "a client of this host")
 		require.Less(t, a.Read.Bytes, whole.Read.Bytes)
 
 		theirs := acquire(t, other, locks.Request{Name: "b"})
 		g.due(false)
-		require.Empty(t, g.answer().lock(t, "b").Queue, "that another host has taken it is seen when all is read")
+		require.Empty(t, lockIn(t, d.Glance(), "b").Queue, "that another host has taken it is seen when all is read")
 		g.due(true)
-		b := g.answer().lock(t, "b")
+		b := lockIn(t, d.Glance(), "b")
 		require.Equal(t, 1, len(b.Holders)+len(b.Queue))
 		require.NoError(t, theirs.Release())
 		require.NoError(t, own.Release())
 		g.due(false)
-		after := g.answer()
-		require.Zero(t, len(after.lock(t, "b").Holders)+len(after.lock(t, "b").Queue)+len(after.lock(t, "a").Holders))
+		after := d.Glance()
+		require.Zero(t, len(lockIn(t, after, "b").Holders)+len(lockIn(t, after, "b").Queue)+len(lockIn(t, after, "a").Holders))
 		require.Len(t, after.Report.Hosts, 2)
 	})
 }
@@ -127,14 +125,13 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
-		var all statusCaches
-		g := all.of(d)
-		require.Nil(t, g.answer().Error)
+		g := &d.pages
+		require.Nil(t, d.Glance().Error)
 		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		g.due(true)
-		var a Glance
+		var a *report.Glance
 		within(t, "the report that it hangs", func() {
-			for a = g.answer(); a.Error == nil; a = g.answer() {
+			for a = d.Glance(); a.Error == nil; a = d.Glance() {
 				require.NotNil(t, a.Report)
 			}
 		})
@@ -143,7 +140,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 		require.Len(t, a.Report.Locks, 1)
 		require.Equal(t, "live", a.Report.ThisHost.State)
 		hang.Release()
-		require.Eventually(t, func() bool { g.due(true); return g.answer().Error == nil }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { g.due(true); return d.Glance().Error == nil }, generous, time.Millisecond)
 	})
 }
 
@@ -167,7 +164,7 @@ func (s *served) browse(t *testing.T, path string, change ...func(*http.Request)
 func TestPageIsServed(t *testing.T) {
 	joined := realCluster(t, 8, 4).host(1)
 	var current atomic.Pointer[Host]
-	s := serveCurrent(t, func() (*Host, error) {
+	s := serveCurrent(t, func() (ServerHost, error) {
 		if d := current.Load(); d != nil {
 			return d, nil
 		}
@@ -181,7 +178,7 @@ func TestPageIsServed(t *testing.T) {
 	resp, _ = s.browse(t, "/nonsense")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 
-	var a Glance
+	var a report.Glance
 	resp, body = s.browse(t, "/page/status")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
@@ -193,21 +190,29 @@ func TestPageIsServed(t *testing.T) {
 	current.Store(joined)
 	resp, body = s.browse(t, "/page/status", func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
 	require.Empty(t, resp.Header.Get("Content-Encoding"), "it is short")
-	a = Glance{}
+	a = report.Glance{}
 	require.NoError(t, json.Unmarshal(body, &a))
 	require.Equal(t, 1, a.Report.ThisHost.ID)
 	for i := range 300 {
 		a.Report.Hosts = append(a.Report.Hosts, report.Host{ID: i})
 	}
-	w := httptest.NewRecorder()
-	writeGlance(w, "deflate, gzip", a)
-	require.Equal(t, "gzip", w.Header().Get("Content-Encoding"))
-	z, err := gzip.NewReader(w.Body)
+	s = serveCurrent(t, func() (ServerHost, error) { return glancing{joined, &a}, nil })
+	resp, body = s.browse(t, "/page/status", func(r *http.Request) { r.Header.Set("Accept-Encoding", "deflate, gzip") })
+	require.Equal(t, "gzip", resp.Header.Get("Content-Encoding"))
+	z, err := gzip.NewReader(bytes.NewReader(body))
 	require.NoError(t, err)
-	var b Glance
+	var b report.Glance
 	require.NoError(t, json.NewDecoder(z).Decode(&b))
 	require.Len(t, b.Report.Hosts, len(a.Report.Hosts))
 }
+
+// glancing is a host with an answer for pages.
+type glancing struct {
+	*Host
+	a *report.Glance
+}
+
+func (g glancing) Glance() *report.Glance { return g.a }
 
 // TestBrowsersOnlyLook: a user that forwards the socket to a port does not expose it to every page
 // in the browser.

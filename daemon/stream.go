@@ -49,7 +49,7 @@ func (st *stream) Send(e *api.Event) {
 }
 
 // lock answers with the events of a lock until the client is gone or refused.
-func (s *Server) lock(host *Host, w http.ResponseWriter, r *http.Request) {
+func (s *Server) lock(host ServerHost, w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	var body session.LockRequest
 	err := decode(r, &body)
@@ -64,7 +64,7 @@ func (s *Server) lock(host *Host, w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		by := callerOf(r)
 		id, uid := peer.Of(conn)
-		a, err = host.sessions.Open(body, by.client(id, uid), st)
+		a, err = host.Sessions().Open(body, by.client(id, uid), st)
 		err = by.notOwn(err, access.Lock)
 	}
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Server) send(w http.ResponseWriter, e *api.Event, first bool) error {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 	}
 	if e.Kind == api.Refused {
-		s.tally.Refused.Add(e.Code)
+		s.cfg.Tally.Refused.Add(e.Code)
 	}
 	setWriteDeadline(w, tellPatience)
 	defer setWriteDeadline(w, 0) // the next event may come at any time

@@ -96,16 +96,12 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		}
 	}()
 	// Serve from the beginning: clients learn that the host is still joining.
-	srv := daemon.NewServer(log, s.Joined, s.Events())
 	policy := openPolicy(o.policy, log)
-	if policy != nil {
-		srv.Obey(policy)
-	}
+	srv := daemon.NewServer(daemon.ServerConfig{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s), Policy: policy})
 	defer srv.FlushRefusals()
 	done := make(chan struct{})
 	defer close(done)
 	go reload(hangups, done, policy, log)
-	srv.Measure(s.Tally(), metrics.Handler(version(), s))
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	if o.listen != "" {

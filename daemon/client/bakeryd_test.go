@@ -200,7 +200,7 @@ func serve(dir string) error {
 	if err != nil {
 		return err
 	}
-	srv := daemon.NewServer(log, s.Joined, nil)
+	srv := daemon.NewServer(daemon.ServerConfig{Host: s.Serving, Log: log})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	go func() {

@@ -231,7 +231,7 @@ func (s *space) serve(ctx context.Context) (*bakeryd, error) {
 	}
 	joined, over, served := make(chan *daemon.Host, 1), make(chan error, 1), make(chan error, 1)
 	service := daemon.NewService(cfg, func(d *daemon.Host) { joined <- d })
-	server := daemon.NewServer(cfg.Logger, service.Joined, service.Events())
+	server := daemon.NewServer(daemon.ServerConfig{Host: service.Serving, Log: cfg.Logger, Events: service.Events()})
 	go func() { served <- server.Serve(ln) }()
 	go func() { over <- service.Run(ctx) }()
 	select {

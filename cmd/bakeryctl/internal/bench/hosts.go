@@ -216,7 +216,7 @@ func serveLockspace(ctx context.Context, device, socket string, stdin io.Reader,
 		_, _ = io.Copy(io.Discard, stdin)
 		s.Drain()
 	}()
-	srv := daemon.NewServer(log, s.Joined, s.Events())
+	srv := daemon.NewServer(daemon.ServerConfig{Host: s.Serving, Log: log, Events: s.Events()})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	err = s.Run(ctx)

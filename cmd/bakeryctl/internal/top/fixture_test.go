@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -13,12 +12,12 @@ import (
 // noon is the time of the test data.
 var noon = showtest.Noon
 
-func anAnswer(r *report.Report) *daemon.Glance {
+func anAnswer(r *report.Report) *report.Glance {
 	if r.ThisHost != nil {
 		r.ThisHost.IO = &report.IO{Read: report.Latency{Count: 1, P50US: 210, P99US: 1200}, Write: report.Latency{Count: 1, P50US: 1900, P99US: 14_000, Errors: 1}}
 	}
 	r.Judge()
-	return &daemon.Glance{At: noon, Report: r, Read: daemon.GlanceRead{AgoMS: 400, TookMS: 3}}
+	return &report.Glance{At: noon, Report: r, Read: report.GlanceRead{AgoMS: 400, TookMS: 3}}
 }
 
 // aModel returns a model with that answer and some events.

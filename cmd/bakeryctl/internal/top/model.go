@@ -13,7 +13,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -29,7 +28,7 @@ type model struct {
 	width, height int            // of the screen; height 0: no limit
 	now           time.Time
 
-	answer *daemon.Glance // the last one with a report; nil if none yet
+	answer *report.Glance // the last one with a report; nil if none yet
 	got    time.Time
 	away   *api.Error // why bakeryd has no report; nil if it has one
 	failed error      // why there is no answer; nil if there is one
@@ -81,7 +80,7 @@ func (o order) String() string {
 const samplesKept = 60
 
 // update applies the result of a read: an answer, or the error.
-func (m model) update(a *daemon.Glance, err error, now time.Time) model {
+func (m model) update(a *report.Glance, err error, now time.Time) model {
 	if m.paused {
 		return m
 	}
@@ -107,7 +106,7 @@ func (m model) update(a *daemon.Glance, err error, now time.Time) model {
 }
 
 // sample records the latencies of the sparklines.
-func (m *model) sample(a *daemon.Glance) {
+func (m *model) sample(a *report.Glance) {
 	kept := make(map[string][]time.Duration)
 	add := func(what string, d time.Duration) {
 		all := append(slices.Clone(m.speed[what]), d)

@@ -12,7 +12,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call/calltest"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -96,7 +95,7 @@ func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", found[0].what)
 	require.Contains(t, found[0].todo, "its lease ends in 20 s")
 	require.Equal(t, int64(21_000), *m.aged(m.answer.Report.Hosts[2]).SilentMS, "it may have renewed since")
-	m = m.update(&daemon.Glance{Error: &api.Error{Message: "joining"}}, nil, noon.Add(9*time.Second))
+	m = m.update(&report.Glance{Error: &api.Error{Message: "joining"}}, nil, noon.Add(9*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since, "there is still nothing to show")
 	m = m.update(anAnswer(showtest.Report()), nil, noon.Add(12*time.Second))
 	require.False(t, m.stale())
@@ -128,7 +127,7 @@ func TestModel_Problems_AreShownWithTheirRemedies(t *testing.T) {
 
 func TestSocketSource_Read(t *testing.T) {
 	t.Parallel()
-	read := func(text string) (*daemon.Glance, error) {
+	read := func(text string) (*report.Glance, error) {
 		return socketSource{calltest.Serve(t, 200, text).Socket}.read(t.Context())
 	}
 	a, err := read(`{"at":"2026-11-21T12:00:00Z","read":{"ago_ms":5},"report":{"lockspace":{"lease_ms":1},"this_host":{"id":1,

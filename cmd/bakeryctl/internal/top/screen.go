@@ -21,8 +21,8 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 const (
@@ -103,7 +103,7 @@ func Run(ctx context.Context, source Source, t Terminal) error {
 // Messages of a live, in addition to keys and events.
 type (
 	readDone struct {
-		answer *daemon.Glance
+		answer *report.Glance
 		err    error
 		at     time.Time
 		took   time.Duration

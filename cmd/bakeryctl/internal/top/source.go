@@ -14,7 +14,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -61,7 +60,7 @@ type Source interface {
 	name() string
 	// read returns the current data. An error means there is none. A Glance without a report has an
 	// error.
-	read(ctx context.Context) (*daemon.Glance, error)
+	read(ctx context.Context) (*report.Glance, error)
 	// follow calls each for every event until ctx is done. It calls gone with the reason when no
 	// events arrive, and with nil when they do again.
 	follow(ctx context.Context, each func(events.Event), gone func(error))
@@ -76,10 +75,10 @@ func Bakeryd(socket string) Source { return socketSource{socket} }
 
 func (s socketSource) name() string { return s.socket }
 
-func (s socketSource) read(ctx context.Context) (*daemon.Glance, error) {
+func (s socketSource) read(ctx context.Context) (*report.Glance, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	g := new(daemon.Glance)
+	g := new(report.Glance)
 	if err := call.Ask(ctx, s.socket, http.MethodGet, "/page/status", nil, g); err != nil {
 		return nil, err
 	}
@@ -158,18 +157,18 @@ type sighting struct {
 
 func (s *deviceSource) name() string { return s.path }
 
-func (s *deviceSource) read(ctx context.Context) (*daemon.Glance, error) {
+func (s *deviceSource) read(ctx context.Context) (*report.Glance, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	report, err := s.scan(s.path)
+	r, err := s.scan(s.path)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	s.watch(report, now)
-	return &daemon.Glance{At: now, Report: report, Read: daemon.GlanceRead{TookMS: now.Sub(begun).Milliseconds()}}, nil
+	s.watch(r, now)
+	return &report.Glance{At: now, Report: r, Read: report.GlanceRead{TookMS: now.Sub(begun).Milliseconds()}}, nil
 }
 
 // watch adds to a report how long hosts have not renewed, and what is wrong because of that.

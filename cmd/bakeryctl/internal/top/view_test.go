@@ -19,7 +19,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -54,7 +53,7 @@ func TestTopViews(t *testing.T) {
 		"all":          func() model { m := aModel(0, 0); return m }(),
 		"gone":         gone(aModel(100, 24)),
 		"gone-at-once": gone(model{source: "/run/bakery/bakeryd.sock", width: 80, height: 12, now: noon}),
-		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(&daemon.Glance{Error: &api.Error{Message: "bakeryd is joining the lockspace",
+		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(&report.Glance{Error: &api.Error{Message: "bakeryd is joining the lockspace",
 			Hint: "try again"}}, nil, noon).tick(noon.Add(3 * time.Second)),
 		"lost": func() model {
 			r := showtest.Report()
@@ -76,7 +75,7 @@ func TestTopViews(t *testing.T) {
 			r := showtest.Report()
 			r.ThisHost = nil
 			r.Judge()
-			return model{width: 80, height: 24, now: noon, source: "/dev/mapper/locks"}.update(&daemon.Glance{At: noon, Report: r}, nil, noon)
+			return model{width: 80, height: 24, now: noon, source: "/dev/mapper/locks"}.update(&report.Glance{At: noon, Report: r}, nil, noon)
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +151,7 @@ func nastyModel(r *rand.Rand) model {
 	if made.ThisHost != nil && r.IntN(2) == 0 {
 		made.ThisHost.IO = &report.IO{Read: report.Latency{Count: 1, P50US: r.Int64(), P99US: r.Int64(), Errors: r.Uint64()}, OldestMS: r.Int64()}
 	}
-	a := &daemon.Glance{At: noon, Report: made, Error: &api.Error{Message: text(), Hint: text()}}
+	a := &report.Glance{At: noon, Report: made, Error: &api.Error{Message: text(), Hint: text()}}
 	m := model{source: text(), now: noon}.update(a, nil, noon)
 	if r.IntN(2) == 0 {
 		m = m.update(a, nil, noon)
@@ -164,7 +163,7 @@ func nastyModel(r *rand.Rand) model {
 	case 0:
 		m = m.update(nil, errors.New(text()), noon.Add(time.Duration(r.Int64N(1e12))))
 	case 1:
-		m = m.update(&daemon.Glance{Error: &api.Error{Message: text() + "x", Hint: text()}}, nil, noon)
+		m = m.update(&report.Glance{Error: &api.Error{Message: text() + "x", Hint: text()}}, nil, noon)
 	}
 	return m
 }

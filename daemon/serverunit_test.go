@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/layout"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestEveryCallSaysWhatItIs: no call can be added without an action, and no body is read without
+// decode.
+func TestEveryCallSaysWhatItIs(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	registered, bodies := 0, 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					s, ok := n.Fun.(*ast.SelectorExpr)
+					if !ok || s.Sel.Name != "Handle" && s.Sel.Name != "HandleFunc" {
+						break
+					}
+					registered++
+					if f.Name.Name == "register" {
+						break
+					}
+					pattern := ""
+					ast.Inspect(n.Args[0], func(n ast.Node) bool {
+						if text, ok := n.(*ast.BasicLit); ok {
+							pattern += text.Value
+						}
+						return true
+					})
+					// The patterns of looks for pages have no method.
+					require.True(t, strings.HasPrefix(pattern, `"GET `) || f.Name.Name == "looks" && !strings.Contains(pattern, " "),
+						"%s, %s registers %s: what may change something is a call of calls.go", name, f.Name.Name, pattern)
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "r" && n.Sel.Name == "Body" {
+						bodies++
+						require.Equal(t, "decode", f.Name.Name, "%s reads a body without decode, which checks the access", name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	require.GreaterOrEqual(t, registered, 5)
+	require.Equal(t, 1, bodies)
+	s := NewServer(ServerConfig{Log: slog.New(slog.DiscardHandler)})
+	for _, c := range s.calls() {
+		require.Contains(t, access.Actions(), c.action, c.pattern)
+		if c.action == access.Look {
+			require.True(t, strings.HasPrefix(c.pattern, "GET "), c.pattern)
+		}
+	}
+}
+
+// TestHungUpLinkIsGone: a link that bakeryd has closed counts as gone even while its reader is in
+// the device.
+func TestHungUpLinkIsGone(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fds[1])
+	file := os.NewFile(uintptr(fds[0]), "socket")
+	conn, err := net.FileConn(file)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	l, err := newLink(&caller{}, conn.(*net.UnixConn), nil)
+	require.NoError(t, err)
+	require.False(t, l.Gone())
+	l.Close()
+	require.True(t, l.Gone())
+}
+
+// FuzzLinkRequest: a line that parsePlain reads has the same meaning to encoding/json.
+func FuzzLinkRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"lock":{"name":"x"}}`, `{"unlock":"3676650270761156864"}`, `{"unlock":"1"}`, `{"lock":{"name":"x","mode":"shared","nonblock":true}}`,
+		`{"lock":{"name":"x","timeout_ms":5,"permits":2,"pid":7,"command":"sh","session":"00","token":"0","witness":true,"requests":false}}`,
+		`{"lock":{"name":"x","name":"y"}}`, `{"lock":{"name":"x"}} `, `{"lock":{"Name":"x"}}`, `{"unlock":"0","unlock":"0"}`, `{"lock":{"pid":-0}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var byHand, byJSON linkRequest
+		if !byHand.parsePlain(text) {
+			return
+		}
+		require.NoError(t, decodeBody(strings.NewReader(string(text)), &byJSON), "%q", text)
+		require.Equal(t, byJSON, byHand, "%q", text)
+		require.NotEqual(t, byHand.Lock == nil, byHand.Unlock == nil)
+	})
+}
+
+// FuzzEventsQuery: the query of GET /v1/events is refused, or bounded.
+func FuzzEventsQuery(f *testing.F) { // 20000x
+	for _, seed := range []string{"name=x&since=1&limit=3", "limit=10000", "limit=-1", "from=2026-11-21T03:12:00.5Z&until=2026-11-21T03:12:00%2B01:00", "follow=true&follow=0", "name=%1b"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			return
+		}
+		r, err := parseEventsRequest(q)
+		if err != nil {
+			require.ErrorIs(t, err, api.ErrInvalid)
+			return
+		}
+		require.GreaterOrEqual(t, r.limit, 0)
+		require.LessOrEqual(t, r.limit, maxLast)
+		if q.Has("name") {
+			require.NoError(t, layout.ValidateLockName(r.Lock))
+		}
+	})
+}
