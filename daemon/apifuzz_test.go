@@ -27,11 +27,12 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // fuzzedDaemon is a host on a disk in memory with a lease that outlasts the fuzzing.
-func fuzzedDaemon(f *testing.F) (*Host, *Server) {
+func fuzzedDaemon(f *testing.F) (*Host, *server.Server) {
 	g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 16}
 	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Geometry: g, Lease: layout.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
 	disk := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
@@ -60,7 +61,7 @@ func fuzzedDaemon(f *testing.F) (*Host, *Server) {
 	h, err := d.Acquire(f.Context(), locks.Request{Name: "held"})
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, h.Release()) })
-	return d, NewServer(ServerConfig{Host: alone(d), Log: log, Events: journal})
+	return d, server.New(server.Config{Host: alone(d), Log: log, Events: journal})
 }
 
 // unixPair returns the two ends of a connection.

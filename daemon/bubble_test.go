@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +69,7 @@ func endOfProcess(d *Host) {
 // serveInBubble returns a daemon that serves clients in a bubble. Requests and answers do not pass
 // through their sockets, because no goroutine may wait there. The daemon asks a socket for its
 // peer, and whether that is gone.
-func serveInBubble(t *testing.T, current func() (ServerHost, error), change ...func(*ServerConfig)) *served {
+func serveInBubble(t *testing.T, current func() (server.Host, error), change ...func(*server.Config)) *served {
 	s := &served{t: t, srv: newServer(t, current, change...), calls: new(calls)}
 	t.Cleanup(func() {
 		s.calls.mu.Lock()
@@ -92,7 +93,7 @@ type calls struct {
 }
 
 // request makes a call, and returns when the answer begins.
-func (cs *calls) request(t *testing.T, srv *Server, method, path, body string) (net.Conn, *http.Response) {
+func (cs *calls) request(t *testing.T, srv *server.Server, method, path, body string) (net.Conn, *http.Response) {
 	server, client := socketPair(t)
 	ctx, cancel := context.WithCancel(srv.HTTP().ConnContext(context.Background(), server))
 	r := httptest.NewRequestWithContext(ctx, method, "http://bakery"+path, strings.NewReader(body))

@@ -26,6 +26,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/policy"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // kept keeps a log.
@@ -69,8 +70,8 @@ func police(t *testing.T, d *Host, text string) *policed {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &policed{file: file, policyPath: path, log: log,
-		served: &served{t: t, d: d, srv: NewServer(ServerConfig{Host: alone(d), Log: logger, Policy: file}), path: filepath.Join(dir, "s")}}
-	ln, err := Listen(p.path)
+		served: &served{t: t, d: d, srv: server.New(server.Config{Host: alone(d), Log: logger, Policy: file}), path: filepath.Join(dir, "s")}}
+	ln, err := server.Listen(p.path)
 	require.NoError(t, err)
 	serving(t, p.srv, p.srv.Serve, ln)
 	return p

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -172,7 +173,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	counts := new(tally.Tally)
 	refused := &counts.Refused
-	s := serveSocket(t, d, func(c *ServerConfig) { c.Tally = counts })
+	s := serveSocket(t, d, func(c *server.Config) { c.Tally = counts })
 	require.Contains(t, refused.All(), "timeout", "before the first")
 	n := func(code string) int { return int(refused.All()[code]) }
 
@@ -216,13 +217,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 // TestMetricsAreServed: in every state, if there is a handler.
 func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()
-	joining := func() (ServerHost, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) }
+	joining := func() (server.Host, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) }
 	s := serveCurrent(t, joining)
 	resp, body := s.browse(t, "/metrics")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode, "there are none")
 	require.Contains(t, string(body), "no such call")
 	counts := new(tally.Tally)
-	s = serveCurrent(t, joining, func(c *ServerConfig) {
+	s = serveCurrent(t, joining, func(c *server.Config) {
 		c.Tally = counts
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "bakery_joined 0") })
 	})

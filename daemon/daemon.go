@@ -1,18 +1,14 @@
-// Package daemon joins a host to a lockspace and serves clients of its locks (package locks) over a
-// Unix socket. It never knows flags or terminals.
+// Package daemon joins a host to a lockspace. Package locks has its locks, package session its
+// clients, and package server serves them. It never knows flags or terminals.
 //
 // Start reading with [Service] in service.go, which has one [Host] for each term of membership.
 // The files by topic:
 //
 //   - membership: join.go and leave.go; package membership drives the lease
-//   - the API: server.go; stream.go and link.go serve clients of locks; session.go is a client that
-//     may reconnect, sessions.go all of them
-//   - restart: previous.go finds what the previous process left; restore.go continues its clients
-//   - commands under locks: package command finds and stops their processes; guard.go stops those
-//     of a lease that ends
-//   - reports: recorder.go makes events, counts and log lines of what locks report; vitals.go has
-//     the gauges; statuscache.go serves the status page (package page); browser.go and loopback.go
-//     restrict callers
+//   - restart: previous.go finds what the previous process left
+//   - reports: recorder.go makes events, counts and log lines of what locks and sessions report;
+//     status.go is the status of a host, inspection.go reads the lockspace for it, statuscache.go
+//     shares that among pages; vitals.go has the gauges
 //   - tools: repair.go repairs what package check finds, probe.go measures a lockspace
 package daemon
 

@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // TestClientsBeyondTheLimit: as many connections are served as there are descriptors; the others
@@ -24,8 +25,8 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 	c := realCluster(t, 4, 4)
 	d := c.host(1)
 	budget := fdlimit.NewBudget(3, func(int) bool { return true })
-	s := &served{t: t, d: d, srv: newServer(t, alone(d), func(c *ServerConfig) { c.Descriptors = budget }), path: filepath.Join(t.TempDir(), "s")}
-	ln, err := Listen(s.path)
+	s := &served{t: t, d: d, srv: newServer(t, alone(d), func(c *server.Config) { c.Descriptors = budget }), path: filepath.Join(t.TempDir(), "s")}
+	ln, err := server.Listen(s.path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.Zero(t, budget.InUse(), "all were given back") })
 	serving(t, s.srv, s.srv.Serve, ln)

@@ -17,12 +17,13 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // serveNotes serves a journal without a host that has joined.
 func serveNotes(t *testing.T) (*served, *notebook) {
 	n := newNotebook(t)
-	s := serveCurrent(t, func() (ServerHost, error) { return nil, errors.New("it is under way") }, func(c *ServerConfig) { c.Events = n.log })
+	s := serveCurrent(t, func() (server.Host, error) { return nil, errors.New("it is under way") }, func(c *server.Config) { c.Events = n.log })
 	return s, n
 }
 

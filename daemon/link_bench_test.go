@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -39,8 +40,8 @@ func benchServer(b *testing.B) (socket string) {
 		},
 	})
 	require.NoError(b, err)
-	s := NewServer(ServerConfig{Host: alone(d), Log: log})
-	ln, err := Listen(filepath.Join(dir, "s"))
+	s := server.New(server.Config{Host: alone(d), Log: log})
+	ln, err := server.Listen(filepath.Join(dir, "s"))
 	require.NoError(b, err)
 	go func() { _ = s.Serve(ln) }()
 	b.Cleanup(func() {

@@ -22,6 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -250,7 +251,7 @@ func (l *testLink) unread() {
 func TestLinkThatDoesNotRead(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	budget := fdlimit.NewBudget(3, func(int) bool { return true })
-	s := serveSocket(t, d, func(c *ServerConfig) { c.Descriptors = budget })
+	s := serveSocket(t, d, func(c *server.Config) { c.Descriptors = budget })
 	deaf := s.link()
 	deaf.unread()
 	eventually(t, "the link ends", func() bool { return budget.InUse() == 0 })
@@ -295,7 +296,7 @@ func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 	host := realCluster(t, 8, 4).host(1)
 	var d *Host // nil while it has not joined
 	var mu sync.Mutex
-	s := serveCurrent(t, func() (ServerHost, error) {
+	s := serveCurrent(t, func() (server.Host, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if d == nil {

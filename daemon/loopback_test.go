@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // TestLoopbackOnly: bakeryd listens on no address that other machines reach.
@@ -36,22 +37,22 @@ func TestLoopbackOnly(t *testing.T) {
 		"9415":              "want ADDRESS:PORT",
 		"":                  "want ADDRESS:PORT",
 	} {
-		err := CheckLoopback(address)
+		err := server.CheckLoopback(address)
 		if hint == "" {
 			require.NoError(t, err, address)
 			continue
 		}
-		require.ErrorIs(t, err, ErrNotLoopback, address)
+		require.ErrorIs(t, err, server.ErrNotLoopback, address)
 		require.ErrorContains(t, err, hint)
 		require.ErrorContains(t, err, `"`+address+`"`)
-		_, err = ListenLoopback(address)
-		require.ErrorIs(t, err, ErrNotLoopback)
+		_, err = server.ListenLoopback(address)
+		require.ErrorIs(t, err, server.ErrNotLoopback)
 	}
-	ln, err := ListenLoopback("localhost:0")
+	ln, err := server.ListenLoopback("localhost:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	require.True(t, ln.Addr().(*net.TCPAddr).IP.IsLoopback())
-	_, err = ListenLoopback(ln.Addr().String())
+	_, err = server.ListenLoopback(ln.Addr().String())
 	require.ErrorContains(t, err, "address already in use")
 }
 
@@ -61,7 +62,7 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newCluster(t, 8, 4).host(1)
 		s := serveSocket(t, d)
-		ln, err := ListenLoopback("127.0.0.1:0")
+		ln, err := server.ListenLoopback("127.0.0.1:0")
 		require.NoError(t, err)
 		serving(t, s.srv, s.srv.ServeLooks, ln)
 		address := ln.Addr().String()
@@ -117,9 +118,9 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		journal := events.New(clock.Boottime, slog.New(slog.DiscardHandler))
-		s := serveSocket(t, newCluster(t, 8, 4).host(1), func(c *ServerConfig) { c.Events = journal })
+		s := serveSocket(t, newCluster(t, 8, 4).host(1), func(c *server.Config) { c.Events = journal })
 		t.Cleanup(journal.Close)
-		ln, err := ListenLoopback("127.0.0.1:0")
+		ln, err := server.ListenLoopback("127.0.0.1:0")
 		require.NoError(t, err)
 		serving(t, s.srv, s.srv.ServeLooks, ln)
 		t.Cleanup(http.DefaultClient.CloseIdleConnections) // before that
@@ -146,7 +147,7 @@ func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 // block the metrics.
 func TestBodiesThatNeverCome(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	ln, err := ListenLoopback("127.0.0.1:0")
+	ln, err := server.ListenLoopback("127.0.0.1:0")
 	require.NoError(t, err)
 	serving(t, s.srv, s.srv.ServeLooks, ln)
 	for _, of := range []struct{ network, address string }{{"tcp", ln.Addr().String()}, {"unix", s.path}} {

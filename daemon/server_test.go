@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -28,14 +29,14 @@ import (
 type served struct {
 	t    *testing.T
 	d    *Host
-	srv  *Server
+	srv  *server.Server
 	path string
 
 	// the calls of a server in a bubble; nil if path is its socket
 	calls *calls
 }
 
-func serveSocket(t *testing.T, d *Host, change ...func(*ServerConfig)) *served {
+func serveSocket(t *testing.T, d *Host, change ...func(*server.Config)) *served {
 	serve := serveCurrent
 	if d.clock != clock.Boottime {
 		serve = serveInBubble
@@ -46,30 +47,32 @@ func serveSocket(t *testing.T, d *Host, change ...func(*ServerConfig)) *served {
 }
 
 // alone is the function of a server that has one host.
-func alone(d *Host) func() (ServerHost, error) { return func() (ServerHost, error) { return d, nil } }
+func alone(d *Host) func() (server.Host, error) {
+	return func() (server.Host, error) { return d, nil }
+}
 
 // newServer returns a server that logs to the test.
-func newServer(t *testing.T, current func() (ServerHost, error), change ...func(*ServerConfig)) *Server {
-	cfg := ServerConfig{Host: current, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+func newServer(t *testing.T, current func() (server.Host, error), change ...func(*server.Config)) *server.Server {
+	cfg := server.Config{Host: current, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, f := range change {
 		f(&cfg)
 	}
-	return NewServer(cfg)
+	return server.New(cfg)
 }
 
-func serveCurrent(t *testing.T, current func() (ServerHost, error), change ...func(*ServerConfig)) *served {
+func serveCurrent(t *testing.T, current func() (server.Host, error), change ...func(*server.Config)) *served {
 	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &served{t: t, srv: newServer(t, current, change...), path: filepath.Join(dir, "s")}
-	ln, err := Listen(s.path)
+	ln, err := server.Listen(s.path)
 	require.NoError(t, err)
 	serving(t, s.srv, s.srv.Serve, ln)
 	return s
 }
 
 // serving serves a listener until the end of the test.
-func serving(t *testing.T, srv *Server, serve func(net.Listener) error, ln net.Listener) {
+func serving(t *testing.T, srv *server.Server, serve func(net.Listener) error, ln net.Listener) {
 	done := make(chan error, 1)
 	go func() { done <- serve(ln) }()
 	t.Cleanup(func() {
@@ -271,7 +274,7 @@ func TestDrainTellsHolders(t *testing.T) {
 
 func TestListen(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	_, err := Listen(s.path)
+	_, err := server.Listen(s.path)
 	require.ErrorContains(t, err, "another bakeryd serves this socket")
 	info, err := os.Stat(s.path)
 	require.NoError(t, err)
@@ -282,13 +285,13 @@ func TestListen(t *testing.T) {
 	require.NoError(t, err)
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, ln.Close())
-	ln, err = Listen(left)
+	ln, err = server.Listen(left)
 	require.NoError(t, err, "a socket that no process serves is replaced")
 	require.NoError(t, ln.Close())
 
 	file := filepath.Join(filepath.Dir(s.path), "file")
 	require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
-	_, err = Listen(file)
+	_, err = server.Listen(file)
 	require.Error(t, err)
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)

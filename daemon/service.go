@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/warn"
@@ -89,7 +90,7 @@ func (s *Service) Joined() (*Host, error) {
 }
 
 // Serving returns what Joined returns, for a server.
-func (s *Service) Serving() (ServerHost, error) {
+func (s *Service) Serving() (server.Host, error) {
 	h, err := s.Joined()
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
@@ -81,7 +82,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	if c.real() {
 		serve = serveCurrent
 	}
-	r.served = serve(c.t, r.svc.Serving, func(cfg *ServerConfig) { cfg.Events = r.svc.Events() })
+	r.served = serve(c.t, r.svc.Serving, func(cfg *server.Config) { cfg.Events = r.svc.Events() })
 	c.t.Cleanup(func() {
 		if r.ended != nil {
 			r.leaves()

@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -164,7 +165,7 @@ func (s *served) browse(t *testing.T, path string, change ...func(*http.Request)
 func TestPageIsServed(t *testing.T) {
 	joined := realCluster(t, 8, 4).host(1)
 	var current atomic.Pointer[Host]
-	s := serveCurrent(t, func() (ServerHost, error) {
+	s := serveCurrent(t, func() (server.Host, error) {
 		if d := current.Load(); d != nil {
 			return d, nil
 		}
@@ -196,7 +197,7 @@ func TestPageIsServed(t *testing.T) {
 	for i := range 300 {
 		a.Report.Hosts = append(a.Report.Hosts, report.Host{ID: i})
 	}
-	s = serveCurrent(t, func() (ServerHost, error) { return glancing{joined, &a}, nil })
+	s = serveCurrent(t, func() (server.Host, error) { return glancing{joined, &a}, nil })
 	resp, body = s.browse(t, "/page/status", func(r *http.Request) { r.Header.Set("Accept-Encoding", "deflate, gzip") })
 	require.Equal(t, "gzip", resp.Header.Get("Content-Encoding"))
 	z, err := gzip.NewReader(bytes.NewReader(body))

@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -56,7 +57,7 @@ func await(t *testing.T, conn net.Conn, what string) {
 func TestListenKeepsAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "precious")
 	require.NoError(t, os.WriteFile(path, []byte("data"), 0o600))
-	ln, err := Listen(path)
+	ln, err := server.Listen(path)
 	if err == nil {
 		ln.Close()
 	}

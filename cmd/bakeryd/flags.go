@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 const usage = `bakeryd joins this host to the lockspace on a shared device and serves its locks.
@@ -136,7 +137,7 @@ func (o *options) check(rest []string, hostID, level string) error {
 		return fmt.Errorf("%w: --handoff %d, want 1 or more", errUsage, o.daemon.Handoff)
 	}
 	if o.listen != "" {
-		if err := daemon.CheckLoopback(o.listen); err != nil {
+		if err := server.CheckLoopback(o.listen); err != nil {
 			return fmt.Errorf("%w: --listen: %w", errUsage, err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // FuzzOptions: any command line and environment gives valid options or an errUsage.
@@ -28,7 +28,7 @@ func FuzzOptions(f *testing.F) { // 15000x
 		}
 		require.NotEmpty(t, o.daemon.Device)
 		if o.listen != "" {
-			require.NoError(t, daemon.CheckLoopback(o.listen))
+			require.NoError(t, server.CheckLoopback(o.listen))
 		}
 		require.GreaterOrEqual(t, o.daemon.HostID, 0)
 		require.GreaterOrEqual(t, o.daemon.Handoff, 1)

@@ -24,6 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/metrics"
 	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/retry"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // The exit codes, as in sysexits(3).
@@ -80,7 +81,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	defer systemd.close()
 	lockMemory(log)
-	ln, err := daemon.Listen(o.socket)
+	ln, err := server.Listen(o.socket)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSocket, err)
 	}
@@ -97,7 +98,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}()
 	// Serve from the beginning: clients learn that the host is still joining.
 	policy := openPolicy(o.policy, log)
-	srv := daemon.NewServer(daemon.ServerConfig{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s), Policy: policy})
+	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s), Policy: policy})
 	defer srv.FlushRefusals()
 	done := make(chan struct{})
 	defer close(done)
@@ -160,9 +161,9 @@ const listenAgain = 2 * time.Second
 
 // serveLooks serves read-only requests on an address, and retries until it can listen: any user of
 // this machine may occupy the address, and that must not keep bakeryd from serving locks.
-func serveLooks(ctx context.Context, srv *daemon.Server, address string, log *slog.Logger) {
+func serveLooks(ctx context.Context, srv *server.Server, address string, log *slog.Logger) {
 	for told := false; ctx.Err() == nil; {
-		ln, err := daemon.ListenLoopback(address)
+		ln, err := server.ListenLoopback(address)
 		if err == nil {
 			log.Info("serving read-only requests", "address", ln.Addr().String())
 			stop := context.AfterFunc(ctx, func() { _ = ln.Close() })

@@ -20,6 +20,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // asBakeryd, if set, is the directory for which this test binary runs bakeryd: a restart needs a
@@ -196,11 +197,11 @@ func serve(dir string) error {
 	s := daemon.NewService(daemon.Config{
 		Device: filepath.Join(dir, "lockspace"), HostID: 1, Name: "example", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log,
 	}, func(*daemon.Host) { fmt.Println("serving") })
-	ln, err := daemon.Listen(dir + "/s")
+	ln, err := server.Listen(dir + "/s")
 	if err != nil {
 		return err
 	}
-	srv := daemon.NewServer(daemon.ServerConfig{Host: s.Serving, Log: log})
+	srv := server.New(server.Config{Host: s.Serving, Log: log})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	go func() {

@@ -6,13 +6,12 @@ const maxCircle = 13
 
 // circles has the packages whose files are to be sorted. The numbers only shrink.
 var circles = map[string]int{
-	"daemon":       14,
 	"daemon/locks": 26,
 }
 
 // http has the packages that import net/http or a package below it, and what for.
 var http = map[string]string{
-	"daemon":                   "the server",
+	"daemon/server":            "the server",
 	"daemon/api":               "the numbers of statuses",
 	"daemon/bench":             "a call of the API",
 	"daemon/client":            "the client",
@@ -60,7 +59,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
 	{"daemon/lockspace/check", "bakery blockdev daemon/lease daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
 	{"daemon/lockspace/directory", "blockdev daemon/api daemon/lockspace daemon/lockspace/check layout"},
-	{"daemon/report", "daemon/lease daemon/lockspace daemon/text layout"},
+	{"daemon/report", "daemon/api daemon/lease daemon/lockspace daemon/text layout"},
 
 	// The event journal and its pages.
 	{"daemon/events", "daemon/clock daemon/text layout"},
@@ -83,7 +82,8 @@ var imports = []struct{ path, imports string }{
 	{"daemon/locks", "bakery blockdev blockdev/probe daemon/api daemon/clock daemon/events daemon/handover daemon/lease daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/report daemon/retry daemon/stall daemon/standing daemon/tasks daemon/text daemon/warn layout"},
 	// Its clients, its service and its server: to be split.
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease daemon/liveness daemon/locks daemon/membership daemon/process daemon/tasks daemon/warn layout"},
-	{"daemon", "blockdev daemon/access daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/stall daemon/tally daemon/tasks daemon/text daemon/warn daemon/watchdog layout"},
+	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
+	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/liveness daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks daemon/tally"},
@@ -103,10 +103,10 @@ var imports = []struct{ path, imports string }{
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text layout"},
 	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/locks daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
-	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/text"},
-	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon daemon/api daemon/client daemon/events daemon/report daemon/text layout"},
+	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/server daemon/text"},
+	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/text layout"},
 	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
-	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry"},
+	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server"},
 
 	// For tests.
 	{"daemon/clock/clocktest", "daemon/clock"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // Point describes one bakeryd in a lockspace with a number of live hosts and of locks, all of which
@@ -225,13 +226,13 @@ func (s *space) serve(ctx context.Context) (*bakeryd, error) {
 		return nil, err
 	}
 	cfg.Keep = true
-	ln, err := daemon.Listen(filepath.Join(s.dir, "socket"))
+	ln, err := server.Listen(filepath.Join(s.dir, "socket"))
 	if err != nil {
 		return nil, err
 	}
 	joined, over, served := make(chan *daemon.Host, 1), make(chan error, 1), make(chan error, 1)
 	service := daemon.NewService(cfg, func(d *daemon.Host) { joined <- d })
-	server := daemon.NewServer(daemon.ServerConfig{Host: service.Serving, Log: cfg.Logger, Events: service.Events()})
+	server := server.New(server.Config{Host: service.Serving, Log: cfg.Logger, Events: service.Events()})
 	go func() { served <- server.Serve(ln) }()
 	go func() { over <- service.Run(ctx) }()
 	select {

@@ -25,6 +25,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // longestDir is the maximum length of the directory of a socket: the path of a socket is limited.
@@ -206,7 +207,7 @@ func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, 
 }
 
 func serveLockspace(ctx context.Context, device, socket string, stdin io.Reader, log *slog.Logger, joined func()) error {
-	ln, err := daemon.Listen(socket)
+	ln, err := server.Listen(socket)
 	if err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func serveLockspace(ctx context.Context, device, socket string, stdin io.Reader,
 		_, _ = io.Copy(io.Discard, stdin)
 		s.Drain()
 	}()
-	srv := daemon.NewServer(daemon.ServerConfig{Host: s.Serving, Log: log, Events: s.Events()})
+	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events()})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	err = s.Run(ctx)

@@ -1,4 +1,4 @@
-package daemon
+package server
 
 import (
 	"fmt"
@@ -49,7 +49,7 @@ func (st *stream) Send(e *api.Event) {
 }
 
 // lock answers with the events of a lock until the client is gone or refused.
-func (s *Server) lock(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	var body session.LockRequest
 	err := decode(r, &body)

@@ -1,4 +1,16 @@
-package daemon
+// Package server serves the locks of a host over HTTP on a Unix socket, and what only reads also on
+// a loopback address. It asks a [Host], which may change when the lease is lost, and knows no disk.
+//
+// The files by topic:
+//
+//   - server.go has the server, calls.go all calls of the socket with their actions, looks.go those
+//     that only read
+//   - link.go and stream.go are the two kinds of connection that get events of a lock
+//   - lockcalls.go, holdcalls.go and hostcalls.go answer the other calls, eventstream.go those for
+//     events
+//   - caller.go knows the process at the other end and what the policy allows it; browser.go and
+//     loopback.go restrict browsers and clients of an address; refused.go counts refusals
+package server
 
 import (
 	"cmp"
@@ -60,7 +72,7 @@ const (
 // Errors are {"error": {"code", "message", "hint"}}. calls.go and package access define which
 // caller may make which call.
 type Server struct {
-	cfg   ServerConfig
+	cfg   Config
 	http  *http.Server
 	links links
 
@@ -72,8 +84,8 @@ type Server struct {
 }
 
 // Config is the configuration of a server.
-type ServerConfig struct {
-	Host    func() (ServerHost, error) // returns the host of the current term, or why there is none
+type Config struct {
+	Host    func() (Host, error) // returns the host of the current term, or why there is none
 	Log     *slog.Logger
 	Events  *events.Log  // nil: none
 	Tally   *tally.Tally // counts refusals; nil: one of its own
@@ -85,7 +97,7 @@ type ServerConfig struct {
 }
 
 // Host is what a server needs of a host that has joined.
-type ServerHost interface {
+type Host interface {
 	LockManager() *locks.Manager
 	Sessions() *session.Table
 	// Evict publishes that a host is dead, or asks it to leave.
@@ -96,9 +108,9 @@ type ServerHost interface {
 
 type connKey struct{}
 
-// NewServer returns a server. While there is no host, all requests except those for events and
+// New returns a server. While there is no host, all requests except those for events and
 // metrics are refused as unavailable.
-func NewServer(cfg ServerConfig) *Server {
+func New(cfg Config) *Server {
 	cfg.IdleLink = cmp.Or(cfg.IdleLink, time.Minute)
 	if cfg.Descriptors == nil {
 		cfg.Descriptors = fdlimit.Clients()
@@ -191,7 +203,7 @@ func (s *Server) Shutdown() error {
 // Shutdown.
 func (s *Server) FlushRefusals() { s.refused.Flush() }
 
-func (s *Server) whenJoined(h func(ServerHost, http.ResponseWriter, *http.Request)) http.HandlerFunc {
+func (s *Server) whenJoined(h func(Host, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		host, err := s.cfg.Host()
 		if err != nil {
@@ -203,7 +215,7 @@ func (s *Server) whenJoined(h func(ServerHost, http.ResponseWriter, *http.Reques
 	}
 }
 
-func (s *Server) status(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) status(host Host, w http.ResponseWriter, r *http.Request) {
 	report, err := host.Status()
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))

@@ -1,4 +1,4 @@
-package daemon
+package server
 
 import (
 	"context"
@@ -41,7 +41,7 @@ type removeAnswer struct {
 	Name string `json:"name"`
 }
 
-func (s *Server) create(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) create(host Host, w http.ResponseWriter, r *http.Request) {
 	var body createRequest
 	err := decode(r, &body)
 	var e layout.Entry
@@ -56,7 +56,7 @@ func (s *Server) create(host ServerHost, w http.ResponseWriter, r *http.Request)
 	writeJSON(w, createAnswer{directory.Listed(e), created})
 }
 
-func (s *Server) remove(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) remove(host Host, w http.ResponseWriter, r *http.Request) {
 	var body removeRequest
 	err := decode(r, &body)
 	if err == nil && body.TimeoutMS < 0 {
@@ -79,7 +79,7 @@ func (s *Server) remove(host ServerHost, w http.ResponseWriter, r *http.Request)
 	writeJSON(w, removeAnswer{Name: body.Name})
 }
 
-func (s *Server) locks(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) locks(host Host, w http.ResponseWriter, r *http.Request) {
 	list, err := host.LockManager().Locks(r.Context())
 	if err != nil {
 		failCall(w, err)
@@ -109,7 +109,7 @@ func (f *floorRequest) lockName() string { return f.Name }
 
 // floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
 // load the device.
-func (s *Server) floor(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) floor(host Host, w http.ResponseWriter, r *http.Request) {
 	var body floorRequest
 	err := decode(r, &body)
 	var f *locks.Floor
@@ -131,7 +131,7 @@ type requestRequest struct {
 
 func (r *requestRequest) lockName() string { return r.Name }
 
-func (s *Server) request(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) request(host Host, w http.ResponseWriter, r *http.Request) {
 	var body requestRequest
 	err := decode(r, &body)
 	var answer requestAnswer

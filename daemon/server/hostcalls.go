@@ -1,4 +1,4 @@
-package daemon
+package server
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type evictRequest struct {
 	Forget      bool   `json:"forget"`             // release the id for another machine
 }
 
-func (s *Server) evict(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) evict(host Host, w http.ResponseWriter, r *http.Request) {
 	var body evictRequest
 	err := decode(r, &body)
 	dead := false
@@ -72,7 +72,7 @@ type meetRequest struct {
 	TimeoutMS int64 `json:"timeout_ms"`
 }
 
-func (s *Server) meet(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) meet(host Host, w http.ResponseWriter, r *http.Request) {
 	var body meetRequest
 	err := decode(r, &body)
 	var report *locks.MeetReport

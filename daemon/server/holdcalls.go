@@ -1,4 +1,4 @@
-package daemon
+package server
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ type holdCall struct {
 }
 
 // hold returns that hold if the caller is its user or root.
-func (c holdCall) hold(host ServerHost, r *http.Request) (*locks.Hold, error) {
+func (c holdCall) hold(host Host, r *http.Request) (*locks.Hold, error) {
 	if c.Token == 0 {
 		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
 	}
@@ -45,7 +45,7 @@ type modeRequest struct {
 	Mode *layout.Mode `json:"mode"`
 }
 
-func (s *Server) mode(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) mode(host Host, w http.ResponseWriter, r *http.Request) {
 	var body modeRequest
 	err := decode(r, &body)
 	if err == nil && body.Mode == nil {
@@ -75,7 +75,7 @@ type valueRequest struct {
 	Value *[]byte `json:"value"`
 }
 
-func (s *Server) setValue(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) setValue(host Host, w http.ResponseWriter, r *http.Request) {
 	var body valueRequest
 	err := decode(r, &body)
 	if err == nil && body.Value == nil {
@@ -95,7 +95,7 @@ func (s *Server) setValue(host ServerHost, w http.ResponseWriter, r *http.Reques
 	writeJSON(w, map[string]any{"name": h.Lock().Entry.Name, "token": h.Token()})
 }
 
-func (s *Server) value(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) value(host Host, w http.ResponseWriter, r *http.Request) {
 	v, err := host.LockManager().Value(r.Context(), r.URL.Query().Get("name"))
 	if err != nil {
 		e := api.ErrorOf(err)
@@ -113,7 +113,7 @@ type containRequest struct {
 	Session string `json:"session"`
 }
 
-func (s *Server) contain(host ServerHost, w http.ResponseWriter, r *http.Request) {
+func (s *Server) contain(host Host, w http.ResponseWriter, r *http.Request) {
 	var body containRequest
 	err := decode(r, &body)
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)

@@ -1,4 +1,4 @@
-package daemon
+package server
 
 import (
 	"go/ast"
@@ -69,7 +69,7 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, registered, 5)
 	require.Equal(t, 1, bodies)
-	s := NewServer(ServerConfig{Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Log: slog.New(slog.DiscardHandler)})
 	for _, c := range s.calls() {
 		require.Contains(t, access.Actions(), c.action, c.pattern)
 		if c.action == access.Look {
