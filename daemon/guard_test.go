@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/process/processtest"
+	"github.com/bakeryd/bakeryd/daemon/session"
 )
 
 // contained starts a process in a new cgroup, which may be that of a session of this process.
@@ -28,6 +29,26 @@ func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 	command := processtest.Start(t, processtest.UntilKilled, nil)
 	require.NoError(t, g.Add(command.PID))
 	return command, g
+}
+
+// TestSession_AloneAndLost_StaysWhileItsCommandRuns: the connection of a stopped wrapper may end
+// before the command is killed.
+func TestSession_AloneAndLost_StaysWhileItsCommandRuns(t *testing.T) {
+	d, disk := realCluster(t, 8, 4).faultyHost(1)
+	_, group := contained(t, "0123")
+	ending := session.NewEnding()
+	ending.End() // no guard kills the command
+	table := session.New(session.Config{Locks: d.Manager, Member: d.mem, Times: d.times(), Clock: d.clock, Log: d.log, Observer: d.cfg.observer(), Ending: ending})
+	a, err := table.Open(session.LockRequest{Name: "x"}, root(), new(inProcess))
+	require.NoError(t, err)
+	a.Start()
+	<-a.Session().Done()
+	a.Session().Regroup(handover.Session{Cgroup: group.Dir})
+	require.True(t, a.Session().Alone)
+	disk.Crash()
+	<-d.Lost()
+	require.True(t, a.Leave(), "its command runs")
+	require.True(t, a.Session().Holding())
 }
 
 // TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers: other hosts may have their locks.

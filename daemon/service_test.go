@@ -3,7 +3,6 @@ package daemon
 import (
 	"bufio"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -24,7 +23,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
-	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 	"github.com/bakeryd/bakeryd/layout"
@@ -287,21 +285,6 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
 		r.svc.Drain()
 		r.ends(context.DeadlineExceeded)
-	})
-}
-
-// TestSession_AloneAndLost_StaysUntilItsCommandHasEnded: the connection of a stopped wrapper may end
-// before the command is killed.
-func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
-	whileGuardStandsStill(t, func(t *testing.T, r *running) {
-		held, _ := r.d.sessions.Holding()
-		require.True(t, held[0].Alone)
-		r.d.mem.LoseFor(errors.New("it is lost"))
-		<-r.d.Lost()
-		a, _ := opened(t, r.d, session.LockRequest{Name: "x", Session: held[0].ID, Token: holdOf(held[0]).Token()})
-		require.True(t, a.Leave(), "its command runs")
-		require.True(t, held[0].Holding())
-		r.ends(api.ErrLeaseLost)
 	})
 }
 

@@ -99,10 +99,9 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 func TestTooManySessions(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
-	root := session.Client{May: func(string) error { return nil }}
 	fillers := make([]*session.Attachment, session.MaxSessions)
 	for i := range fillers {
-		a, err := m.d.sessions.Open(session.LockRequest{Name: "y"}, root, new(inProcess))
+		a, err := m.d.sessions.Open(session.LockRequest{Name: "y"}, root(), new(inProcess))
 		require.NoError(t, err)
 		a.StartSoon()
 		fillers[i] = a

@@ -186,11 +186,14 @@ func (c *recordedClient) kinds() (kinds []string) {
 	return kinds
 }
 
+// root is a client that may do everything.
+func root() session.Client { return session.Client{May: func(string) error { return nil }} }
+
 // opened returns what a client of root's with a request has and is sent, once the lock is requested.
 func opened(t *testing.T, d *Host, req session.LockRequest) (*session.Attachment, *recordedClient) {
 	t.Helper()
 	client := new(recordedClient)
-	a, err := d.sessions.Open(req, session.Client{May: func(string) error { return nil }}, client)
+	a, err := d.sessions.Open(req, root(), client)
 	require.NoError(t, err)
 	a.Start()
 	return a, client
