@@ -12,10 +12,10 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
-	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/clocktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )

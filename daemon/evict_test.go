@@ -10,9 +10,9 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fence"
-	"github.com/bakeryd/bakeryd/daemon/fence/fencetest"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/fencetest"
 )
 
 // lasting formats the cluster with another lease.

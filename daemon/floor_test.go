@@ -14,7 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/process/processtest"
+	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
 func (s *served) floor(body string) (status int, f locks.Floor, e *api.Error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process"
-	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
 // contained starts a process in a new cgroup, which may be that of a session of this process.

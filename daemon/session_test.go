@@ -16,8 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
-	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
 // session returns the session of a client, nil if none.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call/calltest"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/test/calltest"
 )
 
 // Names of locks come from bakeryd, and are completed only as names of locks.

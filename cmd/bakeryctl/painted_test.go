@@ -11,9 +11,9 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/test/showtest"
 )
 
 func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
 func TestContextEndsWhenTheHolderIsToStop(t *testing.T) {

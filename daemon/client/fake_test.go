@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
 // soon bounds every wait; a passing test is much faster.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
 // TestInheritAfterUnlock: Inherit is refused after Unlock, because the connection may hold another

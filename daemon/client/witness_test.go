@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
 func TestWitnessKeepsTheLock(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process"
-	"github.com/bakeryd/bakeryd/daemon/process/processtest"
+	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
 // of returns a command that has no processes yet.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bakeryd/bakeryd/daemon/fence"
-	"github.com/bakeryd/bakeryd/daemon/fence/fencetest"
+	"github.com/bakeryd/bakeryd/test/fencetest"
 	"github.com/stretchr/testify/require"
 )
 

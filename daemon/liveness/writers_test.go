@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/process"
-	"github.com/bakeryd/bakeryd/daemon/process/processtest"
+	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
 func holders(t *testing.T, path string) []process.ID {

@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/process/processtest"
+	"github.com/bakeryd/bakeryd/test/processtest"
 	"github.com/stretchr/testify/require"
 )
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
-	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
+	"github.com/bakeryd/bakeryd/test/watchdogtest"
 )
 
 func TestContract(t *testing.T) {

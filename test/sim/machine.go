@@ -14,7 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
+	"github.com/bakeryd/bakeryd/test/clocktest"
 )
 
 // machine is a host; it outlives its processes.

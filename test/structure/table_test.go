@@ -11,16 +11,14 @@ var circles = map[string]int{
 
 // http has the packages that import net/http or a package below it, and what for.
 var http = map[string]string{
-	"daemon/server":            "the server",
-	"daemon/api":               "the numbers of statuses",
-	"daemon/bench":             "a call of the API",
-	"daemon/client":            "the client",
-	"daemon/client/clienttest": "a server for tests",
-	"daemon/fdlimit":           "the limit of connections",
-	"daemon/metrics":           "the handler that Prometheus asks",
-	"daemon/page":              "the handler of the status page",
-	"ctl/call/calltest":        "a server for tests",
-	"ctl/top":                  "a call of the API",
+	"daemon/server":  "the server",
+	"daemon/api":     "the numbers of statuses",
+	"daemon/bench":   "a call of the API",
+	"daemon/client":  "the client",
+	"daemon/fdlimit": "the limit of connections",
+	"daemon/metrics": "the handler that Prometheus asks",
+	"daemon/page":    "the handler of the status page",
+	"ctl/top":        "a call of the API",
 }
 
 // imports has what each package imports of the module, from the foundations up: a package imports only packages above it.
@@ -109,13 +107,6 @@ var imports = []struct{ path, imports string }{
 	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server"},
 
 	// For tests.
-	{"daemon/clock/clocktest", "daemon/clock"},
-	{"daemon/client/clienttest", "daemon/clock layout"},
-	{"daemon/fence/fencetest", "daemon/fence"},
-	{"daemon/process/processtest", "daemon/process"},
-	{"daemon/watchdog/watchdogtest", "daemon/watchdog"},
-	{"ctl/call/calltest", ""},
-	{"ctl/show/showtest", "daemon/report layout"},
 	{"packaging/docs", ""},
 	{"packaging/generate", ""},
 	{"packaging/grafana", ""},

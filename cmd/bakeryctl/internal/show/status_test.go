@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/test/showtest"
 )
 
 func TestShow_ManyStuckLocks_ListsThemAll(t *testing.T) {

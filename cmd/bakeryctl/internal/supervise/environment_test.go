@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
 // someHold is a hold with a token only.

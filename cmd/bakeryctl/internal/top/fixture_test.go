@@ -4,9 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/test/showtest"
 )
 
 // noon is the time of the test data.
