@@ -25,6 +25,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -115,7 +116,7 @@ type Host struct {
 	cfg     Config
 	log     *slog.Logger
 	clock   clock.Clock
-	disk    *locks.Disk
+	disk    *store.Disk
 	devices Devices
 	ids     *hostid.Identity
 	fencing *membership.Fencing

@@ -179,7 +179,7 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 	for try := 0; ; try++ {
 		if try > 1 { // reads of the directory may disagree
 			select {
-			case <-time.After(m.disk.retry()):
+			case <-time.After(m.disk.Retry()):
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}

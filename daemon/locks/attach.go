@@ -21,7 +21,7 @@ func (m *Manager) lookupNow(ctx context.Context, name string) (e layout.Entry, e
 		if e, err = m.lookupOnce(name, try == slotTries-1); !errors.Is(err, api.ErrDamaged) {
 			return e, err
 		}
-		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
+		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
 			return e, context.Cause(ctx)
 		}
 	}
@@ -109,7 +109,7 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 	if lk != nil && !lk.quarantined {
 		return lk, nil
 	}
-	err := m.disk.quarantined(e.Lock)
+	err := m.disk.Quarantined(e.Lock)
 	if err != nil && !repair {
 		return nil, err
 	}
@@ -131,13 +131,10 @@ func (m *Manager) newLock(e layout.Entry) *Lock {
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
 			Clock:   m.clockNumber(),
 		}),
-		slots:  newSlotStore(m.disk.Dev, m.disk.SB.Space(), e.Lock, id),
+		// the previous bakeryd may have left the slot in any state
+		slots:  m.disk.Slots(e, id, m.mem.Incarnation(), m.mem.Resumed()),
 		driver: newDriverMutex(),
 	}
-	lk.slots.mine, lk.slots.made = m.mem.Incarnation(), e.Creation
-	lk.slots.part.Store(m.mem.Resumed()) // the previous bakeryd may have left the slot in any state
-	lk.dev = lockDevice{Device: m.disk.Dev, watch: m.disk.Stalls, clock: m.disk.Clock, lock: e.Lock, name: e.Name, part: &lk.slots.part}
-	lk.slots.dev = lk.dev
 	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.driver.Lock() // held by the driver from its start

@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -105,7 +106,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	if err != nil {
 		return nil, err
 	}
-	disk := &Disk{Dev: dev, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
+	disk := &store.Disk{Dev: dev, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
 	fencing := membership.NewFencing(membership.FenceConfig{}, cfg.Device, sb.Policy, cfg.Logger, false, 0)
 	if err := fencing.Prepare(cfg.HostID); err != nil {
 		return nil, err

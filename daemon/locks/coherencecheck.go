@@ -195,7 +195,8 @@ func (m *coherenceCheck) say(n int) error {
 func (m *coherenceCheck) clear() error {
 	for _, lk := range m.locks {
 		err := lk.do(func() error {
-			if _, said := decodeWord(lk.slots.own.Value); !said || lk.slots.own.ValueToken != 0 {
+			own := lk.slots.Own()
+			if _, said := decodeWord(own.Value); !said || own.ValueToken != 0 {
 				return nil
 			}
 			return lk.publish(func(own *layout.Slot) { own.Value = nil })

@@ -96,8 +96,8 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 		return e, false, err
 	}
 	// Before the entries: an intent that is gone was carried out by then, or will never be.
-	intents, failed := m.intents(guard.dev)
-	s, err := m.dir.On(guard.dev).Scan()
+	intents, failed := m.intents(guard.slots.Dev)
+	s, err := m.dir.On(guard.slots.Dev).Scan()
 	if err != nil {
 		return e, false, err
 	}
@@ -113,7 +113,7 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 	if failed != nil {
 		return e, false, failed
 	}
-	e, err = m.place(guard.dev, s, intents, layout.Entry{
+	e, err = m.place(guard.slots.Dev, s, intents, layout.Entry{
 		Name: name, Permits: max(permits, 1), Creation: m.clockNumber(),
 	})
 	if err == nil {
@@ -136,7 +136,7 @@ func (m *Manager) put(guard *Lock, e layout.Entry) error {
 	if err := guard.intend(e); err != nil {
 		return err
 	}
-	if err := m.writeEntry(guard.dev, e); err != nil {
+	if err := m.writeEntry(guard.slots.Dev, e); err != nil {
 		return err
 	}
 	return guard.intended()
@@ -179,12 +179,12 @@ func (m *Manager) place(dev blockdev.Device, s *directory.Scan, intents []layout
 	}
 	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
 	// the first one died, and its write landed last.
-	views, err := newSlotStore(dev, m.disk.SB.Space(), e.Lock, m.mem.ID()).read(m.mem.Highest())
+	slots, _, err := m.disk.ReadSlots(dev, e.Lock, m.slotCount())
 	if err != nil {
 		return e, err
 	}
-	for _, v := range views {
-		e.Creation = above(e.Creation, v.Slot.Creation)
+	for _, s := range slots {
+		e.Creation = above(e.Creation, s.Creation)
 	}
 	// an intent that no host can decode would keep all hosts from creating locks
 	if e.Creation >= layout.MaxNumber {
@@ -217,7 +217,7 @@ func (m *Manager) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 		}
 		m.observer.Trouble("writing a directory entry failed, retrying", e, "err", err)
 		select {
-		case <-time.After(m.disk.retry()):
+		case <-time.After(m.disk.Retry()):
 		case <-m.mem.Lost():
 		}
 	}

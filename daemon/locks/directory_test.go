@@ -86,7 +86,7 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 		c.Spoil(c.Geo.Slot(3, 1))
 		require.NotPanics(t, func() { d.scrubOne(free, false) })
 		require.Eventually(t, func() bool {
-			v, err := newSlotStore(d.disk.Dev, c.SB.Space(), 3, 1).readOne(1)
+			v, err := d.disk.View(d.disk.Dev, 3, 1)
 			return err == nil && v.Readable
 		}, generous, time.Millisecond)
 		require.Equal(t, 3, acquireEntry(t, c, d, "new", 3), "its place is used again")

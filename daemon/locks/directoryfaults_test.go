@@ -82,7 +82,7 @@ func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 		c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 		a := c.host(1)
-		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.disk.Dev, 1); return err == nil && !found })
+		eventually(t, "it is readable", func() bool { _, found, err := a.disk.Intent(a.disk.Dev, 1); return err == nil && !found })
 	})
 }
 

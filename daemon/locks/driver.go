@@ -60,7 +60,7 @@ func (lk *Lock) freeMemory() {
 	lk.mu.Unlock()
 	if due {
 		lk.m.Forget()
-		lk.slots.forget()
+		lk.slots.Forget()
 	}
 }
 
@@ -199,7 +199,7 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		if lk.stale() {
 			return a, errSuperseded
 		}
-		if err := lk.intact(views[lk.slots.host-1]); err != nil {
+		if err := lk.intact(views[lk.mgr.mem.ID()-1]); err != nil {
 			return a, err
 		}
 		return lk.m.SlotsRead(views), nil
@@ -241,8 +241,8 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 // write writes the own slot and retries until that is durable. Called by the driver only, so no two
 // writes of the slot are in flight at a time.
 func (lk *Lock) write(s bakery.Slot) error {
-	return lk.persist("writing a slot failed, retrying", lk.slots.slotAt(lk.slots.host), func() error {
-		return lk.slots.write(s, lk.holder(s.Phase))
+	return lk.persist("writing a slot failed, retrying", lk.slots.At(lk.mgr.mem.ID()), func() error {
+		return lk.slots.Write(s, lk.holder(s.Phase))
 	})
 }
 
@@ -258,9 +258,9 @@ func (lk *Lock) holder(p layout.Phase) layout.Holder {
 }
 
 func (lk *Lock) readAll() (views []bakery.View, err error) {
-	err = lk.persist("reading slots failed, retrying", lk.slots.slotAt(1), func() error {
+	err = lk.persist("reading slots failed, retrying", lk.slots.At(1), func() error {
 		lk.readAt = lk.mgr.disk.Clock.Now()
-		views, err = lk.slots.read(lk.mgr.mem.Highest())
+		views, err = lk.slots.ReadAll(lk.mgr.slotCount())
 		return err
 	})
 	return views, err
@@ -274,7 +274,7 @@ func (lk *Lock) creation() (creation uint64, err error) {
 	}
 	stopping, tries := false, 0
 	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
-		e, err := lk.mgr.dir.On(lk.dev).Read(lk.Entry.Lock)
+		e, err := lk.mgr.dir.On(lk.slots.Dev).Read(lk.Entry.Lock)
 		if err == nil && e.Name == lk.Entry.Name {
 			creation = e.Creation
 		}
@@ -301,8 +301,8 @@ func (lk *Lock) creation() (creation uint64, err error) {
 // persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
 // no time left. In a client's goroutine it tries once. at is the offset of the IO.
 func (lk *Lock) persist(message string, at int64, try func() error) error {
-	series := lk.dev.series(at)
-	defer series.end()
+	series := lk.slots.Dev.Series(at)
+	defer series.End()
 	for {
 		select {
 		case <-lk.mgr.mem.Lost():
@@ -320,19 +320,19 @@ func (lk *Lock) persist(message string, at int64, try func() error) error {
 				return api.ErrLeaseLost
 			}
 		}
-		series.begin()
+		series.Begin()
 		err := try()
 		if err == nil {
 			return nil
 		}
-		series.failed(err)
+		series.Failed(err)
 		if lk.warn.Allow() {
 			lk.mgr.observer.Trouble(message, lk.Entry, "err", err)
 		}
 		if lk.inline {
 			return errLeft
 		}
-		if !lk.pause(lk.mgr.disk.retry()) {
+		if !lk.pause(lk.mgr.disk.Retry()) {
 			return api.ErrLeaseLost
 		}
 	}

@@ -63,7 +63,7 @@ func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 		d := c.host(1)
 		d.scrubOne(e, false)
 		require.Eventually(t, func() bool {
-			v, err := newSlotStore(d.disk.Dev, c.SB.Space(), 1, 1).readOne(1)
+			v, err := d.disk.View(d.disk.Dev, 1, 1)
 			return err == nil && v.Readable
 		}, generous, time.Millisecond)
 		require.Greater(t, c.Slot(1, 1).Ticket, h.Token())
@@ -239,7 +239,7 @@ func TestIdleLockGivesBackMemory(t *testing.T) {
 					return false
 				}
 				defer lk.driver.Unlock()
-				return lk.slots.views == nil
+				return lk.slots.Views == nil
 			})
 		}
 	})

@@ -63,7 +63,7 @@ func (lk *Lock) floor(ctx context.Context, rounds int, f *Floor) error {
 		return err
 	}
 	g := lk.mgr.disk.SB.Geometry
-	f.Slots = max(lk.mgr.mem.Highest(), lk.slots.host)
+	f.Slots = lk.mgr.slotCount()
 	r := floorRequests{lk: lk, claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
 	defer func() { lockspace.Pool.Put(r.claim); lockspace.Pool.Put(r.release); lockspace.Pool.Put(r.slots) }()
 	for len(f.Rounds) < rounds {
@@ -90,10 +90,10 @@ type floorRequests struct {
 // round issues the IOs. whole is false if the lease had no time for all of them.
 func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	lk := r.lk
-	own := lk.slots.own
+	own := lk.slots.Own()
 	claimed, released := own, own
 	claimed.Sequence, released.Sequence = own.Sequence+1, own.Sequence+2
-	space := lk.slots.space
+	space := lk.mgr.disk.SB.Space()
 	if err := space.EncodeSlot(r.claim, claimed); err != nil {
 		return t, false, fmt.Errorf("encode slot: %w", err)
 	}
@@ -103,21 +103,21 @@ func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	if err := lk.awaitLease(); err != nil {
 		return t, false, err
 	}
-	mine, all := space.Geometry.Slot(lk.Entry.Lock, lk.slots.host), space.Geometry.Slot(lk.Entry.Lock, 1)
-	if t.Claim, err = r.time(func() error { return lk.slots.dev.Write(r.claim, mine) }); err != nil {
+	mine, all := space.Geometry.Slot(lk.Entry.Lock, lk.mgr.mem.ID()), space.Geometry.Slot(lk.Entry.Lock, 1)
+	if t.Claim, err = r.time(func() error { return lk.slots.Dev.Write(r.claim, mine) }); err != nil {
 		return t, false, r.mend(err)
 	}
-	lk.slots.own = claimed
-	if t.Look, err = r.time(func() error { return lk.slots.dev.Read(r.slots, all) }); err != nil {
+	lk.slots.Change(func(own *layout.Slot) { *own = claimed })
+	if t.Look, err = r.time(func() error { return lk.slots.Dev.Read(r.slots, all) }); err != nil {
 		return t, false, err
 	}
 	if ok, _ := lk.mgr.mem.MayWrite(); !ok {
 		return t, false, nil
 	}
-	if t.Release, err = r.time(func() error { return lk.slots.dev.Write(r.release, mine) }); err != nil {
+	if t.Release, err = r.time(func() error { return lk.slots.Dev.Write(r.release, mine) }); err != nil {
 		return t, false, r.mend(err)
 	}
-	lk.slots.own = released
+	lk.slots.Change(func(own *layout.Slot) { *own = released })
 	return t, true, nil
 }
 

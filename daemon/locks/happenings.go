@@ -61,7 +61,7 @@ func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
 
 // local describes a client of this host.
 func (lk *Lock) local(req *Request, p layout.Phase) events.Peer {
-	return events.Peer{Host: lk.slots.host, HostName: lk.mgr.hostName, Phase: p.String(), Mode: req.Mode.String(),
+	return events.Peer{Host: lk.mgr.mem.ID(), HostName: lk.mgr.hostName, Phase: p.String(), Mode: req.Mode.String(),
 		PID: req.PID, Command: req.Command, Request: req.asked}
 }
 
@@ -191,7 +191,7 @@ func (lk *Lock) reportSlot(s bakery.Slot) {
 	h := Happening{Kind: events.Ticket, Request: &w.req, Ticket: s.Ticket, Ahead: lk.aheadOnDisk()}
 	if n := len(h.Ahead); n > 0 {
 		next := h.Ahead[n-1]
-		lk.before = ahead{host: next.Host, slot: lk.slots.views[next.Host-1], peer: next, toldAt: time.Now()}
+		lk.before = ahead{host: next.Host, slot: lk.slots.Views[next.Host-1], peer: next, toldAt: time.Now()}
 		if n > maxAhead {
 			// the holder, and the nearest
 			h.AheadCount, h.Ahead = n, slices.Delete(h.Ahead, 1, n-maxAhead+1)
@@ -214,10 +214,10 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 			}
 		}
 	}
-	if host == 0 || host > len(lk.slots.views) {
+	if host == 0 || host > len(lk.slots.Views) {
 		return
 	}
-	if v := lk.slots.views[host-1]; host != b.host || v != b.slot {
+	if v := lk.slots.Views[host-1]; host != b.host || v != b.slot {
 		b.host, b.slot, b.untold = host, v, true
 		hosts, _ := lk.mgr.mem.Known()
 		b.peer = lk.onDisk(host, hosts[host-1].Name)
@@ -241,7 +241,7 @@ func (lk *Lock) rememberBusy() {
 		return
 	}
 	if all := lk.aheadOnDisk(); len(all) > 0 {
-		lk.waitedFor(all[0], lk.slots.views[all[0].Host-1], time.Now())
+		lk.waitedFor(all[0], lk.slots.Views[all[0].Host-1], time.Now())
 	}
 }
 
@@ -256,10 +256,10 @@ func (lk *Lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 func (lk *Lock) aheadOnDisk() (all []events.Peer) {
 	hosts, _ := lk.mgr.mem.Known()
 	own := lk.m.OwnSlot()
-	for i, v := range lk.slots.views {
+	for i, v := range lk.slots.Views {
 		s, current := v.Slot, lk.m.Current(i+1)
 		switch {
-		case i+1 == lk.slots.host:
+		case i+1 == lk.mgr.mem.ID():
 		case !v.Readable && current == 0: // dead
 		case v.Readable && (s.Phase == layout.Idle || s.Creation != own.Creation || s.Incarnation != current):
 		case v.Readable && own.Phase == layout.Waiting && s.Ticket > own.Ticket:
@@ -280,14 +280,14 @@ func (lk *Lock) aheadOnDisk() (all []events.Peer) {
 
 // onDisk describes a host by its slot as last read.
 func (lk *Lock) onDisk(host int, name string) events.Peer {
-	v := lk.slots.views[host-1]
+	v := lk.slots.Views[host-1]
 	p := events.Peer{Host: host, HostName: name, Phase: unreadable}
 	if !v.Readable {
 		return p
 	}
 	p.Phase, p.Mode, p.Ticket = v.Slot.Phase.String(), v.Slot.Mode.String(), v.Slot.Ticket
 	if v.Slot.Phase == layout.Held {
-		holder := lk.slots.caption(host).holder
+		holder := lk.slots.Holder(host)
 		p.PID, p.Command = holder.PID, holder.Command
 	}
 	return p

@@ -24,7 +24,7 @@ var errOverwritten = errors.New("a slot of this host was overwritten: look for a
 // other hosts in, the lease and every hold end, before this host admits a client by that read. In
 // all other cases intact rewrites the slot.
 func (lk *Lock) intact(v bakery.View) error {
-	own, certain := lk.slots.shows()
+	own, certain := lk.slots.Shows()
 	if !certain || !v.Readable || v.Slot == own || !lk.m.Attached() {
 		return nil
 	}
@@ -35,7 +35,16 @@ func (lk *Lock) intact(v bakery.View) error {
 		lk.mgr.mem.LoseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.mgr.observer.Trouble("own slot was overwritten, rewriting it", lk.Entry, "host_id", lk.slots.host,
+	lk.mgr.observer.Trouble("own slot was overwritten, rewriting it", lk.Entry, "host_id", lk.mgr.mem.ID(),
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
+}
+
+// sameLine reports whether a host that saw a waited for this one exactly as if it saw b. Then a may
+// be an earlier own write that landed late.
+func sameLine(a, b bakery.Slot) bool {
+	if a.Phase >= layout.Waiting && b.Phase >= layout.Waiting { // these are ordered alike
+		a.Phase = b.Phase
+	}
+	return a == b
 }

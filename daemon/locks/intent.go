@@ -19,8 +19,8 @@ import (
 // intend makes an intent durable. From here on the other hosts know which write may land.
 func (lk *Lock) intend(e layout.Entry) error {
 	return lk.do(func() error {
-		lk.slots.own.Value, lk.intends = layout.Intent(e).Value(), true
-		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
+		lk.setIntent(layout.Intent(e).Value())
+		_, err := lk.protocol(lk.m.Settle(), always)
 		return err
 	})
 }
@@ -28,9 +28,15 @@ func (lk *Lock) intend(e layout.Entry) error {
 // intended removes the intent. The release makes that durable.
 func (lk *Lock) intended() error {
 	return lk.do(func() error {
-		lk.slots.own.Value, lk.intends = nil, false
+		lk.setIntent(nil)
 		return nil
 	})
+}
+
+// setIntent sets the intent that the next write of the own slot shows.
+func (lk *Lock) setIntent(value []byte) {
+	lk.slots.Change(func(own *layout.Slot) { own.Value = value })
+	lk.intends = value != nil
 }
 
 // ownIntent returns an intent that this incarnation did not carry out: a failed write of the entry
@@ -38,13 +44,13 @@ func (lk *Lock) intended() error {
 // has no write in flight, and its removal was taken back (restore.go) unless it was complete.
 func (lk *Lock) ownIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
-		own := &lk.slots.own
-		if len(own.Value) == 0 {
+		value := lk.slots.Own().Value
+		if len(value) == 0 {
 			return nil
 		}
-		i, err = lk.mgr.disk.SB.Space().DecodeIntent(own.Value)
+		i, err = lk.mgr.disk.SB.Space().DecodeIntent(value)
 		if err == nil && layout.Entry(i).Free() && !lk.intends {
-			own.Value = nil
+			lk.setIntent(nil)
 			return nil
 		}
 		found = err == nil
@@ -60,7 +66,7 @@ func (m *Manager) carryOut(guard *Lock) error {
 	if err != nil || !found {
 		return err
 	}
-	if err := m.writeEntry(guard.dev, layout.Entry(i)); err != nil {
+	if err := m.writeEntry(guard.slots.Dev, layout.Entry(i)); err != nil {
 		return err
 	}
 	return guard.intended()
@@ -88,7 +94,7 @@ func (m *Manager) keepIntents() {
 
 // takeBackIntent carries out an intent that was left. It reports whether none is left.
 func (m *Manager) takeBackIntent() bool {
-	_, found, err := m.intentOf(m.disk.Dev, m.mem.ID())
+	_, found, err := m.disk.Intent(m.disk.Dev, m.mem.ID())
 	if err == nil && !found {
 		return true
 	}
@@ -99,31 +105,12 @@ func (m *Manager) takeBackIntent() bool {
 	return err == nil
 }
 
-// intentOf reads the intent of one host.
-func (m *Manager) intentOf(dev blockdev.Device, host int) (i layout.Intent, found bool, err error) {
-	g, space := m.disk.SB.Geometry, m.disk.SB.Space()
-	buf := lockspace.Pool.Get(g.Stride)
-	defer lockspace.Pool.Put(buf)
-	if err := dev.Read(buf, g.Slot(lockspace.DirectoryLock, host)); err != nil {
-		return i, false, fmt.Errorf("read the slot of host %d in the directory's lock: %w", host, err)
-	}
-	s, err := space.DecodeSlot(buf, lockspace.DirectoryLock, host)
-	if err != nil || len(s.Value) == 0 {
-		return i, false, err
-	}
-	i, err = space.DecodeIntent(s.Value)
-	return i, err == nil, err
-}
-
 // intents returns the intents of the other hosts. A host with an unreadable intent may be about to
 // write any entry, so no lock can be created unless that host is gone: see [member.gone].
 func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
-	g := m.disk.SB.Geometry
-	n := max(m.mem.Highest(), m.mem.ID())
-	buf := lockspace.Pool.Get(n * g.Stride)
-	defer lockspace.Pool.Put(buf)
+	n := m.slotCount()
 	for try := 1; ; try++ {
-		found, bad, err := m.readIntents(dev, buf)
+		found, bad, err := m.disk.Intents(dev, n, m.mem.ID())
 		if err == nil && (len(bad) == 0 || try == slotTries || m.stayLost(bad)) {
 			if err = m.lostIntents(bad); err == nil || try == slotTries {
 				return found, err
@@ -136,46 +123,11 @@ func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
 			return nil, err
 		}
 		select {
-		case <-time.After(m.disk.retry()):
+		case <-time.After(m.disk.Retry()):
 		case <-m.mem.Lost():
 			return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 		}
 	}
-}
-
-// readIntents returns in bad, by host id, why an intent cannot be read.
-func (m *Manager) readIntents(dev blockdev.Device, buf []byte) (found []layout.Intent, bad map[int]error, err error) {
-	g, space := m.disk.SB.Geometry, m.disk.SB.Space()
-	errs, err := lockspace.ReadRecords(dev, buf, g.Slot(lockspace.DirectoryLock, 1), g.Stride)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the slots of the directory's lock: %w", err)
-	}
-	bad = map[int]error{}
-	for i := range errs {
-		host := i + 1
-		if host == m.mem.ID() {
-			continue
-		}
-		var s layout.Slot
-		err := errs[i]
-		if err == nil {
-			s, err = space.DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], lockspace.DirectoryLock, host)
-		}
-		if err != nil {
-			bad[host] = err
-			continue
-		}
-		if len(s.Value) == 0 {
-			continue
-		}
-		intent, err := space.DecodeIntent(s.Value)
-		if err != nil {
-			bad[host] = err
-			continue
-		}
-		found = append(found, intent)
-	}
-	return found, bad, nil
 }
 
 // stayLost reports whether all these intents were unreadable the last time, too, after slotTries

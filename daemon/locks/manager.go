@@ -26,33 +26,15 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/clock"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/membership"
-	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
-	"github.com/bakeryd/bakeryd/layout"
 )
-
-// Disk is the lockspace on its device, for the locks of one host.
-type Disk struct {
-	Dev        blockdev.Device
-	SB         layout.Superblock
-	Clock      clock.Clock
-	Stalls     *stall.Watch      // IO that other hosts may wait for
-	Quarantine *stall.Quarantine // locks with IO that made the lease end
-}
-
-func (d *Disk) Times() lease.Times { return lease.Times{Lease: d.SB.Lease} }
-
-// retry returns the pause after a failed IO.
-func (d *Disk) retry() time.Duration { return d.Times().Retry() }
 
 // Config is the configuration of a Manager. The last two may be false.
 type Config struct {
-	Disk     *Disk
+	Disk     *store.Disk
 	Member   *membership.Member // live
 	HostName string             // for display
 	Handoff  int                // local grants in a row while another host waits
@@ -65,7 +47,7 @@ type Config struct {
 // Manager is a host's part in all locks of a lockspace. Close ends it. It is safe for concurrent
 // use.
 type Manager struct {
-	disk     *Disk
+	disk     *store.Disk
 	mem      *membership.Member
 	hostName string
 	handoff  int
@@ -107,6 +89,9 @@ func (m *Manager) Start() {
 		m.drivers.Go(m.keepIntents)
 	}
 }
+
+// slotCount returns the number of slots that a read must cover if it begins now.
+func (m *Manager) slotCount() int { return max(m.mem.Highest(), m.mem.ID()) }
 
 // clockNumber returns the number of the wall clock for tickets.
 func (m *Manager) clockNumber() uint64 { return bakery.ClockNumber(m.wall(), m.disk.SB.Formatted) }

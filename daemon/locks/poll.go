@@ -57,7 +57,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	lk.reportAhead(a)
 	lk.complain(a.Host)
 	lk.mgr.mem.Watch(lk.mgr.disk.Times().Watch())
-	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.latency, a.Rank), wanted); err != nil {
+	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.Latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
 		return lk.m.Recheck(), nil
@@ -72,8 +72,8 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
-	err := lk.persist("reading a slot failed, retrying", lk.slots.slotAt(a.Host), func() (err error) {
-		v, err = lk.slots.readOne(a.Host)
+	err := lk.persist("reading a slot failed, retrying", lk.slots.At(a.Host), func() (err error) {
+		v, err = lk.slots.ReadOne(a.Host)
 		return err
 	})
 	if err != nil {
@@ -123,9 +123,9 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 // read after the slots. It reports whether to read the slots again.
 func (lk *Lock) applyHostTable() bool {
 	hosts, _ := lk.mgr.mem.Known()
-	news := standing.EvaluateHostTable(lk.m, lk.slots.host, hosts, lk.mgr.disk.SB.Policy, lk.slots.views, lk.readAt, lk.evaluatedAt)
+	news := standing.EvaluateHostTable(lk.m, lk.mgr.mem.ID(), hosts, lk.mgr.disk.SB.Policy, lk.slots.Views, lk.readAt, lk.evaluatedAt)
 	for _, o := range news.Over {
-		lk.reportOver(hosts[o.Host-1], lk.slots.views[o.Host-1], o.Incarnation)
+		lk.reportOver(hosts[o.Host-1], lk.slots.Views[o.Host-1], o.Incarnation)
 		lk.m.Over(o.Host, o.Incarnation)
 	}
 	if news.Again {
@@ -162,23 +162,23 @@ var errTooLate = errors.New("the lease has no time for a write")
 func (lk *Lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
-	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.slotAt(lk.slots.host), func() (err error) {
-		if v, err = lk.slots.readOne(lk.slots.host); err != nil || v.Readable && !lk.slots.failed {
+	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.At(lk.mgr.mem.ID()), func() (err error) {
+		if v, err = lk.slots.ReadOne(lk.mgr.mem.ID()); err != nil || v.Readable && !lk.slots.Failed() {
 			return err
 		}
 		// the read may have taken until the end of the lease (LAST-CALL)
 		if ok, _ := lk.mgr.mem.MayWrite(); !ok {
 			return errTooLate
 		}
-		if now := lk.mgr.disk.Clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.mgr.disk.Times().Renew() {
+		if now := lk.mgr.disk.Clock.Now(); written < 0 || lk.slots.Failed() || now-written >= lk.mgr.disk.Times().Renew() {
 			if written < 0 {
-				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.slots.host)
+				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.mgr.mem.ID())
 			}
 			written = now
-			if err = lk.slots.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
+			if err = lk.slots.Write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
 				return err
 			}
-			v, err = lk.slots.readOne(lk.slots.host)
+			v, err = lk.slots.ReadOne(lk.mgr.mem.ID())
 		}
 		if err == nil && !v.Readable {
 			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)

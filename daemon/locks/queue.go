@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -18,7 +19,6 @@ type Lock struct {
 	mgr   *Manager
 	Entry layout.Entry
 	wake  chan struct{} // receives when a field below has changed
-	dev   lockDevice    // for IO that other hosts may wait for
 
 	quarantined bool // attached only to repair the own slot; guarded by Manager.mu
 
@@ -30,7 +30,7 @@ type Lock struct {
 	failed error       // error by which a client's goroutine ended the lock; owned by the driver
 
 	m            *bakery.Machine // owned by the driver
-	slots        *slotStore      // owned by the driver
+	slots        *store.Slots    // owned by the driver
 	trying       tryState        // to take the lock on the disk; owned by the driver
 	timer        *time.Timer     // of the poll; owned by the driver
 	publishTimer *time.Timer     // wakes the driver when the hold must be written to the disk

@@ -39,7 +39,7 @@ func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error)
 	for n := 0; ; n++ {
 		if n > 1 {
 			select {
-			case <-time.After(m.disk.retry()):
+			case <-time.After(m.disk.Retry()):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -79,7 +79,7 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 		if err := m.carryOut(guard); err != nil {
 			return err
 		}
-		s, err := m.dir.On(guard.dev).Scan()
+		s, err := m.dir.On(guard.slots.Dev).Scan()
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 		} else if !found {
 			return fmt.Errorf("%w: %q", api.ErrNoLock, name)
 		}
-		intents, err := m.intents(guard.dev)
+		intents, err := m.intents(guard.slots.Dev)
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (lk *Lock) completeRemoval() error {
 		return err
 	case a.Outcome != bakery.Removed:
 		lk.refuse(api.ErrBusy, func(w *Waiter) bool { return w.req.Try })
-		if !lk.pause(lk.mgr.disk.retry()) { // another host may have to write the entry first
+		if !lk.pause(lk.mgr.disk.Retry()) { // another host may have to write the entry first
 			return api.ErrLeaseLost
 		}
 		return nil
@@ -196,7 +196,7 @@ func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
 	case a.Outcome == bakery.Removed:
 		lk.observe(Happening{Kind: events.Removed})
 	// two removers that gave way must not collide again
-	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.mgr.disk.retry())):
+	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.mgr.disk.Retry())):
 		err = api.ErrLeaseLost
 	}
 	return a, err
@@ -210,14 +210,14 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 	if lk.Entry == lockspace.DirectoryEntry {
 		return false, nil // which is never removed
 	}
-	for n, v := range lk.slots.views {
-		if n+1 == lk.slots.host || v.Readable && v.Slot.Creation <= lk.Entry.Creation {
+	for n, v := range lk.slots.Views {
+		if n+1 == lk.mgr.mem.ID() || v.Readable && v.Slot.Creation <= lk.Entry.Creation {
 			continue
 		}
 		tries := 0
 		var unreadable error
 		err := lk.persist("reading an intent failed, retrying", lk.mgr.disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
-			i, ok, err := lk.mgr.intentOf(lk.dev, n+1)
+			i, ok, err := lk.mgr.disk.Intent(lk.slots.Dev, n+1)
 			if unreadable = err; lockspace.IsBadSector(err) || directory.Undecodable(err) {
 				lk.mgr.mem.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
@@ -246,7 +246,7 @@ func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
 	}
 	var whole bool
 	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
-		whole, err = lk.mgr.dir.On(lk.dev).Readable(lk.Entry.Lock)
+		whole, err = lk.mgr.dir.On(lk.slots.Dev).Readable(lk.Entry.Lock)
 		return err
 	})
 	return !whole, err
@@ -255,8 +255,7 @@ func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
 // stale reports whether the entry is older than what this incarnation left in its own slot by a
 // removal. The machine does not judge its own slot.
 func (lk *Lock) stale() bool {
-	own := lk.slots.own
-	return lk.slots.known && own.Incarnation == lk.slots.mine && own.Creation > lk.m.OwnSlot().Creation
+	return lk.slots.Removed(lk.m.OwnSlot().Creation)
 }
 
 // clearEntry clears the directory entry and retries until that is durable. Meanwhile it runs the
@@ -281,20 +280,20 @@ func (lk *Lock) clearEntry(creation uint64) error {
 // clear makes the entry a free one, under the directory's lock.
 func (lk *Lock) clear(creation uint64) error {
 	m, e := lk.mgr, lk.Entry
-	failing := lk.dev.series(m.disk.SB.Geometry.Entry(e.Lock))
-	defer failing.end()
+	failing := lk.slots.Dev.Series(m.disk.SB.Geometry.Entry(e.Lock))
+	defer failing.End()
 	for {
 		err := m.guarded(context.Background(), "remove a lock", func(guard *Lock) error {
 			if err := m.carryOut(guard); err != nil {
 				return err
 			}
 			// An unreadable entry is this lock's: its remover holds the lock.
-			if now, err := m.dir.On(guard.dev).Read(e.Lock); err == nil && now != e {
+			if now, err := m.dir.On(guard.slots.Dev).Read(e.Lock); err == nil && now != e {
 				return nil // cleared already, by the host that died during the removal
 			}
 			// A host that restored the entry while this host waited for the lock may still write
 			// it.
-			intents, err := m.intents(guard.dev)
+			intents, err := m.intents(guard.slots.Dev)
 			if err != nil {
 				return err
 			}
@@ -312,12 +311,12 @@ func (lk *Lock) clear(creation uint64) error {
 			return errStopped
 		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
 			// An error of the device. The time that the try waited for other hosts does not count.
-			failing.begin()
-			failing.failed(err)
+			failing.Begin()
+			failing.Failed(err)
 		}
 		m.observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)
 		select {
-		case <-time.After(m.disk.retry()):
+		case <-time.After(m.disk.Retry()):
 		case <-m.mem.Lost():
 			return api.ErrLeaseLost
 		}

@@ -43,7 +43,7 @@ func (r *Repairer) Ask(ctx context.Context, entries []check.Finding) error {
 			return err
 		}
 		r.mgr.complainOfEntries(damaged, true)
-		if err := retry.Pause(ctx, r.mgr.disk.retry()); err != nil {
+		if err := retry.Pause(ctx, r.mgr.disk.Retry()); err != nil {
 			return err
 		}
 	}
@@ -79,10 +79,10 @@ func (r *Repairer) Entry(ctx context.Context, number int) (done string, err erro
 // in flight.
 func (r *Repairer) guarded(guard *Lock, number int) (done string, err error) {
 	m := r.mgr
-	if ok, err := m.dir.On(guard.dev).Readable(number); ok || err != nil {
+	if ok, err := m.dir.On(guard.slots.Dev).Readable(number); ok || err != nil {
 		return "", err
 	}
-	plan, err := check.PlanEntryRepair(guard.dev, m.disk.SB, number, m.mem.ID(), r.before, m.others)
+	plan, err := check.PlanEntryRepair(guard.slots.Dev, m.disk.SB, number, m.mem.ID(), r.before, m.others)
 	if err != nil {
 		return "", err
 	}
@@ -108,13 +108,13 @@ func (m *Manager) restoreEntry(guard *Lock, e layout.Entry) error {
 		return err
 	}
 	// this host's own intent has restored it
-	if ok, err := m.dir.On(guard.dev).Readable(e.Lock); ok || err != nil {
+	if ok, err := m.dir.On(guard.slots.Dev).Readable(e.Lock); ok || err != nil {
 		return err
 	}
 	if err := m.put(guard, e); err != nil {
 		return err
 	}
-	if found, err := m.dir.On(guard.dev).Read(e.Lock); err != nil || found != e {
+	if found, err := m.dir.On(guard.slots.Dev).Read(e.Lock); err != nil || found != e {
 		return errors.Join(err, fmt.Errorf("%w: directory entry of lock %d", format.ErrVerify, e.Lock))
 	}
 	return nil
@@ -178,7 +178,7 @@ func (m *Manager) awaitAlone(ctx context.Context, progress func(string)) error {
 			told = true
 			progress(fmt.Sprintf("waiting up to %v to make sure that no other host is up: %s", longest.Round(time.Second), up[0]))
 		}
-		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
+		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
 			return err
 		}
 	}

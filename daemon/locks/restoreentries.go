@@ -61,10 +61,10 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 		return err
 	}
 	err = m.guarded(ctx, "restore a directory entry", func(guard *Lock) error {
-		if ok, err := m.dir.On(guard.dev).Readable(lk.Entry.Lock); ok || err != nil {
+		if ok, err := m.dir.On(guard.slots.Dev).Readable(lk.Entry.Lock); ok || err != nil {
 			return err
 		}
-		intents, err := m.intents(guard.dev)
+		intents, err := m.intents(guard.slots.Dev)
 		if err != nil {
 			return err
 		}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -29,11 +29,11 @@ func (lk *Lock) goOn() error {
 	if p == nil {
 		var v bakery.View
 		tries := 0
-		err := lk.persist("reading the own slot failed, retrying", lk.slots.slotAt(lk.slots.host), func() (err error) {
+		err := lk.persist("reading the own slot failed, retrying", lk.slots.At(lk.mgr.mem.ID()), func() (err error) {
 			v, err = lk.ownSlot(&tries)
 			return err
 		})
-		if err != nil || !v.Readable || v.Slot.Incarnation != lk.slots.mine || v.Slot.Phase == layout.Idle {
+		if err != nil || !v.Readable || v.Slot.Incarnation != lk.mgr.mem.Incarnation() || v.Slot.Phase == layout.Idle {
 			return err
 		}
 		p = &resumeState{slot: v.Slot} // left by a previous process; restore could not read the entry
@@ -66,7 +66,7 @@ func (lk *Lock) goOn() error {
 // ownSlot reads the own slot. An unreadable slot is an error for the first slotTries: a rewrite
 // destroys its contents, so a passing fault must not count as a loss.
 func (lk *Lock) ownSlot(tries *int) (bakery.View, error) {
-	v, err := lk.slots.readOne(lk.slots.host)
+	v, err := lk.slots.ReadOne(lk.mgr.mem.ID())
 	if *tries++; err == nil && !v.Readable && *tries < slotTries {
 		err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
 	}
@@ -76,10 +76,8 @@ func (lk *Lock) ownSlot(tries *int) (bakery.View, error) {
 // scanEntries returns all readable entries, including free ones and that of the directory's lock.
 func (m *Manager) scanEntries() (map[int]layout.Entry, error) {
 	entries := map[int]layout.Entry{lockspace.DirectoryLock: lockspace.DirectoryEntry}
-	part := new(atomic.Bool) // the previous bakeryd may have left any slot in use
-	part.Store(true)
-	dev := lockDevice{Device: m.disk.Dev, watch: m.disk.Stalls, clock: m.disk.Clock, lock: lockspace.DirectoryLock, part: part}
-	err := m.untilLost("reading the lock directory failed, retrying", dev.series(m.disk.SB.Geometry.Entry(1)), func() error {
+	dev := m.disk.Awaited(lockspace.DirectoryLock, "") // the previous bakeryd may have left any slot in use
+	err := m.untilLost("reading the lock directory failed, retrying", dev.Series(m.disk.SB.Geometry.Entry(1)), func() error {
 		s, err := m.dir.On(dev).Scan()
 		if err != nil {
 			return err
@@ -93,18 +91,18 @@ func (m *Manager) scanEntries() (map[int]layout.Entry, error) {
 }
 
 // untilLost calls try until it succeeds or the lease is lost.
-func (m *Manager) untilLost(message string, s series, try func() error) error {
-	defer s.end()
+func (m *Manager) untilLost(message string, s store.Series, try func() error) error {
+	defer s.End()
 	for {
-		s.begin()
+		s.Begin()
 		err := try()
 		if err == nil {
 			return nil
 		}
-		s.failed(err)
+		s.Failed(err)
 		m.observer.Trouble(message, lockspace.DirectoryEntry, "err", err)
 		select {
-		case <-time.After(m.disk.retry()):
+		case <-time.After(m.disk.Retry()):
 		case <-m.mem.Lost():
 			return api.ErrLeaseLost
 		}
@@ -170,7 +168,7 @@ func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore
 	lk := m.newLock(e)
 	var v bakery.View
 	tries := 0
-	err := m.untilLost("reading an own slot failed, retrying", lk.dev.series(lk.slots.slotAt(lk.slots.host)), func() (err error) {
+	err := m.untilLost("reading an own slot failed, retrying", lk.slots.Dev.Series(lk.slots.At(lk.mgr.mem.ID())), func() (err error) {
 		v, err = lk.ownSlot(&tries)
 		return err
 	})

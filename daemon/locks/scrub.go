@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
@@ -76,12 +75,8 @@ func (m *Manager) leftIn(lock int) bool {
 	if m.attached(lock) != nil {
 		return false
 	}
-	v, err := m.ownSlotIn(m.disk.Dev, lock)
+	v, err := m.disk.View(m.disk.Dev, lock, m.mem.ID())
 	return err == nil && v.Readable && v.Slot.Incarnation == m.mem.Incarnation() && v.Slot.Phase != layout.Idle
-}
-
-func (m *Manager) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
-	return newSlotStore(dev, m.disk.SB.Space(), lock, m.mem.ID()).readOne(m.mem.ID())
 }
 
 // handleComplaints checks the records that other hosts complain of. Each complaint costs a read or two, and no
@@ -119,7 +114,7 @@ func (m *Manager) scrubNumber(lock int) {
 // complained of it, so it was seen written and was zeroed since. A host that knows that does not
 // take it for idle (slotStore.view).
 func (m *Manager) repairSlot(number int) {
-	v, err := m.ownSlotIn(m.disk.awaited(number, ""), number)
+	v, err := m.disk.View(m.disk.Awaited(number, ""), number, m.mem.ID())
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
 		return
 	}
@@ -152,13 +147,13 @@ func (m *Manager) repairSlot(number int) {
 func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 	dev := m.disk.Dev
 	if blocking {
-		dev = m.disk.awaited(e.Lock, e.Name)
-	} else if m.disk.quarantined(e.Lock) != nil {
+		dev = m.disk.Awaited(e.Lock, e.Name)
+	} else if m.disk.Quarantined(e.Lock) != nil {
 		return
 	}
 	lk := m.attached(e.Lock)
 	if lk == nil {
-		v, err := m.ownSlotIn(dev, e.Lock)
+		v, err := m.disk.View(dev, e.Lock, m.mem.ID())
 		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != m.mem.Incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
@@ -181,7 +176,7 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 // lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
 // another host.
 func (lk *Lock) lookAtBlocking() {
-	lk.slots.part.Store(true)
+	lk.slots.Suspect()
 	lk.lookAtOwn()
 }
 
@@ -254,8 +249,8 @@ func (m *Manager) knownEntry(number int) *Lock {
 // complain requests repair of a slot that blocks this host, in its host record; of all unreadable
 // slots if host is 0.
 func (lk *Lock) complain(host int) {
-	for i, v := range lk.slots.views {
-		if !v.Readable && i+1 != lk.slots.host && (host == 0 || host == i+1) {
+	for i, v := range lk.slots.Views {
+		if !v.Readable && i+1 != lk.mgr.mem.ID() && (host == 0 || host == i+1) {
 			lk.mgr.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.Entry.Lock}, false)
 		}
 	}

@@ -34,15 +34,15 @@ type slotPatch struct {
 	many []byte
 }
 
-func (s *slotPatch) space() layout.Space { return s.lk.slots.space }
-func (s *slotPatch) at() int64           { return s.space().Geometry.Slot(s.lk.Entry.Lock, s.lk.slots.host) }
+func (s *slotPatch) space() layout.Space { return s.lk.mgr.disk.SB.Space() }
+func (s *slotPatch) at() int64           { return s.space().Geometry.Slot(s.lk.Entry.Lock, s.lk.mgr.mem.ID()) }
 
 // Write implements patch.
 func (s *slotPatch) Write() (took time.Duration, err error) {
 	err = s.lk.do(func() error {
 		begun := time.Now()
 		err := s.lk.publish(func(*layout.Slot) {})
-		took, s.last = time.Since(begun), s.lk.slots.own
+		took, s.last = time.Since(begun), s.lk.slots.Own()
 		return err
 	})
 	return took, err
@@ -63,7 +63,7 @@ func (s *slotPatch) Read() (time.Duration, error) {
 // shows reports whether a sector is the slot as last written, or later: it may have been repaired
 // since.
 func (s *slotPatch) shows(sector []byte) bool {
-	found, err := s.space().DecodeSlot(sector, s.lk.Entry.Lock, s.lk.slots.host)
+	found, err := s.space().DecodeSlot(sector, s.lk.Entry.Lock, s.lk.mgr.mem.ID())
 	return err == nil && found.Incarnation == s.last.Incarnation && found.Sequence >= s.last.Sequence
 }
 

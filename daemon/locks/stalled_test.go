@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,8 +8,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/clock"
-	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,28 +22,6 @@ const (
 	oneLease  = 6 // renewals
 	twoLeases = 2 * oneLease
 )
-
-// TestSeries_Failures_OneIOSinceTheFirstTry: failures that other hosts may wait for.
-func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
-	watch, part := new(stall.Watch), new(atomic.Bool)
-	s := lockDevice{watch: watch, clock: clock.Boottime, part: part, lock: 3, name: "x"}.series(512)
-	s.begin()
-	s.failed(unix.EIO)
-	_, ok := watch.Oldest()
-	require.False(t, ok, "the slot is idle: no other host waits")
-	part.Store(true)
-	s.failed(layout.ErrChecksum)
-	_, ok = watch.Oldest()
-	require.False(t, ok, "a damaged record is the same to all hosts")
-	began := s.began
-	s.begin()
-	s.failed(unix.EIO)
-	s.failed(unix.EIO)
-	require.Equal(t, []stall.IO{{Lock: 3, Name: "x", Offset: 512, Since: began}}, watch.Before(clock.Boottime.Now()))
-	s.end()
-	_, ok = watch.Oldest()
-	require.False(t, ok)
-}
 
 // TestDaemon_SlotWriteHangs_RenewalsWait: otherwise other hosts would wait for another lease after
 // the loss.

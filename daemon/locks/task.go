@@ -55,11 +55,11 @@ func (lk *Lock) publish(change func(own *layout.Slot)) error {
 			return lk.exhausted()
 		}
 	}
-	before := lk.slots.own
-	change(&lk.slots.own)
+	before := lk.slots.Own()
+	lk.slots.Change(change)
 	err := lk.write(lk.m.OwnSlot())
 	if err != nil {
-		lk.slots.own = before
+		lk.slots.Change(func(own *layout.Slot) { *own = before })
 	}
 	return err
 }

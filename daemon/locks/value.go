@@ -79,12 +79,12 @@ func (m *Manager) readValue(ctx context.Context, name string) (Value, error) {
 		switch {
 		case err == nil && now == e:
 			v := latestValue(e, slots)
-			v.HostName = m.disk.hostName(v.Host)
+			v.HostName = m.disk.HostName(v.Host)
 			return v, nil
 		case err != nil:
 			return Value{}, err
 		}
-		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
+		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
 			return Value{}, context.Cause(ctx)
 		}
 	}
@@ -99,27 +99,6 @@ func latestValue(e layout.Entry, slots []layout.Slot) Value {
 		}
 	}
 	return v
-}
-
-// hostName returns the name of a host, for display; empty if its record is unreadable.
-func (d *Disk) hostName(id int) string {
-	if id == 0 {
-		return ""
-	}
-	record, err := d.hostRecord(id)
-	if err != nil {
-		return ""
-	}
-	return record.Name
-}
-
-func (d *Disk) hostRecord(id int) (layout.HostRecord, error) {
-	buf := lockspace.Pool.Get(d.SB.Geometry.Stride)
-	defer lockspace.Pool.Put(buf)
-	if err := d.Dev.Read(buf, d.SB.Geometry.Host(id)); err != nil {
-		return layout.HostRecord{}, err
-	}
-	return d.SB.Space().DecodeHost(buf, id)
 }
 
 // SnapshotValue returns the value of a lock in the snapshot. It returns ErrInvalid, ErrNoLock, or

@@ -35,12 +35,12 @@ var faults = []fault{
 `},
 	}},
 	{"flight", "a slow write of a slot is repeated", "WRITER", false, []patch{
-		{"daemon/locks/slotstore.go", `	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
+		{"daemon/locks/store/slots.go", `	if err := a.Dev.Write(buf, a.At(a.host)); err != nil {
 `, `	out, own := make(chan error, 1), bytes.Clone(buf)
 	go func() {
 		aligned := pool.Get(len(own))
 		copy(aligned, own)
-		out <- a.dev.Write(aligned, a.space.Geometry.Slot(a.lock, a.host))
+		out <- a.Dev.Write(aligned, a.At(a.host))
 	}()
 	var err error
 	select {
@@ -62,7 +62,7 @@ var faults = []fault{
 `},
 	}},
 	{"unreadable", "an unreadable slot counts as idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
-		{"daemon/locks/slotstore.go", `		a.last = layout.Slot{}
+		{"daemon/locks/store/slots.go", `		a.last = layout.Slot{}
 		return a.unreadable(host)
 `, `		a.last = layout.Slot{}
 		return bakery.View{Readable: true}
@@ -127,7 +127,7 @@ var faults = []fault{
 `},
 	}},
 	{"away", "a host joins again while one of its slots stays unreadable", "PROGRESS", true, []patch{
-		{"daemon/locks/stalled.go", `		if err == nil && v.Readable {
+		{"daemon/locks/store/disk.go", `		if err == nil && v.Readable {
 			continue
 `, `		if err == nil || v.Readable {
 			continue

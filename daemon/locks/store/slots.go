@@ -1,42 +1,47 @@
-package locks
+package store
 
 import (
 	"bytes"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// slotStore reads and writes the slots of one lock for one host. It is used by one goroutine.
-type slotStore struct {
-	dev   blockdev.Device
-	space layout.Space
-	lock  int
-	host  int
-	mine  uint64 // this host's incarnation
-	made  uint64 // creation id of the lock's entry
+// Slots reads and writes the slots of one lock for one host. It is used by one goroutine.
+type Slots struct {
+	Dev     Device        // for IO that other hosts may wait for
+	Views   []bakery.View // of the slots as last read, at host id - 1
+	Latency time.Duration // of the last read
+
+	space       layout.Space
+	lock        int
+	host        int
+	incarnation uint64 // of this host
+	creation    uint64 // of the lock's entry
 
 	own    layout.Slot // as last written, or found
 	known  bool        // own was read once
 	failed bool        // the last write of own failed, so it may or may not be on the disk
-	// the slot on the disk may show that this incarnation takes part in the lock, or is unreadable
-	part  atomic.Bool
-	views []bakery.View
 	// hosts with slots that were seen written: these cannot become blank again
 	written hostSet
-	latency time.Duration // of the last read
 
 	seen []caption   // of the slots as last read, at host id - 1; the last ones may be missing
 	last layout.Slot // slot decoded last; the next decode reuses its memory
 }
 
-// slotAt returns the first byte of a host's slot.
-func (a *slotStore) slotAt(host int) int64 { return a.space.Geometry.Slot(a.lock, host) }
+// Slots returns the slots of a lock. resumed says that an earlier process of this incarnation may
+// have left the own slot in any state.
+func (d *Disk) Slots(e layout.Entry, host int, incarnation uint64, resumed bool) *Slots {
+	return &Slots{
+		Dev: d.device(e.Lock, e.Name, resumed), space: d.SB.Space(), lock: e.Lock, host: host, incarnation: incarnation, creation: e.Creation,
+	}
+}
+
+// At returns the first byte of a host's slot.
+func (a *Slots) At(host int) int64 { return a.space.Geometry.Slot(a.lock, host) }
 
 // caption is the part of a slot that is for display, and unknown to the protocol.
 type caption struct {
@@ -44,51 +49,46 @@ type caption struct {
 	request string
 }
 
-func newSlotStore(dev blockdev.Device, space layout.Space, lock, host int) *slotStore {
-	return &slotStore{dev: dev, space: space, lock: lock, host: host}
-}
-
-// read reads the slots of hosts 1..n in one request. The result is valid until the next call.
-func (a *slotStore) read(n int) ([]bakery.View, error) {
-	n = max(n, a.host)
+// ReadAll reads the slots of hosts 1..n in one request. The result is valid until the next call.
+func (a *Slots) ReadAll(n int) ([]bakery.View, error) {
 	stride := a.space.Geometry.Stride
 	buf := lockspace.Pool.Get(n * stride)
 	defer lockspace.Pool.Put(buf)
 	start := time.Now()
-	off := a.space.Geometry.Slot(a.lock, 1)
+	off := a.At(1)
 	var errs []error
-	err := a.dev.Read(buf, off)
+	err := a.Dev.Read(buf, off)
 	if err != nil {
-		if errs, err = lockspace.ReadOneByOne(a.dev, buf, off, stride, err); err != nil {
+		if errs, err = lockspace.ReadOneByOne(a.Dev, buf, off, stride, err); err != nil {
 			return nil, fmt.Errorf("read the slots of lock %d: %w", a.lock, err)
 		}
 	}
-	a.latency = time.Since(start)
-	a.views = a.views[:0]
+	a.Latency = time.Since(start)
+	a.Views = a.Views[:0]
 	for i := range n {
 		var err error
 		if errs != nil {
 			err = errs[i]
 		}
-		a.views = append(a.views, a.view(buf[i*stride:(i+1)*stride], i+1, err))
+		a.Views = append(a.Views, a.view(buf[i*stride:(i+1)*stride], i+1, err))
 	}
-	return a.views, nil
+	return a.Views, nil
 }
 
-// readOne reads the slot of one host.
-func (a *slotStore) readOne(host int) (bakery.View, error) {
+// ReadOne reads the slot of one host.
+func (a *Slots) ReadOne(host int) (bakery.View, error) {
 	buf := lockspace.Pool.Get(a.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
 	start := time.Now()
-	err := a.dev.Read(buf, a.space.Geometry.Slot(a.lock, host))
+	err := a.Dev.Read(buf, a.At(host))
 	if err != nil && !lockspace.IsBadSector(err) {
 		return bakery.View{}, fmt.Errorf("read the slot of host %d in lock %d: %w", host, a.lock, err)
 	}
-	a.latency = time.Since(start)
+	a.Latency = time.Since(start)
 	return a.view(buf, host, err), nil
 }
 
-func (a *slotStore) view(sector []byte, host int, err error) bakery.View {
+func (a *Slots) view(sector []byte, host int, err error) bakery.View {
 	if err != nil {
 		return a.unreadable(host)
 	}
@@ -111,22 +111,22 @@ func (a *slotStore) view(sector []byte, host int, err error) bakery.View {
 		a.keep(host, now)
 	}
 	if host == a.host && a.known && !a.failed {
-		a.part.Store(a.own.Incarnation == a.mine && a.takesPart(a.own))
+		a.Dev.part.Store(a.own.Incarnation == a.incarnation && a.takesPart(a.own))
 	}
 	if host == a.host && !a.known {
 		a.own, a.known = s, true
-		a.part.Store(s.Incarnation == a.mine && a.takesPart(s))
+		a.Dev.part.Store(s.Incarnation == a.incarnation && a.takesPart(s))
 		a.own.Value = bytes.Clone(s.Value)
 		// An intent of an earlier incarnation has been carried out or never will be: its writes had
 		// all ended when this incarnation took on its id.
-		if a.lock == lockspace.DirectoryLock && s.Incarnation != a.mine {
+		if a.lock == lockspace.DirectoryLock && s.Incarnation != a.incarnation {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
-		if s.Creation < a.made {
+		if s.Creation < a.creation {
 			a.own.Request = layout.Request{}
 		}
 		// A value of a lock that had this place before is obsolete.
-		if a.lock != lockspace.DirectoryLock && !s.ValueOf(a.made) {
+		if a.lock != lockspace.DirectoryLock && !s.ValueOf(a.creation) {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
 	}
@@ -135,9 +135,9 @@ func (a *slotStore) view(sector []byte, host int, err error) bakery.View {
 
 // unreadable returns the view of an unreadable slot. Other hosts wait for the own one whatever it
 // should show.
-func (a *slotStore) unreadable(host int) bakery.View {
+func (a *Slots) unreadable(host int) bakery.View {
 	if host == a.host {
-		a.part.Store(true)
+		a.Dev.part.Store(true)
 	}
 	return bakery.View{}
 }
@@ -155,30 +155,30 @@ func (s *hostSet) add(id int) {
 }
 
 // caption returns the caption of a host's slot as last read.
-func (a *slotStore) caption(host int) caption {
+func (a *Slots) caption(host int) caption {
 	if host > len(a.seen) {
 		return caption{}
 	}
 	return a.seen[host-1]
 }
 
-func (a *slotStore) keep(host int, w caption) {
+func (a *Slots) keep(host int, w caption) {
 	if host > len(a.seen) {
 		a.seen = append(a.seen, make([]caption, host-len(a.seen))...)
 	}
 	a.seen[host-1] = w
 }
 
-// forget frees the memory of what was read.
-func (a *slotStore) forget() { a.views, a.seen, a.last = nil, nil, layout.Slot{} }
+// Forget frees the memory of what was read.
+func (a *Slots) Forget() { a.Views, a.seen, a.last = nil, nil, layout.Slot{} }
 
 func protocolSlot(s layout.Slot) bakery.Slot {
 	return bakery.Slot{Incarnation: s.Incarnation, Creation: s.Creation, Ticket: s.Ticket, Phase: s.Phase, Mode: s.Mode}
 }
 
-// write writes the own slot durably, in one request. It keeps the value and the request, which the
+// Write writes the own slot durably, in one request. It keeps the value and the request, which the
 // protocol does not know.
-func (a *slotStore) write(s bakery.Slot, who layout.Holder) error {
+func (a *Slots) Write(s bakery.Slot, who layout.Holder) error {
 	next := a.own
 	next.Lock, next.Host = a.lock, a.host
 	next.Incarnation, next.Creation = s.Incarnation, s.Creation
@@ -190,33 +190,44 @@ func (a *slotStore) write(s bakery.Slot, who layout.Holder) error {
 	if err := a.space.EncodeSlot(buf, next); err != nil {
 		return fmt.Errorf("encode slot: %w", err)
 	}
-	a.part.Store(true) // until it is certain that the slot shows something else
-	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
+	a.Dev.part.Store(true) // until it is certain that the slot shows something else
+	if err := a.Dev.Write(buf, a.At(a.host)); err != nil {
 		a.failed = true
 		return fmt.Errorf("write the slot of host %d in lock %d: %w", a.host, a.lock, err)
 	}
 	a.own, a.known, a.failed = next, true, false
-	a.part.Store(a.takesPart(next))
+	a.Dev.part.Store(a.takesPart(next))
 	return nil
 }
 
 // takesPart reports whether other hosts wait for the host of slot s of this incarnation: the slot
 // is not idle, or shows a removal.
-func (a *slotStore) takesPart(s layout.Slot) bool {
-	return s.Phase != layout.Idle || s.Creation > a.made
+func (a *Slots) takesPart(s layout.Slot) bool {
+	return s.Phase != layout.Idle || s.Creation > a.creation
 }
 
-// sameLine reports whether a host that saw a waited for this one exactly as if it saw b. Then a may
-// be an earlier own write that landed late.
-func sameLine(a, b bakery.Slot) bool {
-	if a.Phase >= layout.Waiting && b.Phase >= layout.Waiting { // these are ordered alike
-		a.Phase = b.Phase
-	}
-	return a == b
-}
-
-// shows returns the own slot as last read or written. certain is false if it is not known, or its
+// Shows returns the own slot as last read or written. certain is false if it is not known, or its
 // last write failed.
-func (a *slotStore) shows() (s bakery.Slot, certain bool) {
+func (a *Slots) Shows() (s bakery.Slot, certain bool) {
 	return protocolSlot(a.own), a.known && !a.failed
 }
+
+// Own returns the own slot as last read or written.
+func (a *Slots) Own() layout.Slot { return a.own }
+
+// Change changes fields of the own slot that the protocol does not know. The next write shows them.
+func (a *Slots) Change(change func(own *layout.Slot)) { change(&a.own) }
+
+// Failed reports whether the last write failed, so that it may or may not be on the disk.
+func (a *Slots) Failed() bool { return a.failed }
+
+// Removed reports whether this incarnation has left a removal of the lock in its own slot.
+func (a *Slots) Removed(creation uint64) bool {
+	return a.known && a.own.Incarnation == a.incarnation && a.own.Creation > creation
+}
+
+// Suspect counts the own slot as one that other hosts wait for, until it is read.
+func (a *Slots) Suspect() { a.Dev.part.Store(true) }
+
+// Holder returns what a host's slot showed about its holder when it was last read.
+func (a *Slots) Holder(host int) layout.Holder { return a.caption(host).holder }
