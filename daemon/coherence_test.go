@@ -10,9 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/stretchr/testify/require"
-
-	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 func TestMeetByAPI(t *testing.T) {
@@ -38,9 +37,9 @@ func TestMeetByAPI(t *testing.T) {
 	})
 	status, text := post(a, `{"host": 2, "rounds": 10, "timeout_ms": 60000}`)
 	require.Equal(t, http.StatusOK, status, text)
-	var r locks.MeetReport
+	var r measuring.MeetReport
 	require.NoError(t, json.Unmarshal([]byte(text), &r))
-	require.Equal(t, locks.MeetFresh, r.Outcome)
+	require.Equal(t, measuring.MeetFresh, r.Outcome)
 	require.Equal(t, "db1", r.HostName)
 	require.Contains(t, text, `"p99_us"`)
 	wg.Wait()
@@ -48,7 +47,7 @@ func TestMeetByAPI(t *testing.T) {
 	// One check at a time.
 	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() {
-		_, err := a.d.Meet(ctx, locks.MeetOptions{Host: 3, Rounds: 1, Timeout: generous})
+		_, err := a.d.Meet(ctx, measuring.MeetOptions{Host: 3, Rounds: 1, Timeout: generous})
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	within(t, "being busy", func() {

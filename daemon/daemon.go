@@ -25,6 +25,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
@@ -111,7 +112,8 @@ func (c Config) complete() Config {
 // Host is one host's part in a lockspace, from Join to its end. It is safe for concurrent use. Close
 // ends it.
 type Host struct {
-	*locks.Manager // of its locks
+	*locks.Manager   // of its locks
+	*measuring.Meter // of its slots
 
 	cfg     Config
 	log     *slog.Logger

@@ -14,17 +14,18 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
-func (s *served) floor(body string) (status int, f locks.Floor, e *api.Error) {
+func (s *served) floor(body string) (status int, f measuring.Floor, e *api.Error) {
 	s.t.Helper()
 	client := http.Client{Transport: s.transport()}
 	resp, err := client.Post("http://bakery/v1/floor", "application/json", strings.NewReader(body))
 	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	var answer struct {
-		locks.Floor
+		measuring.Floor
 		Error api.Error
 	}
 	require.NoError(s.t, json.NewDecoder(resp.Body).Decode(&answer))

@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -254,6 +255,7 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *mem
 		Manager: locks.New(locks.Config{Disk: j.disk, Member: mem, HostName: ids.Name, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall,
 			Observer: j.cfg.observer(), Peers: j.cfg.Events != nil, Repairs: j.cfg.repair}),
 	}
+	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
 	if file != nil {
 		h.keepTerms(file)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -20,7 +21,7 @@ func TestProbeLockspace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
-		h := acquire(t, d, locks.Request{Name: locks.ProbeLock}) // a holder of the lock is not disturbed
+		h := acquire(t, d, locks.Request{Name: measuring.ProbeLock}) // a holder of the lock is not disturbed
 		own := c.Slot(h.Lock().Entry.Lock, 1)
 		stale := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{})
 		at := c.Geo.Slot(h.Lock().Entry.Lock, 2)

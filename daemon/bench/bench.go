@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -40,7 +40,7 @@ type Host interface {
 	// Client returns a new client.
 	Client() Client
 	// Floor makes the host issue the raw requests of an uncontended lock, rounds times.
-	Floor(ctx context.Context, rounds int) (*locks.Floor, error)
+	Floor(ctx context.Context, rounds int) (*measuring.Floor, error)
 	// String returns a name such as "bakeryd".
 	String() string
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -77,10 +77,10 @@ func (h *host) read() time.Duration {
 func (h *host) String() string { return "a test" }
 func (h *host) Client() Client { return &visitor{host: h.disk.host(h.id)} }
 
-func (h *host) Floor(ctx context.Context, rounds int) (*locks.Floor, error) {
-	f := &locks.Floor{Slots: 2}
+func (h *host) Floor(ctx context.Context, rounds int) (*measuring.Floor, error) {
+	f := &measuring.Floor{Slots: 2}
 	for range rounds {
-		f.Rounds = append(f.Rounds, locks.FloorRound{Claim: h.write(), Look: h.read(), Release: h.write()})
+		f.Rounds = append(f.Rounds, measuring.FloorRound{Claim: h.write(), Look: h.read(), Release: h.write()})
 	}
 	return f, context.Cause(ctx)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
@@ -30,7 +30,7 @@ func TestServed_Floor(t *testing.T) {
 	h := Served(b.Socket, "x")
 	f, err := h.Floor(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, &locks.Floor{Slots: 3, Rounds: []locks.FloorRound{{Claim: 1, Look: 2, Release: 3}, {Claim: 4, Look: 5, Release: 6}}}, f)
+	require.Equal(t, &measuring.Floor{Slots: 3, Rounds: []measuring.FloorRound{{Claim: 1, Look: 2, Release: 3}, {Claim: 4, Look: 5, Release: 6}}}, f)
 
 	answer = `{"slots": 3, "rounds": []}`
 	_, err = h.Floor(t.Context(), 2)

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -31,8 +32,8 @@ func (s *served) Client() Client {
 	return load.OfBakeryd(s.client, s.lock, client.Options{Command: command})
 }
 
-func (s *served) Floor(ctx context.Context, rounds int) (*locks.Floor, error) {
-	var f locks.Floor
+func (s *served) Floor(ctx context.Context, rounds int) (*measuring.Floor, error) {
+	var f measuring.Floor
 	err := s.client.Call(ctx, http.MethodPost, "/v1/floor", struct {
 		Name   string `json:"name"`
 		Rounds int    `json:"rounds"`
@@ -59,7 +60,7 @@ type joined struct {
 func (j *joined) String() string { return "this process" }
 func (j *joined) Client() Client { return local{load.OfHost(j.daemon, j.req)} }
 
-func (j *joined) Floor(ctx context.Context, rounds int) (*locks.Floor, error) {
+func (j *joined) Floor(ctx context.Context, rounds int) (*measuring.Floor, error) {
 	return j.daemon.Floor(ctx, j.req.Name, rounds)
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,7 +26,7 @@ type Floor struct {
 
 func newFloor() *Floor { return &Floor{Times: newTimes(), write: newTimes(), read: newTimes()} }
 
-func (f *Floor) add(rounds []locks.FloorRound) {
+func (f *Floor) add(rounds []measuring.FloorRound) {
 	for _, r := range rounds {
 		f.Times.Add(r.Whole())
 		f.write.Add(r.Claim)

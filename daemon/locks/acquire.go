@@ -16,7 +16,7 @@ type Request struct {
 	Name string
 	Mode layout.Mode
 	Try  bool // return ErrBusy instead of waiting
-	// permits of a new lock, and required of an existing one, 1 to the number of hosts; 0: 1 for a
+	// Permits of a new lock, and required of an existing one, 1 to the number of hosts; 0: 1 for a
 	// new lock, any for an existing one
 	Permits int
 	PID     int    // for display: the holder
@@ -192,7 +192,7 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 }
 
 func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *Lock, err error) {
-	lk, err = m.find(ctx, req)
+	lk, err = m.Find(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -214,8 +214,9 @@ func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *Lo
 	return h, lk, err
 }
 
-// find calls lock for a client, which does not wait for a device that hangs.
-func (m *Manager) find(ctx context.Context, req Request) (*Lock, error) {
+// Find returns the lock of a request, and creates it if needed. It does not wait for a device that
+// hangs. It returns the errors of Acquire.
+func (m *Manager) Find(ctx context.Context, req Request) (*Lock, error) {
 	if lk := m.known(req); lk != nil {
 		return lk, nil
 	}

@@ -162,3 +162,16 @@ func (m *Manager) drop(lk *Lock) {
 func (m *Manager) Locks(ctx context.Context) (*directory.Listing, error) {
 	return runDetached(ctx, m, func() (*directory.Listing, error) { return m.dir.List() })
 }
+
+// FindExisting returns a lock that was created. It returns ErrInvalid, ErrNoLock, ErrUnavailable,
+// ErrDamaged, or an error of the device, on which it may block.
+func (m *Manager) FindExisting(ctx context.Context, name string) (*Lock, error) {
+	if err := m.validate(&Request{Name: name}); err != nil {
+		return nil, err
+	}
+	e, err := m.lookupNow(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return m.attach(e)
+}

@@ -179,7 +179,7 @@ func (m *Manager) place(dev blockdev.Device, s *directory.Scan, intents []layout
 	}
 	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
 	// the first one died, and its write landed last.
-	slots, _, err := m.disk.ReadSlots(dev, e.Lock, m.slotCount())
+	slots, _, err := m.disk.ReadSlots(dev, e.Lock, m.SlotCount())
 	if err != nil {
 		return e, err
 	}

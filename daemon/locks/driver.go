@@ -260,7 +260,7 @@ func (lk *Lock) holder(p layout.Phase) layout.Holder {
 func (lk *Lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", lk.slots.At(1), func() error {
 		lk.readAt = lk.mgr.disk.Clock.Now()
-		views, err = lk.slots.ReadAll(lk.mgr.slotCount())
+		views, err = lk.slots.ReadAll(lk.mgr.SlotCount())
 		return err
 	})
 	return views, err

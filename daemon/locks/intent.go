@@ -108,7 +108,7 @@ func (m *Manager) takeBackIntent() bool {
 // intents returns the intents of the other hosts. A host with an unreadable intent may be about to
 // write any entry, so no lock can be created unless that host is gone: see [member.gone].
 func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
-	n := m.slotCount()
+	n := m.SlotCount()
 	for try := 1; ; try++ {
 		found, bad, err := m.disk.Intents(dev, n, m.mem.ID())
 		if err == nil && (len(bad) == 0 || try == slotTries || m.stayLost(bad)) {

@@ -15,7 +15,6 @@
 //     what a repair finds; stalled.go is about IO that hangs
 //   - restart: resume.go continues the locks of the previous process
 //   - reports: observer.go and happenings.go; shown.go is for the status
-//   - measuring: coherence.go, floor.go and slotpatch.go
 package locks
 
 import (
@@ -67,7 +66,6 @@ type Manager struct {
 	drivers sync.WaitGroup
 	tasks   tasks.Group
 
-	meeting   atomic.Bool   // takes part in a coherence check with another host
 	restoring atomic.Bool   // damaged entries are being restored
 	stayed    chan struct{} // an intent of this process may have stayed in its slot; has room for one
 }
@@ -90,8 +88,8 @@ func (m *Manager) Start() {
 	}
 }
 
-// slotCount returns the number of slots that a read must cover if it begins now.
-func (m *Manager) slotCount() int { return max(m.mem.Highest(), m.mem.ID()) }
+// SlotCount returns the number of slots that a read must cover if it begins now.
+func (m *Manager) SlotCount() int { return max(m.mem.Highest(), m.mem.ID()) }
 
 // clockNumber returns the number of the wall clock for tickets.
 func (m *Manager) clockNumber() uint64 { return bakery.ClockNumber(m.wall(), m.disk.SB.Formatted) }

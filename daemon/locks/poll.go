@@ -16,11 +16,11 @@ const (
 	maxRank = 250 * time.Millisecond // for all others
 )
 
-// pollPause returns the wait before the next read of a slot. It follows the device's latency and
+// PollPause returns the wait before the next read of a slot. It follows the device's latency and
 // grows with the time waited so far, of which it adds about one percent. Therefore a short wait
 // ends soon after the release, and a long one costs the device little. Hosts further back wait in
 // proportion to their rank.
-func pollPause(waited, latency time.Duration, rank int) time.Duration {
+func PollPause(waited, latency time.Duration, rank int) time.Duration {
 	p := max(minPoll, latency, min(waited/64, maxPoll))
 	return min(p*time.Duration(rank), max(maxRank, p))
 }
@@ -57,7 +57,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	lk.reportAhead(a)
 	lk.complain(a.Host)
 	lk.mgr.mem.Watch(lk.mgr.disk.Times().Watch())
-	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.Latency, a.Rank), wanted); err != nil {
+	if again, err := lk.waitPoll(PollPause(time.Since(began), lk.slots.Latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
 		return lk.m.Recheck(), nil

@@ -133,7 +133,7 @@ func (m *Manager) holding(ctx context.Context, e layout.Entry) ([]Asked, error) 
 // not show it yet: as choosing after the fast path, or as waiting when it has just been admitted. A
 // slot may also be unreadable because it is being written.
 func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err error) {
-	slots, bad, err := m.disk.ReadSlots(m.disk.Dev, e.Lock, m.slotCount())
+	slots, bad, err := m.disk.ReadSlots(m.disk.Dev, e.Lock, m.SlotCount())
 	if err != nil {
 		return nil, false, err
 	}
@@ -189,7 +189,7 @@ func (lk *Lock) nextLook() (due <-chan time.Time, stop func()) {
 // requests that the holder before it got.
 func (lk *Lock) look() {
 	lk.requestWatch.next = time.Now().Add(lookForRequests(lk.mgr.disk.SB.Lease))
-	slots, bad, err := lk.mgr.disk.ReadSlots(lk.slots.Dev, lk.Entry.Lock, lk.mgr.slotCount())
+	slots, bad, err := lk.mgr.disk.ReadSlots(lk.slots.Dev, lk.Entry.Lock, lk.mgr.SlotCount())
 	if err != nil {
 		if lk.warn.Allow() {
 			lk.mgr.observer.Trouble("reading requests failed, retrying", lk.Entry, "err", err)

@@ -19,7 +19,7 @@ func (m *Manager) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, er
 	var whole []layout.Slot
 	missing := map[int]error{}
 	for try := 1; ; try++ {
-		slots, bad, err := m.disk.ReadSlots(m.disk.Dev, lock, m.slotCount())
+		slots, bad, err := m.disk.ReadSlots(m.disk.Dev, lock, m.SlotCount())
 		if err != nil {
 			return nil, err
 		}

@@ -63,3 +63,24 @@ func (lk *Lock) publish(change func(own *layout.Slot)) error {
 	}
 	return err
 }
+
+// SlotTx is the own slot of a lock for one function, while the driver does nothing else.
+type SlotTx struct{ lk *Lock }
+
+// WithSlot calls f with the own slot and waits for it. It may block on the device. It returns the
+// error of f, ErrUnavailable or ErrLeaseLost.
+func (lk *Lock) WithSlot(f func(SlotTx) error) error {
+	return lk.do(func() error { return f(SlotTx{lk}) })
+}
+
+// Own returns the slot as it was last written.
+func (s SlotTx) Own() layout.Slot { return s.lk.slots.Own() }
+
+// Publish rewrites the slot as the protocol has it, after change has set fields that the protocol
+// does not know.
+func (s SlotTx) Publish(change func(own *layout.Slot)) error { return s.lk.publish(change) }
+
+// Wrote records that the caller has written the slot itself, with another sequence.
+func (s SlotTx) Wrote(own layout.Slot) {
+	s.lk.slots.Change(func(before *layout.Slot) { *before = own })
+}

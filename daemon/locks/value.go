@@ -18,7 +18,7 @@ import (
 type Value struct {
 	Name  string `json:"name"`
 	Value []byte `json:"value"` // nil if none
-	// token under which it was written or cleared; 0 if never
+	// Token under which it was written or cleared; 0 if never
 	Token    layout.Ticket `json:"token"`
 	Host     int           `json:"host"`      // host that did that; 0 if none
 	HostName string        `json:"host_name"` // of the host that has that id now; empty if unknown

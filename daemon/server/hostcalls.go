@@ -8,7 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/session"
 )
 
@@ -75,10 +75,10 @@ type meetRequest struct {
 func (s *Server) meet(host Host, w http.ResponseWriter, r *http.Request) {
 	var body meetRequest
 	err := decode(r, &body)
-	var report *locks.MeetReport
+	var report *measuring.MeetReport
 	if err == nil {
 		wait := time.Duration(min(body.TimeoutMS, session.MaxTimeout.Milliseconds())) * time.Millisecond
-		report, err = host.LockManager().Meet(r.Context(), locks.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
+		report, err = host.Meet(r.Context(), measuring.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
 	}
 	if err != nil {
 		e := api.ErrorOf(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
@@ -112,9 +113,9 @@ func (f *floorRequest) lockName() string { return f.Name }
 func (s *Server) floor(host Host, w http.ResponseWriter, r *http.Request) {
 	var body floorRequest
 	err := decode(r, &body)
-	var f *locks.Floor
+	var f *measuring.Floor
 	if err == nil {
-		f, err = host.LockManager().Floor(r.Context(), body.Name, body.Rounds)
+		f, err = host.Floor(r.Context(), body.Name, body.Rounds)
 	}
 	if err != nil {
 		failCall(w, err)

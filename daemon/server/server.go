@@ -33,6 +33,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -102,6 +103,8 @@ type Host interface {
 	Sessions() *session.Table
 	// Evict publishes that a host is dead, or asks it to leave.
 	Evict(ctx context.Context, id int, incarnation uint64, forget bool) (dead bool, err error)
+	Meet(ctx context.Context, o measuring.MeetOptions) (*measuring.MeetReport, error)
+	Floor(ctx context.Context, name string, rounds int) (*measuring.Floor, error)
 	Status() (*report.Report, error)
 	Glance() *report.Glance
 }

@@ -78,16 +78,17 @@ var imports = []struct{ path, imports string }{
 
 	// The locks of a joined host.
 	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
-	{"daemon/locks", "bakery blockdev blockdev/probe daemon/api daemon/events daemon/handover daemon/lease daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/report daemon/retry daemon/standing daemon/tasks daemon/text daemon/warn layout"},
+	{"daemon/locks", "bakery blockdev daemon/api daemon/events daemon/handover daemon/lease daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/standing daemon/tasks daemon/text daemon/warn layout"},
 	// Its clients, its service and its server: to be split.
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease daemon/liveness daemon/locks daemon/membership daemon/process daemon/tasks daemon/warn layout"},
-	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
-	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/liveness daemon/locks daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
+	{"daemon/locks/measuring", "blockdev blockdev/probe daemon/api daemon/locks daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership layout"},
+	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
+	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/liveness daemon/locks daemon/locks/measuring daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks daemon/tally"},
 	{"daemon/load", "daemon daemon/client daemon/locks layout"},
-	{"daemon/bench", "blockdev/latency daemon daemon/client daemon/load daemon/locks layout"},
+	{"daemon/bench", "blockdev/latency daemon daemon/client daemon/load daemon/locks daemon/locks/measuring layout"},
 	{"daemon/stress", "bakery daemon daemon/client daemon/load daemon/locks daemon/lockspace layout"},
 
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
@@ -101,7 +102,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process layout"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text layout"},
-	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/locks daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
+	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/server daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/text layout"},
 	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},

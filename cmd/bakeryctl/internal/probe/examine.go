@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
@@ -24,21 +24,21 @@ import (
 
 // Report is the output of bakeryctl probe --json.
 type Report struct {
-	Device        string               `json:"device"`
-	Fit           bool                 `json:"fit"`
-	Findings      []probe.Finding      `json:"findings"`
-	Size          int64                `json:"size"`
-	LogicalBlock  int                  `json:"logical_block"`
-	PhysicalBlock int                  `json:"physical_block"`
-	Stride        int                  `json:"stride"` // that format would use; 0: none
-	Contents      string               `json:"contents"`
-	Lockspace     *spaceReport         `json:"lockspace"`
-	Disk          *probe.Disk          `json:"disk"`
-	File          *probe.File          `json:"file"`
-	Reservations  *fence.Capabilities  `json:"reservations"`
-	Watchdogs     []probe.Watchdog     `json:"watchdogs"`
-	Measured      *measure.Measurement `json:"measured"`
-	Meetings      []*locks.MeetReport  `json:"meetings"`
+	Device        string                  `json:"device"`
+	Fit           bool                    `json:"fit"`
+	Findings      []probe.Finding         `json:"findings"`
+	Size          int64                   `json:"size"`
+	LogicalBlock  int                     `json:"logical_block"`
+	PhysicalBlock int                     `json:"physical_block"`
+	Stride        int                     `json:"stride"` // that format would use; 0: none
+	Contents      string                  `json:"contents"`
+	Lockspace     *spaceReport            `json:"lockspace"`
+	Disk          *probe.Disk             `json:"disk"`
+	File          *probe.File             `json:"file"`
+	Reservations  *fence.Capabilities     `json:"reservations"`
+	Watchdogs     []probe.Watchdog        `json:"watchdogs"`
+	Measured      *measure.Measurement    `json:"measured"`
+	Meetings      []*measuring.MeetReport `json:"meetings"`
 
 	opened bool // direct IO works
 	space  *layout.Superblock
@@ -79,7 +79,7 @@ func (r *Report) conclude() {
 
 // examine collects all findings that do not require a write.
 func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
-	r := &Report{Device: path, Findings: []probe.Finding{}, Meetings: []*locks.MeetReport{}, Watchdogs: sys.Watchdogs()}
+	r := &Report{Device: path, Findings: []probe.Finding{}, Meetings: []*measuring.MeetReport{}, Watchdogs: sys.Watchdogs()}
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 	if errors.Is(err, blockdev.ErrNoDirectIO) {
 		r.add("direct-io", probe.Unfit, err.Error(), "use a block device")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
@@ -69,7 +69,7 @@ func showMeasured(out io.Writer, m *measure.Measurement) error {
 		}
 	})
 	if err == nil && m.Lockspace {
-		_, err = fmt.Fprintf(out, "\nwritten: this host's slot of the lock %q, which remains\n", locks.ProbeLock)
+		_, err = fmt.Fprintf(out, "\nwritten: this host's slot of the lock %q, which remains\n", measuring.ProbeLock)
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
@@ -63,7 +63,7 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 		return cli.Usage("probe", "--with %s is host %d, as is the bakeryd at %s: use another host", o.With, id, o.Socket)
 	}
 	var (
-		both   [2]locks.MeetReport
+		both   [2]measuring.MeetReport
 		wg     sync.WaitGroup
 		wait   = meetWait / 3 // both run already
 		socket = [2]string{o.Socket, o.With}
@@ -88,16 +88,16 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 
 // addMeetings adds the findings of both hosts. If the check did not start, both results together
 // show which host does not see the other.
-func (r *Report) addMeetings(both *[2]locks.MeetReport) {
+func (r *Report) addMeetings(both *[2]measuring.MeetReport) {
 	for i := range both {
 		me, you := &both[i], &both[1-i]
 		r.Meetings = append(r.Meetings, me)
 		f := meetingFinding(me)
 		switch {
-		case me.Outcome == locks.MeetAbsent && me.PeerNonce == you.Nonce:
+		case me.Outcome == measuring.MeetAbsent && me.PeerNonce == you.Nonce:
 			// This host saw the other one, whose own finding says why it did not answer.
 			f.Verdict, f.Detail, f.Remedy = probe.OK, fmt.Sprintf("host %d sees what host %d writes", me.Host, me.Peer), ""
-		case me.Outcome == locks.MeetAbsent:
+		case me.Outcome == measuring.MeetAbsent:
 			f.Verdict, f.Detail = probe.Unfit, fmt.Sprintf("host %d does not see what host %d writes", me.Host, me.Peer)
 		}
 		r.Findings = append(r.Findings, f)
@@ -114,15 +114,15 @@ func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, s
 		return cli.Usage("probe", "host %s is this host: use another host", o.With)
 	}
 	say(fmt.Sprintf("waiting up to %v for %s; run there: bakeryctl probe DEVICE --with %d", meetWait, show.HostLabel(h), self.ThisHost.ID))
-	met := new(locks.MeetReport)
+	met := new(measuring.MeetReport)
 	if err := askToMeet(ctx, o.Socket, h.ID, meetWait, met); err != nil {
 		return err
 	}
 	switch met.Outcome {
-	case locks.MeetAbsent:
+	case measuring.MeetAbsent:
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("check with %s: nothing that it wrote for the check was seen within %v", show.HostLabel(h), meetWait),
 			Hint: "run bakeryctl probe DEVICE --with " + strconv.Itoa(self.ThisHost.ID) + " there at the same time; if you did, one of the two hosts does not see the writes of the other"}
-	case locks.MeetEnded:
+	case measuring.MeetEnded:
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("check with %s: not completed: %s", show.HostLabel(h), met.Detail), Hint: "run it again on both hosts"}
 	}
 	r.Meetings = append(r.Meetings, met)
@@ -130,7 +130,7 @@ func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, s
 	return nil
 }
 
-func askToMeet(ctx context.Context, socket string, host int, wait time.Duration, answer *locks.MeetReport) error {
+func askToMeet(ctx context.Context, socket string, host int, wait time.Duration, answer *measuring.MeetReport) error {
 	request := struct {
 		Host      int   `json:"host"`
 		Rounds    int   `json:"rounds"`
@@ -140,18 +140,18 @@ func askToMeet(ctx context.Context, socket string, host int, wait time.Duration,
 }
 
 // meetingFinding returns the finding of one host about the writes of another.
-func meetingFinding(m *locks.MeetReport) probe.Finding {
+func meetingFinding(m *measuring.MeetReport) probe.Finding {
 	f := probe.Finding{ID: "meeting", Verdict: probe.Unfit,
 		Remedy: "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"}
 	host := fmt.Sprintf("host %d (%s)", m.Host, text.Printable(m.Device))
 	switch m.Outcome {
-	case locks.MeetFresh:
+	case measuring.MeetFresh:
 		f.Verdict, f.Remedy = probe.OK, ""
 		f.Detail = fmt.Sprintf("%s saw every write of host %d immediately: %d rounds in %.1f s, round trip %s, p99 %s",
 			host, m.Peer, m.Rounds, float64(m.ElapsedMS)/1000, render.Millis(m.RoundTrip.P50), render.Millis(m.RoundTrip.P99))
-	case locks.MeetStale:
+	case measuring.MeetStale:
 		f.Detail = fmt.Sprintf("%s read old contents %d times in %d rounds; %s", host, m.Stale, m.Rounds, m.Detail)
-	case locks.MeetEnded:
+	case measuring.MeetEnded:
 		f.Verdict, f.Remedy = probe.Unknown, "see the finding of the other host, or run it again"
 		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)
 	default:

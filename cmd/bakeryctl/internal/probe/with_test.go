@@ -14,7 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -22,7 +22,7 @@ import (
 var probedUUID = layout.UUID{1, 2, 3}
 
 // serveMeeting serves a bakeryd that returns the report met for a coherence check.
-func serveMeeting(t *testing.T, dir string, met locks.MeetReport) (socket string) {
+func serveMeeting(t *testing.T, dir string, met measuring.MeetReport) (socket string) {
 	t.Helper()
 	socket = filepath.Join(dir, fmt.Sprint(met.Host))
 	listener, err := net.Listen("unix", socket)
@@ -55,19 +55,19 @@ func TestProbeWithSocket(t *testing.T) {
 	const nonce1, nonce2, older = 11, 22, 5
 	for _, c := range []struct {
 		name string
-		a, b locks.MeetReport
+		a, b measuring.MeetReport
 		want [2]probe.Verdict
 		says string
 	}{
-		{"fresh", locks.MeetReport{Outcome: locks.MeetFresh, Rounds: 200}, locks.MeetReport{Outcome: locks.MeetFresh, Rounds: 200},
+		{"fresh", measuring.MeetReport{Outcome: measuring.MeetFresh, Rounds: 200}, measuring.MeetReport{Outcome: measuring.MeetFresh, Rounds: 200},
 			[2]probe.Verdict{probe.OK, probe.OK}, "host 2 (\"\") saw every write of host 1 immediately: 200 rounds"},
-		{"stale", locks.MeetReport{Outcome: locks.MeetFresh}, locks.MeetReport{Outcome: locks.MeetStale, Stale: 3, Detail: "slot x is old"},
+		{"stale", measuring.MeetReport{Outcome: measuring.MeetFresh}, measuring.MeetReport{Outcome: measuring.MeetStale, Stale: 3, Detail: "slot x is old"},
 			[2]probe.Verdict{probe.OK, probe.Unfit}, "read old contents 3 times in 0 rounds; slot x is old"},
-		{"one host does not see the other", locks.MeetReport{Outcome: locks.MeetAbsent, PeerNonce: nonce2}, locks.MeetReport{Outcome: locks.MeetAbsent, PeerNonce: older},
+		{"one host does not see the other", measuring.MeetReport{Outcome: measuring.MeetAbsent, PeerNonce: nonce2}, measuring.MeetReport{Outcome: measuring.MeetAbsent, PeerNonce: older},
 			[2]probe.Verdict{probe.OK, probe.Unfit}, "host 2 does not see what host 1 writes"},
-		{"neither host sees the other", locks.MeetReport{Outcome: locks.MeetAbsent}, locks.MeetReport{Outcome: locks.MeetAbsent},
+		{"neither host sees the other", measuring.MeetReport{Outcome: measuring.MeetAbsent}, measuring.MeetReport{Outcome: measuring.MeetAbsent},
 			[2]probe.Verdict{probe.Unfit, probe.Unfit}, "host 2 does not see what host 1 writes"},
-		{"one host stops seeing the other", locks.MeetReport{Outcome: locks.MeetEnded, Detail: "host 2 has given up"}, locks.MeetReport{Outcome: locks.MeetStalled, Detail: "nothing new was seen"},
+		{"one host stops seeing the other", measuring.MeetReport{Outcome: measuring.MeetEnded, Detail: "host 2 has given up"}, measuring.MeetReport{Outcome: measuring.MeetStalled, Detail: "nothing new was seen"},
 			[2]probe.Verdict{probe.Unknown, probe.Unfit}, "nothing new was seen, after 0 rounds"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,13 +91,13 @@ func TestProbeWithSocket(t *testing.T) {
 
 func TestProbeWithHost(t *testing.T) {
 	for _, c := range []struct {
-		report locks.MeetReport
+		report measuring.MeetReport
 		code   int
 		says   string
 	}{
-		{locks.MeetReport{Outcome: locks.MeetAbsent}, cli.ExitUnavailable, "check with host 2 (db2): nothing that it wrote"},
-		{locks.MeetReport{Outcome: locks.MeetEnded, Detail: "host 2 has started again"}, cli.ExitUnavailable, "host 2 has started again"},
-		{locks.MeetReport{Outcome: locks.MeetFresh}, cli.ExitOK, ""},
+		{measuring.MeetReport{Outcome: measuring.MeetAbsent}, cli.ExitUnavailable, "check with host 2 (db2): nothing that it wrote"},
+		{measuring.MeetReport{Outcome: measuring.MeetEnded, Detail: "host 2 has started again"}, cli.ExitUnavailable, "host 2 has started again"},
+		{measuring.MeetReport{Outcome: measuring.MeetFresh}, cli.ExitOK, ""},
 	} {
 		dir, err := os.MkdirTemp("", "bk")
 		require.NoError(t, err)

@@ -1,4 +1,4 @@
-package locks
+package measuring
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -77,9 +78,9 @@ var slotNames = [2]string{"x", "y"}
 // coherenceCheck is one host's part in a coherence check. It is used by one goroutine.
 type coherenceCheck struct {
 	ctx    context.Context
-	mgr    *Manager
+	meter  *Meter
 	o      MeetOptions
-	locks  [2]*Lock
+	locks  [2]*locks.Lock
 	nonce  uint64
 	theirs uint64 // the other host's nonce, 0 if not seen yet
 	rounds int
@@ -104,7 +105,7 @@ func (m *coherenceCheck) run() (err error) {
 	if err := m.greet(); err != nil {
 		return err
 	}
-	if m.mgr.mem.ID() < m.o.Host {
+	if m.meter.mem.ID() < m.o.Host {
 		return m.lead()
 	}
 	return m.follow()
@@ -173,8 +174,8 @@ func (m *coherenceCheck) say(n int) error {
 	value := checkWord{round: n, rounds: m.rounds, nonce: m.nonce, echo: m.theirs}.encode()
 	for _, lk := range m.locks {
 		taken := false
-		err := lk.do(func() error {
-			return lk.publish(func(own *layout.Slot) {
+		err := lk.WithSlot(func(slot locks.SlotTx) error {
+			return slot.Publish(func(own *layout.Slot) {
 				if taken = own.ValueToken != 0; !taken {
 					own.Value = value
 				}
@@ -194,12 +195,12 @@ func (m *coherenceCheck) say(n int) error {
 // that is not needed.
 func (m *coherenceCheck) clear() error {
 	for _, lk := range m.locks {
-		err := lk.do(func() error {
-			own := lk.slots.Own()
+		err := lk.WithSlot(func(slot locks.SlotTx) error {
+			own := slot.Own()
 			if _, said := decodeWord(own.Value); !said || own.ValueToken != 0 {
 				return nil
 			}
-			return lk.publish(func(own *layout.Slot) { own.Value = nil })
+			return slot.Publish(func(own *layout.Slot) { own.Value = nil })
 		})
 		if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrLeaseLost) {
 			return err
@@ -231,7 +232,9 @@ func (m *coherenceCheck) greet() error {
 
 // patience returns how long no progress of the other host is accepted. Its writes may wait for a
 // renewal.
-func (m *coherenceCheck) patience() time.Duration { return max(10*time.Second, m.mgr.disk.SB.Lease/2) }
+func (m *coherenceCheck) patience() time.Duration {
+	return max(10*time.Second, m.meter.disk.SB.Lease/2)
+}
 
 // hear waits for y of round n, then checks x.
 func (m *coherenceCheck) hear(n int) error {
@@ -289,7 +292,7 @@ func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f 
 				return err
 			}
 		}
-		if err := m.pause(pollPause(waited, latency, 1)); err != nil {
+		if err := m.pause(locks.PollPause(waited, latency, 1)); err != nil {
 			return err
 		}
 	}
@@ -303,7 +306,7 @@ func (m *coherenceCheck) pause(d time.Duration) error {
 		return nil
 	case <-m.ctx.Done():
 		return context.Cause(m.ctx)
-	case <-m.mgr.mem.Lost():
+	case <-m.meter.mem.Lost():
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
@@ -311,10 +314,10 @@ func (m *coherenceCheck) pause(d time.Duration) error {
 // look reads a slot of the other host. ok is false if the slot was torn, is of another creation, or
 // is stale, which is counted.
 func (m *coherenceCheck) look(which int) (s layout.Slot, ok bool, err error) {
-	lk, space := m.locks[which], m.mgr.disk.SB.Space()
+	lk, space := m.locks[which], m.meter.disk.SB.Space()
 	buf := lockspace.Pool.Get(space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err := m.mgr.disk.Dev.Read(buf, space.Geometry.Slot(lk.Entry.Lock, m.o.Host)); err != nil {
+	if err := m.meter.disk.Dev.Read(buf, space.Geometry.Slot(lk.Entry.Lock, m.o.Host)); err != nil {
 		if lockspace.IsBadSector(err) {
 			return s, false, nil
 		}
@@ -389,7 +392,7 @@ func (m *coherenceCheck) checkX(n int) error {
 		if w, is := decodeWord(y.Value); ok && (!is || w.nonce != m.theirs) {
 			return m.gone(is)
 		}
-		if err := m.pause(m.mgr.disk.Times().Poll()); err != nil {
+		if err := m.pause(m.meter.disk.Times().Poll()); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package locks
+package measuring
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
@@ -71,7 +72,7 @@ const (
 	maxMeetWait = time.Hour
 )
 
-func (o MeetOptions) validate(m *Manager) error {
+func (o MeetOptions) validate(m *Meter) error {
 	switch hosts := m.disk.SB.Geometry.Hosts; {
 	case o.Host < 1 || o.Host > hosts:
 		return fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, o.Host, hosts)
@@ -88,31 +89,17 @@ func (o MeetOptions) validate(m *Manager) error {
 // Meet takes part in a coherence check with another host, whose bakeryd must do the same at the
 // same time. It creates the two locks on first use, and they stay. It clears the values. It returns
 // ErrInvalid, ErrMeeting, the errors of Acquire and of reading, or the cause of ctx's end.
-func (m *Manager) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
+func (m *Meter) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	if err := o.validate(m); err != nil {
 		return nil, err
 	}
 	if !m.meeting.CompareAndSwap(false, true) {
 		return nil, api.ErrCoherenceCheck
 	}
-	type result struct {
-		r   *MeetReport
-		err error
-	}
-	out := make(chan result, 1)
-	go func() { // a check that is left behind ends with its IO; closing the device waits for that
-		r, err := m.meet(ctx, o)
-		m.meeting.Store(false) // before Meet returns: the caller may call it again
-		out <- result{r, err}
-	}()
-	select {
-	case r := <-out:
-		return r.r, r.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-m.mem.Lost():
-		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
-	}
+	return detached(ctx, m, func() (*MeetReport, error) {
+		defer m.meeting.Store(false)
+		return m.meet(ctx, o)
+	})
 }
 
 // meetLocks returns the names of the two hosts' locks.
@@ -121,11 +108,11 @@ func meetLocks(a, b int) [2]string {
 	return [2]string{pair + "a", pair + "b"}
 }
 
-func (m *Manager) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
-	c := &coherenceCheck{ctx: ctx, mgr: m, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
+func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
+	c := &coherenceCheck{ctx: ctx, meter: m, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
 	names := meetLocks(m.mem.ID(), o.Host)
 	for i, name := range names {
-		lk, err := m.find(ctx, Request{Name: name})
+		lk, err := m.locks.Find(ctx, locks.Request{Name: name})
 		if err != nil {
 			return nil, fmt.Errorf("lock %q: %w", name, err)
 		}
@@ -134,7 +121,7 @@ func (m *Manager) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) 
 	begun := time.Now()
 	err := c.run()
 	r := &MeetReport{
-		Host: m.mem.ID(), HostName: m.hostName, Peer: o.Host, Device: m.disk.Dev.Info().Path, Locks: names[:],
+		Host: m.mem.ID(), HostName: m.name, Peer: o.Host, Device: m.disk.Dev.Info().Path, Locks: names[:],
 		Rounds: c.done, ElapsedMS: time.Since(begun).Milliseconds(), RoundTrip: c.trips.Latency(),
 		Stale: c.stale, Detail: c.detail, Nonce: c.nonce, PeerNonce: c.theirs,
 	}
@@ -149,6 +136,6 @@ func (m *Manager) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) 
 	default:
 		r.Outcome = MeetFresh
 	}
-	m.observer.Noted("coherence check with another host ended", lockspace.DirectoryEntry, "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
+	m.log.Info("coherence check with another host ended", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
 	return r, nil
 }

@@ -1,4 +1,4 @@
-package locks
+package daemon
 
 import (
 	"cmp"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
@@ -22,7 +24,7 @@ import (
 
 // benchmarkHosts joins hosts to a lockspace in a file below BAKERY_TEST_DIR or the directory for
 // temporary files. Without direct IO there, it is in memory.
-func benchmarkHosts(b *testing.B, n int) []*testHost {
+func benchmarkHosts(b *testing.B, n int) []*Host {
 	b.Helper()
 	dir, err := os.MkdirTemp(os.Getenv("BAKERY_TEST_DIR"), "benchmark")
 	require.NoError(b, err)
@@ -43,9 +45,9 @@ func benchmarkHosts(b *testing.B, n int) []*testHost {
 		}
 		b.Log("in memory: there is no direct IO in " + dir)
 	}
-	hosts := make([]*testHost, n)
+	hosts := make([]*Host, n)
 	for i := range hosts {
-		d, err := join(b.Context(), hostConfig{Device: path, Handoff: 8, Clock: clock.Boottime, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), open: open})
+		d, err := Join(b.Context(), Config{Device: path, Handoff: 8, Clock: clock.Boottime, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), open: open})
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), generous)
@@ -74,7 +76,7 @@ const benchmarkLock = "benchmark"
 // floor, so that the ratio of the medians is meaningful on a busy machine, too.
 func BenchmarkAcquireRelease(b *testing.B) {
 	d := benchmarkHosts(b, 3)[0]
-	h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+	h, err := d.Acquire(b.Context(), locks.Request{Name: benchmarkLock})
 	require.NoError(b, err)
 	require.NoError(b, h.Release())
 	b.Run("lock", func(b *testing.B) {
@@ -83,7 +85,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			begun := time.Now()
-			h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+			h, err := d.Acquire(b.Context(), locks.Request{Name: benchmarkLock})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -107,8 +109,8 @@ func BenchmarkAcquireRelease(b *testing.B) {
 		b.ReportMetric(float64(median(lock))/float64(median(floor)), "x-floor")
 	})
 	b.Run("floor", func(b *testing.B) {
-		for n := b.N; n > 0; n -= MaxFloorRounds {
-			if _, err := d.Floor(b.Context(), benchmarkLock, min(n, MaxFloorRounds)); err != nil {
+		for n := b.N; n > 0; n -= measuring.MaxFloorRounds {
+			if _, err := d.Floor(b.Context(), benchmarkLock, min(n, measuring.MaxFloorRounds)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -123,7 +125,7 @@ func median(all []time.Duration) time.Duration {
 // BenchmarkHandoff passes a lock among the clients of one host, without contention by other hosts.
 func BenchmarkHandoff(b *testing.B) {
 	d := benchmarkHosts(b, 1)[0]
-	h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+	h, err := d.Acquire(b.Context(), locks.Request{Name: benchmarkLock})
 	require.NoError(b, err)
 	require.NoError(b, h.Release())
 	b.ReportAllocs()
@@ -131,7 +133,7 @@ func BenchmarkHandoff(b *testing.B) {
 	b.SetParallelism(4)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+			h, err := d.Acquire(b.Context(), locks.Request{Name: benchmarkLock})
 			if err == nil {
 				err = h.Release()
 			}

@@ -1,4 +1,4 @@
-package locks
+package measuring
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -32,39 +33,33 @@ func (r FloorRound) Whole() time.Duration { return r.Claim + r.Look + r.Release 
 // Floor has the driver of an existing lock issue these IOs with nothing in between. They write the
 // own slot as it is, so other hosts see no more than a rewritten slot. Floor returns ErrInvalid,
 // ErrNoLock, ErrUnavailable, ErrDamaged, errors of IO, or the cause of ctx's end.
-func (m *Manager) Floor(ctx context.Context, name string, rounds int) (*Floor, error) {
-	if err := m.validate(&Request{Name: name}); err != nil {
-		return nil, err
-	}
+func (m *Meter) Floor(ctx context.Context, name string, rounds int) (*Floor, error) {
 	if rounds < 1 || rounds > MaxFloorRounds {
 		return nil, fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, rounds, MaxFloorRounds)
 	}
-	return runDetached(ctx, m, func() (*Floor, error) {
-		e, err := m.lookupNow(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		lk, err := m.attach(e)
+	return detached(ctx, m, func() (*Floor, error) {
+		lk, err := m.locks.FindExisting(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		f := &Floor{Rounds: make([]FloorRound, 0, rounds)}
-		if err := lk.do(func() error { return lk.floor(ctx, rounds, f) }); err != nil {
+		if err := lk.WithSlot(func(slot locks.SlotTx) error { return m.floor(ctx, lk, slot, rounds, f) }); err != nil {
 			return nil, fmt.Errorf("floor of lock %q: %w", name, err)
 		}
 		return f, nil
 	})
 }
 
-// floor measures the rounds of Floor. Called by the lock's driver.
-func (lk *Lock) floor(ctx context.Context, rounds int, f *Floor) error {
+// floor measures the rounds of Floor.
+func (m *Meter) floor(ctx context.Context, lk *locks.Lock, slot locks.SlotTx, rounds int, f *Floor) error {
 	// The first write shows the slot as the protocol has it, and warms up the device.
-	if err := lk.publish(func(*layout.Slot) {}); err != nil {
+	if err := slot.Publish(func(*layout.Slot) {}); err != nil {
 		return err
 	}
-	g := lk.mgr.disk.SB.Geometry
-	f.Slots = lk.mgr.slotCount()
-	r := floorRequests{lk: lk, claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
+	g := m.disk.SB.Geometry
+	f.Slots = m.locks.SlotCount()
+	r := floorRequests{Meter: m, slot: slot, number: lk.Entry.Lock,
+		claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
 	defer func() { lockspace.Pool.Put(r.claim); lockspace.Pool.Put(r.release); lockspace.Pool.Put(r.slots) }()
 	for len(f.Rounds) < rounds {
 		if ctx.Err() != nil {
@@ -83,41 +78,42 @@ func (lk *Lock) floor(ctx context.Context, rounds int, f *Floor) error {
 
 // floorRequests are the encoded IOs of one round.
 type floorRequests struct {
-	lk                    *Lock
+	*Meter
+	slot                  locks.SlotTx
+	number                int // of the lock
 	claim, release, slots []byte
 }
 
 // round issues the IOs. whole is false if the lease had no time for all of them.
 func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
-	lk := r.lk
-	own := lk.slots.Own()
+	own, dev := r.slot.Own(), r.disk.Dev
 	claimed, released := own, own
 	claimed.Sequence, released.Sequence = own.Sequence+1, own.Sequence+2
-	space := lk.mgr.disk.SB.Space()
+	space := r.disk.SB.Space()
 	if err := space.EncodeSlot(r.claim, claimed); err != nil {
 		return t, false, fmt.Errorf("encode slot: %w", err)
 	}
 	if err := space.EncodeSlot(r.release, released); err != nil {
 		return t, false, fmt.Errorf("encode slot: %w", err)
 	}
-	if err := lk.awaitLease(); err != nil {
+	if err := r.awaitLease(); err != nil {
 		return t, false, err
 	}
-	mine, all := space.Geometry.Slot(lk.Entry.Lock, lk.mgr.mem.ID()), space.Geometry.Slot(lk.Entry.Lock, 1)
-	if t.Claim, err = r.time(func() error { return lk.slots.Dev.Write(r.claim, mine) }); err != nil {
-		return t, false, r.mend(err)
+	mine, all := space.Geometry.Slot(r.number, r.mem.ID()), space.Geometry.Slot(r.number, 1)
+	if t.Claim, err = r.time(func() error { return dev.Write(r.claim, mine) }); err != nil {
+		return t, false, r.rewrite(err)
 	}
-	lk.slots.Change(func(own *layout.Slot) { *own = claimed })
-	if t.Look, err = r.time(func() error { return lk.slots.Dev.Read(r.slots, all) }); err != nil {
+	r.slot.Wrote(claimed)
+	if t.Look, err = r.time(func() error { return dev.Read(r.slots, all) }); err != nil {
 		return t, false, err
 	}
-	if ok, _ := lk.mgr.mem.MayWrite(); !ok {
+	if ok, _ := r.mem.MayWrite(); !ok {
 		return t, false, nil
 	}
-	if t.Release, err = r.time(func() error { return lk.slots.Dev.Write(r.release, mine) }); err != nil {
-		return t, false, r.mend(err)
+	if t.Release, err = r.time(func() error { return dev.Write(r.release, mine) }); err != nil {
+		return t, false, r.rewrite(err)
 	}
-	lk.slots.Change(func(own *layout.Slot) { *own = released })
+	r.slot.Wrote(released)
 	return t, true, nil
 }
 
@@ -127,9 +123,10 @@ func (r *floorRequests) time(request func() error) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-func (r *floorRequests) mend(failed error) error {
-	// The failed write may have torn the slot, and other hosts wait for an unreadable slot.
-	if err := r.lk.write(r.lk.m.OwnSlot()); err != nil {
+// rewrite writes the slot after a write that failed: that may have torn it, and other hosts wait for
+// an unreadable slot.
+func (r *floorRequests) rewrite(failed error) error {
+	if err := r.slot.Publish(func(*layout.Slot) {}); err != nil {
 		return err
 	}
 	return failed
@@ -137,11 +134,11 @@ func (r *floorRequests) mend(failed error) error {
 
 // awaitLease blocks until a slot may be written. It returns ErrLeaseLost if the lease is lost
 // first.
-func (lk *Lock) awaitLease() error {
+func (m *Meter) awaitLease() error {
 	for {
-		ok, changed := lk.mgr.mem.MayWrite()
+		ok, changed := m.mem.MayWrite()
 		select {
-		case <-lk.mgr.mem.Lost():
+		case <-m.mem.Lost():
 			return api.ErrLeaseLost
 		default:
 		}
@@ -150,7 +147,7 @@ func (lk *Lock) awaitLease() error {
 		}
 		select {
 		case <-changed:
-		case <-lk.mgr.mem.Lost():
+		case <-m.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}

@@ -1,4 +1,4 @@
-package locks
+package daemon
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,7 +28,7 @@ func TestFloor(t *testing.T) {
 		d, disk := c.faultyHost(2)
 		c.host(3)
 		create(t, d, "x", 1)
-		before := acquire(t, d, Request{Name: "x"})
+		before := acquire(t, d, locks.Request{Name: "x"})
 		require.NoError(t, before.Release())
 		was, other := c.Slot(1, 2), c.Slot(1, 3)
 		writes, reads := c.counted(disk, blockdev.OpWrite, 1), c.counted(disk, blockdev.OpRead, 1)
@@ -47,7 +49,7 @@ func TestFloor(t *testing.T) {
 		is.Sequence = was.Sequence
 		require.Equal(t, was, is)
 		require.Equal(t, other, c.Slot(1, 3))
-		after := acquire(t, d, Request{Name: "x"})
+		after := acquire(t, d, locks.Request{Name: "x"})
 		require.Greater(t, after.Token(), before.Token())
 		require.NoError(t, after.Release())
 	})
@@ -55,12 +57,12 @@ func TestFloor(t *testing.T) {
 
 // TestFloorUnderAHold: a lock that is held or waited for stays so, and keeps its value.
 func TestFloorUnderAHold(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *testHost) {
-		h := acquire(t, a, Request{Name: "x"})
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
+		h := acquire(t, a, locks.Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
-		next := start(t, b, Request{Name: "x"})
+		next := start(t, b, locks.Request{Name: "x"})
 		queued := c.Slot(1, 2).Ticket
-		for _, d := range []*testHost{a, b, a} {
+		for _, d := range []*Host{a, b, a} {
 			_, err := d.Floor(t.Context(), "x", 20)
 			require.NoError(t, err)
 		}
@@ -80,7 +82,7 @@ func TestFloorUnderAHold(t *testing.T) {
 func TestFloorLeavesNoHalfASlot(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		h := acquire(t, d, Request{Name: "x"})
+		h := acquire(t, d, locks.Request{Name: "x"})
 		require.NoError(t, h.Release())
 		for _, after := range []int{1, 2} { // the first write of the first round, and the second
 			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2),
@@ -104,7 +106,7 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 func TestFloorStarvesNoRenewal(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 		disk.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 10 * time.Millisecond})
 		f, err := d.Floor(t.Context(), "x", int(c.SB.Lease/(30*time.Millisecond))+10)
 		require.NoError(t, err)
@@ -119,7 +121,7 @@ func TestFloorStarvesNoRenewal(t *testing.T) {
 func TestFloorEnds(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
@@ -127,11 +129,11 @@ func TestFloorEnds(t *testing.T) {
 			cancel()
 		}()
 		within(t, "a call that was given up", func() {
-			_, err := d.Floor(ctx, "x", MaxFloorRounds)
+			_, err := d.Floor(ctx, "x", measuring.MaxFloorRounds)
 			require.ErrorIs(t, err, context.Canceled)
 		})
 		hang.Release()
-		within(t, "the lock to be free", func() { require.NoError(t, acquire(t, d, Request{Name: "x"}).Release()) })
+		within(t, "the lock to be free", func() { require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release()) })
 	})
 }
 
@@ -139,7 +141,7 @@ func TestFloorEnds(t *testing.T) {
 // none at all.
 func TestFloorKeepsTheLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		var d *testHost
+		var d *Host
 		var late atomic.Int32
 		const mark = time.Nanosecond // the delay of a write of the slot
 		disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Sleep: func(wait time.Duration) {
@@ -150,7 +152,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		}})
 		d = c.host(1, through(disk))
 		t.Cleanup(disk.RemoveFaults)
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Delay: mark})
 		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 5 * time.Millisecond})
 		go func() {
@@ -159,7 +161,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 			disk.Inject(blockdev.Fault{From: c.Geo.Host(1), To: c.Geo.Host(8), Hang: true})
 		}()
 		within(t, "the end of the lease", func() {
-			_, err := d.Floor(t.Context(), "x", MaxFloorRounds)
+			_, err := d.Floor(t.Context(), "x", measuring.MaxFloorRounds)
 			require.ErrorIs(t, err, api.ErrLeaseLost)
 		})
 		require.Greater(t, reads.Fired(), 10)
@@ -170,7 +172,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 func TestFloorInvalid(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
-		for _, rounds := range []int{-1, 0, MaxFloorRounds + 1} {
+		for _, rounds := range []int{-1, 0, measuring.MaxFloorRounds + 1} {
 			_, err := d.Floor(t.Context(), "x", rounds)
 			require.ErrorIs(t, err, api.ErrInvalid)
 			require.ErrorContains(t, err, "want 1 to 1000")

@@ -1,7 +1,9 @@
-package locks
+package daemon
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,19 +13,21 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // meetBoth has two hosts run a coherence check, and returns both reports.
-func meetBoth(t *testing.T, a, b *testHost, rounds int, wait time.Duration) (ofA, ofB *MeetReport) {
+func meetBoth(t *testing.T, a, b *Host, rounds int, wait time.Duration) (ofA, ofB *measuring.MeetReport) {
 	t.Helper()
 	var wg sync.WaitGroup
 	var errA, errB error
 	wg.Go(func() {
-		ofA, errA = a.Meet(t.Context(), MeetOptions{Host: b.HostID(), Rounds: rounds, Timeout: wait})
+		ofA, errA = a.Meet(t.Context(), measuring.MeetOptions{Host: b.HostID(), Rounds: rounds, Timeout: wait})
 	})
 	wg.Go(func() {
-		ofB, errB = b.Meet(t.Context(), MeetOptions{Host: a.HostID(), Rounds: rounds, Timeout: wait})
+		ofB, errB = b.Meet(t.Context(), measuring.MeetOptions{Host: a.HostID(), Rounds: rounds, Timeout: wait})
 	})
 	wg.Wait()
 	require.NoError(t, errA)
@@ -32,9 +36,9 @@ func meetBoth(t *testing.T, a, b *testHost, rounds int, wait time.Duration) (ofA
 }
 
 // lockNumber returns the number of a lock as a host knows it.
-func lockNumber(t *testing.T, d *testHost, name string) int {
+func lockNumber(t *testing.T, d *Host, name string) int {
 	t.Helper()
-	lk, err := d.find(t.Context(), Request{Name: name})
+	lk, err := d.Find(t.Context(), locks.Request{Name: name})
 	require.NoError(t, err)
 	return lk.Entry.Lock
 }
@@ -44,8 +48,8 @@ func TestMeetFresh(t *testing.T) {
 		a, b := c.host(2), c.host(5)
 		for range 2 { // the remains of the first check do not disturb the next
 			ofA, ofB := meetBoth(t, a, b, 50, generous)
-			for _, r := range []*MeetReport{ofA, ofB} {
-				require.Equal(t, MeetFresh, r.Outcome, "%+v", r)
+			for _, r := range []*measuring.MeetReport{ofA, ofB} {
+				require.Equal(t, measuring.MeetFresh, r.Outcome, "%+v", r)
 				require.Equal(t, 50, r.Rounds)
 				require.Zero(t, r.Stale)
 				require.Equal(t, []string{"probe 2-5 a", "probe 2-5 b"}, r.Locks)
@@ -68,16 +72,16 @@ func TestMeetFresh(t *testing.T) {
 }
 
 func TestMeetTakesTheLesserCount(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *testHost) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1000, Timeout: generous})
+			r, err := a.Meet(t.Context(), measuring.MeetOptions{Host: 2, Rounds: 1000, Timeout: generous})
 			require.NoError(t, err)
 			require.Equal(t, 7, r.Rounds)
 		})
-		r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: 7, Timeout: generous})
+		r, err := b.Meet(t.Context(), measuring.MeetOptions{Host: 1, Rounds: 7, Timeout: generous})
 		require.NoError(t, err)
-		require.Equal(t, MeetFresh, r.Outcome)
+		require.Equal(t, measuring.MeetFresh, r.Outcome)
 		require.Equal(t, 7, r.Rounds)
 		wg.Wait()
 	})
@@ -125,8 +129,8 @@ func TestMeetFindsACache(t *testing.T) {
 		a, b := c.host(1), c.host(2, through(dev))
 		dev.on.Store(true)
 		ofA, ofB := meetBoth(t, a, b, 100, generous)
-		require.Equal(t, MeetFresh, ofA.Outcome)
-		require.Equal(t, MeetStale, ofB.Outcome)
+		require.Equal(t, measuring.MeetFresh, ofA.Outcome)
+		require.Equal(t, measuring.MeetStale, ofB.Outcome)
 		require.Positive(t, ofB.Stale)
 		require.Contains(t, ofB.Detail, "slot x of host 1: it shows")
 		require.Equal(t, 100, ofB.Rounds, "it continues to count")
@@ -135,7 +139,7 @@ func TestMeetFindsACache(t *testing.T) {
 
 // staleOnce returns one slot of another host in an older state, once, after a number of reads of
 // it.
-func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetReport) {
+func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *measuring.MeetReport) {
 	t.Helper()
 	a := c.host(1)
 	b, faulty := c.faultyHost(2)
@@ -147,11 +151,11 @@ func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetRe
 
 func TestMeetFindsOneStaleRead(t *testing.T) {
 	t.Parallel()
-	for which, name := range slotNames {
+	for which, name := range []string{"x", "y"} {
 		runInBubble(t, name, func(t *testing.T) {
 			ofA, ofB := staleOnce(t, newCluster(t, 8, 4), which, 60)
-			require.Equal(t, MeetFresh, ofA.Outcome)
-			require.Equal(t, MeetStale, ofB.Outcome)
+			require.Equal(t, measuring.MeetFresh, ofA.Outcome)
+			require.Equal(t, measuring.MeetStale, ofB.Outcome)
 			require.Equal(t, 1, ofB.Stale)
 			require.Contains(t, ofB.Detail, "slot "+name+" of host 1")
 		})
@@ -168,8 +172,8 @@ func TestMeetFindsBlindness(t *testing.T) {
 			faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: blockdev.Stale})
 		}
 		ofA, ofB := meetBoth(t, a, b, 20, time.Second)
-		require.Equal(t, MeetAbsent, ofA.Outcome)
-		require.Equal(t, MeetAbsent, ofB.Outcome)
+		require.Equal(t, measuring.MeetAbsent, ofA.Outcome)
+		require.Equal(t, measuring.MeetAbsent, ofB.Outcome)
 		require.Equal(t, ofB.Nonce, ofA.PeerNonce, "host 1 sees host 2")
 		require.NotEqual(t, ofA.Nonce, ofB.PeerNonce, "host 2 does not see host 1")
 	})
@@ -178,9 +182,9 @@ func TestMeetFindsBlindness(t *testing.T) {
 func TestMeetAlone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
-		r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: 50 * time.Millisecond})
+		r, err := a.Meet(t.Context(), measuring.MeetOptions{Host: 2, Rounds: 1, Timeout: 50 * time.Millisecond})
 		require.NoError(t, err)
-		require.Equal(t, MeetAbsent, r.Outcome)
+		require.Equal(t, measuring.MeetAbsent, r.Outcome)
 		require.Zero(t, r.PeerNonce)
 		require.Empty(t, c.Slot(lockNumber(t, a, "probe 1-2 a"), 1).Value)
 	})
@@ -188,27 +192,27 @@ func TestMeetAlone(t *testing.T) {
 
 // TestMeetGivenUp: a host whose caller leaves removes its words, and the other host notices.
 func TestMeetGivenUp(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *testHost) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := a.Meet(ctx, MeetOptions{Host: 2, Rounds: maxRounds, Timeout: generous})
+			_, err := a.Meet(ctx, measuring.MeetOptions{Host: 2, Rounds: 1_000_000, Timeout: generous})
 			require.ErrorIs(t, err, context.Canceled)
 		})
 		number := lockNumber(t, b, "probe 1-2 b")
 		wg.Go(func() {
 			within(t, "meeting", func() {
 				for ; ; time.Sleep(time.Millisecond) {
-					if w, ok := decodeWord(c.Slot(number, 1).Value); ok && w.round > 5 {
+					if word := c.Slot(number, 1).Value; len(word) == 28 && binary.LittleEndian.Uint32(word[4:]) > 5 { // the round
 						cancel()
 						return
 					}
 				}
 			})
 		})
-		r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: maxRounds, Timeout: generous})
+		r, err := b.Meet(t.Context(), measuring.MeetOptions{Host: 1, Rounds: 1_000_000, Timeout: generous})
 		require.NoError(t, err)
-		require.Equal(t, MeetEnded, r.Outcome)
+		require.Equal(t, measuring.MeetEnded, r.Outcome)
 		require.Equal(t, "host 1 has given up", r.Detail)
 		wg.Wait()
 	})
@@ -218,13 +222,13 @@ func TestMeetGivenUp(t *testing.T) {
 func TestMeetKeepsValues(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
-		lk, err := a.find(t.Context(), Request{Name: "probe 1-2 a"})
+		lk, err := a.Find(t.Context(), locks.Request{Name: "probe 1-2 a"})
 		require.NoError(t, err)
 		token := layout.MakeTicket(1000, 1)
-		require.NoError(t, lk.do(func() error {
-			return lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = []byte("mine"), token })
+		require.NoError(t, lk.WithSlot(func(slot locks.SlotTx) error {
+			return slot.Publish(func(own *layout.Slot) { own.Value, own.ValueToken = []byte("mine"), token })
 		}))
-		_, err = a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
+		_, err = a.Meet(t.Context(), measuring.MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
 		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "has a value")
 		s := c.Slot(lk.Entry.Lock, 1)
@@ -233,13 +237,8 @@ func TestMeetKeepsValues(t *testing.T) {
 	})
 }
 
-// FuzzWord: the words that two hosts exchange in a coherence check.
-func FuzzWord(f *testing.F) {
-	f.Add(checkWord{round: 1, nonce: 2, echo: 3, rounds: 4}.encode())
-	f.Add([]byte(wordMagic))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if w, ok := decodeWord(b); ok {
-			require.Equal(t, b, w.encode())
-		}
-	})
+// meetLocks returns the names of the locks of two hosts' checks.
+func meetLocks(a, b int) [2]string {
+	pair := fmt.Sprintf("probe %d-%d ", a, b)
+	return [2]string{pair + "a", pair + "b"}
 }

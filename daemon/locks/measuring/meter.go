@@ -1,0 +1,55 @@
+// Package measuring measures the slots of a joined host: the floor, which is the least time that a
+// lock can take, the device as a slot sees it, and a coherence check with another host. It rewrites
+// own slots as the protocol has them, so that no lock is disturbed.
+package measuring
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
+	"github.com/bakeryd/bakeryd/daemon/membership"
+)
+
+// Meter measures for one host. It is safe for concurrent use.
+type Meter struct {
+	locks *locks.Manager
+	disk  *store.Disk
+	mem   *membership.Member
+	name  string // of the host
+	log   *slog.Logger
+
+	meeting atomic.Bool // takes part in a coherence check
+}
+
+// New returns a Meter for a host that has joined.
+func New(m *locks.Manager, disk *store.Disk, mem *membership.Member, name string, log *slog.Logger) *Meter {
+	return &Meter{locks: m, disk: disk, mem: mem, name: name, log: log}
+}
+
+// detached calls f for a client, which does not wait for a device that hangs. If the client stops
+// waiting, f ends with its IO. Closing the device waits for that.
+func detached[T any](ctx context.Context, m *Meter, f func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	out := make(chan result, 1)
+	go func() {
+		v, err := f()
+		out <- result{v, err}
+	}()
+	var nothing T
+	select {
+	case r := <-out:
+		return r.v, r.err
+	case <-ctx.Done():
+		return nothing, context.Cause(ctx)
+	case <-m.mem.Lost():
+		return nothing, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+	}
+}
