@@ -5,7 +5,7 @@
 // Start reading with [Manager] in manager.go, and [Manager.Acquire] in acquire.go. The files by
 // topic:
 //
-//   - a lock: driver.go drives its protocol on the sectors of slotstore.go, for the clients in
+//   - a lock: driver.go drives its protocol on the sectors of package store, for the clients in
 //     queue.go, in their own goroutines where that is faster (inline.go, submit.go); hold.go serves
 //     local clients from one ticket, poll.go waits for other hosts, task.go runs work of others
 //   - a hold: mode.go and value.go change it, request.go asks a holder
