@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/tally"
@@ -31,7 +32,7 @@ func TestGrantsAreCounted(t *testing.T) {
 			h, _ := d.Acquire(ctx, locks.Request{Name: "x"})
 			second <- h
 		}()
-		var v locks.LockVitals
+		var v queue.Vitals
 		require.Eventually(t, func() bool {
 			all := d.vitals().Locks
 			v = all[0]

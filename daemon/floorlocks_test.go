@@ -102,6 +102,19 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 	})
 }
 
+// TestFloorThatHangs_EndsTheLease: as any IO of a lock, because other hosts may wait for the slot.
+func TestFloorThatHangs_EndsTheLease(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		d, disk := c.faultyHost(1)
+		create(t, d, "x", 1)
+		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), After: 1, Hang: true})
+		go func() { _, _ = d.Floor(context.Background(), "x", 1) }()
+		within(t, "the end of the lease", func() { <-d.Lost() })
+		disk.RemoveFaults()
+	})
+}
+
 // TestFloorStarvesNoRenewal: with rounds that last longer than the lease.
 func TestFloorStarvesNoRenewal(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {

@@ -6,7 +6,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -41,7 +41,7 @@ type TermVitals struct {
 	Hosts     map[report.Health]int
 	Sessions  int
 	IO        blockdev.Stats
-	Locks     []locks.LockVitals // held or waited for, by name
+	Locks     []queue.Vitals // held or waited for, by name
 }
 
 // Vitals returns the current gauges.

@@ -4,90 +4,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Request describes the lock that a client requests.
-type Request struct {
-	Name string
-	Mode layout.Mode
-	Try  bool // return ErrBusy instead of waiting
-	// Permits of a new lock, and required of an existing one, 1 to the number of hosts; 0: 1 for a
-	// new lock, any for an existing one
-	Permits int
-	PID     int    // for display: the holder
-	Command string // for display: its purpose
-
-	// OnWaiting, unless nil, is called with the number of clients before this one, and the number
-	// of this host's waiting clients. It must not block.
-	OnWaiting func(ahead, queued int)
-
-	// OnRequest, unless nil, is called while the lock is held and another client requests it
-	// (request.go): once per request, after a restart of bakeryd at least once. It must not block.
-	OnRequest func(Requested)
-
-	// Gone, unless nil, reports whether the client has gone away, even if that was not reported
-	// yet. A hold or a place that it leaves behind does not make a lock busy. It must not block.
-	Gone func() bool
-
-	Client Client // nil if it does not outlive bakeryd
-	asked  uint64 // number of its event; 0 if there is none, or it is not known
-	remove bool   // remove the lock when it is acquired, instead of holding it
-}
-
-// Number returns the number by which the observer knows the request; 0 if none.
-func (r *Request) Number() uint64 { return r.asked }
-
-func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
-
-// Client is a client that outlives bakeryd. It hears of all that the next process must know. The
-// lock calls it with its mu held, so no method takes mu of a lock, or does IO. It calls Saved and
-// Forget without.
-type Client interface {
-	Queued(lk *Lock, nth uint64)                              // it arrived as the nth
-	KeepPlace(lk *Lock)                                       // its place is about to be sent
-	KeepGrant(lk *Lock, token layout.Ticket)                  // the grant is about to be sent
-	KeepMode(lk *Lock, token layout.Ticket, mode layout.Mode) // the mode has changed
-	KeepRelease(lk *Lock, token layout.Ticket)                // the disk may still show the hold
-	Saved()                                                   // blocks until the next process would know all of that
-	Forget()                                                  // a restart need not know it any more
-	Detached() bool                                           // it has not reconnected after a restart
-	Listening() bool                                          // it receives the requests of others
-	Containment() string                                      // of its command
-	LeftOver() (pids []int, orphan bool)                      // whether it is gone while its command runs
-	NestedUnder() *layout.Holder                              // the holder below which it waits; nil if none
-}
-
-func (r *Request) absent() bool { return r.Client != nil && r.Client.Detached() }
-
-// Hold is one hold of a lock. It ends by Release, or when the lease is lost.
+// Hold is one request of a client: it waits for the lock, then it holds it. It ends by Release, or
+// when the lease is lost.
 type Hold struct {
+	queue.Item
 	lk    *Lock
-	req   Request
-	token layout.Ticket
-	since time.Time
-	// closed when the lock is free on the disk, or granted to the next client
-	released chan struct{}
-	changes  uint64 // number of changes of the mode; guarded by lk.mu
-	// closed when req.Mode changes; nil if nothing waits for it; guarded by lk.mu
-	changed      chan struct{}
-	reportedLost bool // guarded by lk.mu
-	joined       bool // taken by this host itself next to a client's hold (lock.join); not shown
-	helps        bool // the releaser's goroutine may do the IO
+	helps bool // the client's goroutine may do the IO
+}
+
+// newHold returns a request that is not in the queue yet. decided, unless nil, is called with its
+// outcome.
+func (lk *Lock) newHold(req Request, decided func(error)) *Hold {
+	h := &Hold{lk: lk}
+	h.Init(lk.q, req, decided)
+	return h
+}
+
+// acquire queues the request and blocks until it is served or refused, or ctx ends. The driver does
+// the IO.
+func (h *Hold) acquire(ctx context.Context) error {
+	if err := h.lk.q.Admit(&h.Item); err != nil {
+		return err
+	}
+	h.lk.q.Signal()
+	return h.await(ctx)
 }
 
 // Lock returns the lock that is held.
 func (h *Hold) Lock() *Lock { return h.lk }
-
-// Since returns when the lock was granted.
-func (h *Hold) Since() time.Time { return h.since }
-
-// Token returns the fencing token of this grant.
-func (h *Hold) Token() layout.Ticket { return h.token }
 
 // Lost returns a channel that is closed when the lease, and with it the lock, is lost.
 func (h *Hold) Lost() <-chan struct{} { return h.lk.mgr.mem.Lost() }
@@ -126,42 +77,21 @@ func (h *Hold) Grace() time.Duration { return h.lk.mgr.disk.Times().Grace() }
 // has no end, the caller's goroutine does the IO and blocks while the device hangs.
 func (h *Hold) Release() error { return h.ReleaseBecause("") }
 
-// release ends the hold. why is the reason for the event, empty if the holder released it.
+// ReleaseBecause ends the hold. why is the reason for the event, empty if the holder released it.
 func (h *Hold) ReleaseBecause(why string) error {
-	if h.moveToReleasing(why) {
-		if c := h.req.Client; c != nil {
-			c.Saved()
-		}
+	if h.lk.q.Release(&h.Item, why) {
 		if h.helps {
 			h.lk.runInline(nil)
 		} else {
-			h.lk.signal()
+			h.lk.q.Signal()
 		}
 	}
 	select {
-	case <-h.released:
+	case <-h.Released():
 		return nil
 	case <-h.Lost():
 		return h.Err()
 	}
-}
-
-// moveToReleasing moves the hold to lk.leaving. It returns false if it was there already.
-func (h *Hold) moveToReleasing(why string) bool {
-	lk := h.lk
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	i := slices.Index(lk.holds, h)
-	if i < 0 {
-		return false
-	}
-	lk.holds = slices.Delete(lk.holds, i, i+1)
-	lk.leaving = append(lk.leaving, h)
-	lk.reportRelease(h, why)
-	if c := h.req.Client; c != nil {
-		c.KeepRelease(lk, h.token)
-	}
-	return true
 }
 
 // Acquire takes a lock and waits for it until ctx is done. It returns ErrInvalid, ErrBusy, ErrFull,
@@ -174,8 +104,8 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 	}
 	var lk *Lock
 	began := time.Now()
-	m.reportRequest(&req)
-	defer func() { m.reportRefused(&req, lk, began, err) }()
+	m.clients.ReportRequest(&req)
+	defer func() { m.clients.ReportRefused(&req, lk.clients(), began, err) }()
 	for try := 0; ; try++ {
 		if try > 1 { // reads of the directory may disagree
 			select {
@@ -196,22 +126,23 @@ func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *Lo
 	if err != nil {
 		return nil, nil, err
 	}
-	w := newWaiter(req)
-	if err = lk.admit(w); err == nil {
-		helps := ctx.Done() == nil
-		if helps {
-			lk.runInline(w)
+	h = lk.newHold(req, nil)
+	h.helps = ctx.Done() == nil
+	if err = lk.q.Admit(&h.Item); err == nil {
+		if h.helps {
+			lk.runInline(&h.Item)
 		} else {
-			lk.signal()
+			lk.q.Signal()
 		}
-		if h, err = lk.await(ctx, w); h != nil {
-			h.helps = helps
-		}
+		err = h.await(ctx)
 	}
 	if errors.Is(err, errSuperseded) {
 		m.dir.Forget(lk.Entry)
 	}
-	return h, lk, err
+	if err != nil {
+		return nil, lk, err
+	}
+	return h, lk, nil
 }
 
 // Find returns the lock of a request, and creates it if needed. It does not wait for a device that
@@ -253,11 +184,11 @@ func runDetached[T any](ctx context.Context, m *Manager, f func() (T, error)) (T
 	select {
 	case f := <-out:
 		if f.err != nil && m.Stopping() {
-			return nothing, errStopped // the device may be closed already
+			return nothing, queue.ErrStopped // the device may be closed already
 		}
 		return f.v, f.err
 	case <-m.stop:
-		return nothing, errStopped
+		return nothing, queue.ErrStopped
 	case <-ctx.Done():
 		return nothing, context.Cause(ctx)
 	case <-m.mem.Lost():
@@ -283,23 +214,27 @@ func (m *Manager) validate(req *Request) error {
 }
 
 // await blocks until the client is served or refused, or ctx ends.
-func (lk *Lock) await(ctx context.Context, w *Waiter) (*Hold, error) {
+func (h *Hold) await(ctx context.Context) error {
 	var err error
 	select {
-	case r := <-w.result:
-		return r.hold, r.err
+	case err := <-h.Result():
+		return err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-lk.mgr.mem.Lost(): // the driver may wait for IO that hangs
+	case <-h.Lost(): // the driver may wait for IO that hangs
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
-	if lk.withdraw(w) {
-		return nil, err
+	if !h.lk.q.Withdraw(&h.Item) && <-h.Result() == nil {
+		// The client was served at this moment: release the hold.
+		_ = h.ReleaseBecause("the client was gone when the lock was granted")
 	}
-	// The client was served at this moment: release the hold.
-	r := <-w.result
-	if r.hold != nil {
-		_ = r.hold.ReleaseBecause("the client was gone when the lock was granted")
+	return err
+}
+
+// clients returns the queue of a lock, nil if there is no lock.
+func (lk *Lock) clients() *queue.Queue {
+	if lk == nil {
+		return nil
 	}
-	return nil, err
+	return lk.q
 }

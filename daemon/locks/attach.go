@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -89,7 +90,7 @@ func (m *Manager) attachTo(e layout.Entry, repair bool) (*Lock, error) {
 			return nil, errSuperseded
 		}
 		// Another entry used these slots until now. Two drivers must not write one slot.
-		lk.shut(errSuperseded)
+		lk.q.Close(errSuperseded)
 		<-lk.done
 	}
 }
@@ -103,7 +104,7 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 	default:
 	}
 	if m.closing {
-		return nil, errStopped
+		return nil, queue.ErrStopped
 	}
 	lk := m.locks[e.Lock]
 	if lk != nil && !lk.quarantined {
@@ -125,7 +126,7 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 func (m *Manager) newLock(e layout.Entry) *Lock {
 	id := m.mem.ID()
 	lk := &Lock{
-		mgr: m, Entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
+		mgr: m, Entry: e, q: queue.New(m.clients, e), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: m.mem.Incarnation(), Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
@@ -135,7 +136,7 @@ func (m *Manager) newLock(e layout.Entry) *Lock {
 		slots:  m.disk.Slots(e, id, m.mem.Incarnation(), m.mem.Resumed()),
 		driver: newDriverMutex(),
 	}
-	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.signal)
+	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.q.Signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.driver.Lock() // held by the driver from its start
 	_, lk.hostTableChanged = m.mem.LeaseLeft()

@@ -212,3 +212,9 @@ func assertNoError(t *testing.T, err error) bool {
 	}
 	return err == nil
 }
+
+// result is the outcome of a request.
+type result struct {
+	hold *Hold
+	err  error
+}

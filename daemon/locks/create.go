@@ -58,12 +58,8 @@ func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) 
 	if err != nil {
 		return err
 	}
-	w, err := guard.enqueue(Request{Mode: layout.Exclusive, Command: what})
-	if err != nil {
-		return err
-	}
-	h, err := guard.await(ctx, w)
-	if err != nil {
+	h := guard.newHold(Request{Mode: layout.Exclusive, Command: what}, nil)
+	if err = h.acquire(ctx); err != nil {
 		return err
 	}
 	err = f(guard)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
@@ -15,9 +16,6 @@ import (
 // errSuperseded is returned when the lock's directory entry is not the one that was looked up.
 var errSuperseded = errors.New("the directory entry is another one")
 
-// errStopped ends the driver of a daemon that is closing.
-var errStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
-
 // drive serves the queue until the lock is superseded, the lease is lost or the daemon stops. Only
 // the goroutine that holds the driver mutex writes this host's slot. drive is called with it held,
 // and does not release it when it returns.
@@ -25,15 +23,15 @@ func (lk *Lock) drive() {
 	defer close(lk.done)
 	err := lk.goOn()
 	for err == nil {
-		w := lk.front()
+		w := lk.q.Front()
 		switch {
 		case lk.trying.on:
 			err = lk.continueAcquire()
 		case lk.acquisition != nil:
 			err = lk.serveHold()
-		case lk.isShut():
+		case lk.q.Closed() != nil:
 			err = errSuperseded
-		case w != nil && !w.req.absent():
+		case w != nil && !w.Absent():
 			err = lk.acquireOnDisk(w)
 		case lk.takeScrub():
 			err = lk.heal()
@@ -44,21 +42,17 @@ func (lk *Lock) drive() {
 	}
 	lk.publishTimer.Stop()
 	if errors.Is(err, api.ErrLeaseLost) {
-		lk.holdsLost()
+		lk.q.HoldsLost()
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	lk.mgr.drop(lk)
-	lk.shut(err)
+	lk.q.Close(err)
 }
 
 // freeMemory frees the buffers of an idle lock. With many hosts and many locks they are most of the
 // memory in use.
 func (lk *Lock) freeMemory() {
-	lk.mu.Lock()
-	due := lk.spare
-	lk.spare, lk.used = false, lk.used && !due
-	lk.mu.Unlock()
-	if due {
+	if lk.q.Idle() {
 		lk.m.Forget()
 		lk.slots.Forget()
 	}
@@ -76,20 +70,17 @@ type tryState struct {
 }
 
 // acquireOnDisk begins to take the lock on the disk for the client in front.
-func (lk *Lock) acquireOnDisk(w *Waiter) error {
+func (lk *Lock) acquireOnDisk(w *queue.Item) error {
 	lk.applyHostTable() // applies deaths now: an attempt that does not wait reads no host table
-	lk.mu.Lock()
-	before := lk.arrived
-	lk.mu.Unlock()
-	mode := w.req.Mode
+	before, mode := lk.q.Arrived(), w.Request.Mode
 	if lk.removalPending {
 		mode = layout.Exclusive // to remove it
 	}
 	now := time.Now()
-	lk.trying = tryState{on: true, mode: w.req.Mode, try: w.req.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
+	lk.trying = tryState{on: true, mode: w.Request.Mode, try: w.Request.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
 		Mode:  mode,
 		Clock: lk.mgr.clockNumber(),
-		Try:   w.req.Try,
+		Try:   w.Request.Try,
 	})}
 	return lk.continueAcquire()
 }
@@ -117,8 +108,8 @@ func (lk *Lock) continueAcquire() error {
 
 // tryWanted reports whether the client in front has the mode and the Try of the current attempt.
 func (lk *Lock) tryWanted() bool {
-	f := lk.front()
-	return f != nil && f.req.Mode == lk.trying.mode && f.req.Try == lk.trying.try
+	f := lk.q.Front()
+	return f != nil && f.Request.Mode == lk.trying.mode && f.Request.Try == lk.trying.try
 }
 
 // finishAcquire handles the end of an attempt. used is set if the ticket may have served grants before.
@@ -151,11 +142,11 @@ func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	switch a.Outcome {
 	case bakery.Busy:
 		lk.rememberBusy()
-		lk.refuse(api.ErrBusy, func(x *Waiter) bool { return x.req.Try })
+		lk.q.Refuse(api.ErrBusy, func(x *queue.Item) bool { return x.Request.Try })
 	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
 		return errSuperseded
 	case bakery.Exhausted:
-		lk.refuse(lk.exhausted(), everybody)
+		lk.q.Refuse(lk.exhausted(), queue.Everybody)
 	}
 	return nil
 }
@@ -228,7 +219,7 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
 		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) || errors.Is(err, api.ErrStuck) {
-			lk.refuse(err, func(w *Waiter) bool { return w.req.remove })
+			lk.q.Refuse(err, func(w *queue.Item) bool { return w.Removes })
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {
 			return a, err
@@ -242,19 +233,8 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 // writes of the slot are in flight at a time.
 func (lk *Lock) write(s bakery.Slot) error {
 	return lk.persist("writing a slot failed, retrying", lk.slots.At(lk.mgr.mem.ID()), func() error {
-		return lk.slots.Write(s, lk.holder(s.Phase))
+		return lk.slots.Write(s, lk.q.Holder(s.Phase))
 	})
-}
-
-// holder returns what the slot shows about the holder, for display only.
-func (lk *Lock) holder(p layout.Phase) layout.Holder {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	if p != layout.Held || len(lk.holds) == 0 {
-		return lk.nesting(p)
-	}
-	h := lk.holds[0]
-	return layout.Holder{PID: h.req.PID, Since: h.since, Command: h.req.Command}
 }
 
 func (lk *Lock) readAll() (views []bakery.View, err error) {
@@ -293,7 +273,7 @@ func (lk *Lock) creation() (creation uint64, err error) {
 		return err
 	})
 	if stopping {
-		err = errStopped // there is no local holder, and a host that has left takes no part
+		err = queue.ErrStopped // there is no local holder, and a host that has left takes no part
 	}
 	return creation, err
 }
@@ -349,6 +329,3 @@ func (lk *Lock) pause(d time.Duration) bool {
 		return false
 	}
 }
-
-// ErrAbsent ends the wait of a client that did not reconnect after a restart.
-var ErrAbsent = fmt.Errorf("%w: its client did not come back after a restart", api.ErrLost)

@@ -2,11 +2,11 @@ package locks
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,7 +26,7 @@ type acquisition struct {
 	settleAt  time.Time      // when it must be shown
 	ending    *bakery.Action // next action of the release; nil while the lock is kept
 
-	remover *Waiter // the client in front, if it is to remove the lock
+	remover *queue.Item // the client in front, if it is to remove the lock
 }
 
 // hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
@@ -65,7 +65,7 @@ func (lk *Lock) serveHold() error {
 func (t *acquisition) serve() error {
 	lk := t.lk
 	for t.ending == nil {
-		held := lk.holders()
+		held := lk.q.Holders()
 		granted, err := t.next(held)
 		if err != nil {
 			return err
@@ -91,9 +91,9 @@ func (t *acquisition) serve() error {
 			t.ending = new(lk.m.Release())
 			break
 		}
-		lk.completeReleases() // those that shared the lock with the remaining holders
-		lk.refuseTries()
-		lk.tell(0)
+		lk.q.CompleteReleases() // those that shared the lock with the remaining holders
+		lk.q.RefuseTries()
+		lk.q.Tell(0)
 		return nil
 	}
 	return t.end()
@@ -106,14 +106,14 @@ func (t *acquisition) end() error {
 		a, err := lk.execute(*t.ending, time.Time{}, always)
 		if err != nil {
 			if !errors.Is(err, errLeft) {
-				lk.releaseDone()
+				lk.q.ReleasesDone()
 			}
 			return err
 		}
 		*t.ending = a
 	}
 	lk.acquisition = nil
-	lk.releaseDone()
+	lk.q.ReleasesDone()
 	return nil
 }
 
@@ -121,8 +121,8 @@ func (t *acquisition) end() error {
 // lock.
 func (t *acquisition) next(held int) (bool, error) {
 	lk := t.lk
-	w := lk.front()
-	if w == nil || t.closed || w.req.absent() || w.req.Mode != t.mode || t.grants >= layout.MaxGrants {
+	w := lk.q.Front()
+	if w == nil || t.closed || w.Absent() || w.Request.Mode != t.mode || t.grants >= layout.MaxGrants {
 		return false, nil
 	}
 	if held > 0 && t.mode != layout.Shared {
@@ -131,7 +131,7 @@ func (t *acquisition) next(held int) (bool, error) {
 	// A reader that came after the claim may have come after a writer of another host, which it
 	// must not overtake. A writer may overtake it, but at most Handoff times in a row. A client
 	// that removes the lock lets all waiters of other hosts go first.
-	late := t.mode == layout.Shared && w.nth > t.before || w.req.remove
+	late := t.mode == layout.Shared && w.Nth() > t.before || w.Removes
 	if t.grants > 0 && (late || t.row >= lk.mgr.handoff) {
 		if lk.inline {
 			return false, errLeft // for another client than the one that this goroutine serves
@@ -143,7 +143,7 @@ func (t *acquisition) next(held int) (bool, error) {
 		}
 		t.row = 0
 	}
-	if w.req.remove {
+	if w.Removes {
 		t.remover = w
 		return false, nil
 	}
@@ -158,11 +158,11 @@ func (t *acquisition) next(held int) (bool, error) {
 			return false, api.ErrLeaseLost
 		}
 	}
-	if lk.grant(w, lk.m.Token().Grant(t.grants)) {
+	if lk.q.Grant(w, lk.m.Token().Grant(t.grants), t.grants > 0) {
 		t.grants++
 		t.row++
 		t.settleSoon()
-		lk.completeReleases() // the holder before
+		lk.q.CompleteReleases() // the holder before
 	}
 	return true, nil
 }
@@ -170,8 +170,8 @@ func (t *acquisition) next(held int) (bool, error) {
 // waitsForClient reports whether the ticket is kept for a client that has not yet returned after a
 // restart of bakeryd. It is kept no longer than such clients may take.
 func (t *acquisition) waitsForClient() bool {
-	w := t.lk.front()
-	return t.grants == 0 && !t.closed && w != nil && w.req.absent() && w.req.Mode == t.mode
+	w := t.lk.q.Front()
+	return t.grants == 0 && !t.closed && w != nil && w.Absent() && w.Request.Mode == t.mode
 }
 
 // elsewhere reports whether another host requests the lock in a conflicting mode.
@@ -183,55 +183,6 @@ func (t *acquisition) elsewhere() (bool, error) {
 	t.lk.applyHostTable()
 	exclusive, shared := t.lk.m.Others(views)
 	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
-}
-
-// holders returns the number of local clients that hold the lock.
-func (lk *Lock) holders() int {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	return len(lk.holds)
-}
-
-// completeReleases unblocks the clients that have released if another local client still holds the lock. If
-// none does, the last one may have released as well, and the release on the disk must come first.
-func (lk *Lock) completeReleases() {
-	lk.mu.Lock()
-	if len(lk.holds) == 0 {
-		lk.mu.Unlock()
-		return
-	}
-	lk.unlockAndFree()
-}
-
-// releaseDone unblocks all clients that have released.
-func (lk *Lock) releaseDone() {
-	lk.mu.Lock()
-	lk.unlockAndFree()
-}
-
-// unlockAndFree is called with mu held, and releases it.
-func (lk *Lock) unlockAndFree() {
-	leaving := lk.leaving
-	lk.leaving = nil
-	lk.mu.Unlock()
-	for _, h := range leaving {
-		if c := h.req.Client; c != nil {
-			c.Forget()
-		}
-		close(h.released)
-	}
-}
-
-// refuseTries refuses the clients that do not wait, if a local hold blocks them.
-func (lk *Lock) refuseTries() {
-	tries := func(w *Waiter) bool { return w.req.Try }
-	lk.mu.Lock()
-	// blocked makes system calls
-	blocked := slices.ContainsFunc(lk.queue, tries) && lk.blocked(layout.Exclusive)
-	lk.mu.Unlock()
-	if blocked {
-		lk.refuse(api.ErrBusy, tries)
-	}
 }
 
 // SettleAfter is how long a hold lasts before it is shown on the disk.

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 )
 
 // The driver of a lock is the goroutine that holds its driver mutex. That is the driver's own goroutine, or
@@ -35,9 +36,9 @@ var errLeft = errors.New("left to the driver")
 
 // runInline drives the lock in the caller's goroutine if the driver rests. w is the caller, which has
 // just been queued; nil if the caller has just released. It blocks while the device hangs.
-func (lk *Lock) runInline(w *Waiter) {
+func (lk *Lock) runInline(w *queue.Item) {
 	if !lk.driver.TryLock() {
-		lk.signal()
+		lk.q.Signal()
 		return
 	}
 	lk.inline = true
@@ -50,15 +51,15 @@ func (lk *Lock) runInline(w *Waiter) {
 	left = left || err != nil || lk.unfinished()
 	lk.driver.Unlock()
 	if left {
-		lk.signal()
+		lk.q.Signal()
 	}
 }
 
-func (lk *Lock) serveInline(w *Waiter) error {
+func (lk *Lock) serveInline(w *queue.Item) error {
 	switch {
-	case lk.failed != nil || lk.trying.on || lk.isShut() || lk.removalPending:
+	case lk.failed != nil || lk.trying.on || lk.q.Closed() != nil || lk.removalPending:
 		return errLeft
-	case lk.acquisition == nil && w != nil && lk.front() == w && lk.m.Attached():
+	case lk.acquisition == nil && w != nil && lk.q.Front() == w && lk.m.Attached():
 		if err := lk.acquireOnDisk(w); err != nil || lk.acquisition == nil {
 			return err
 		}
@@ -71,9 +72,9 @@ func (lk *Lock) serveInline(w *Waiter) error {
 // unfinished reports whether the driver has more to do than to rest.
 func (lk *Lock) unfinished() bool {
 	if lk.acquisition != nil {
-		return lk.listening()
+		return lk.q.Listening()
 	}
-	return lk.trying.on || lk.front() != nil || lk.mgr.Stopping()
+	return lk.trying.on || lk.q.Front() != nil || lk.mgr.Stopping()
 }
 
 // idle gives up the driver mutex until there is something to do. Called and returns with it held.
@@ -86,7 +87,7 @@ func (lk *Lock) idle() (err error) {
 	}
 	lk.driver.Unlock()
 	select {
-	case <-lk.wake:
+	case <-lk.q.Wake:
 		lk.driver.Lock()
 	case <-look:
 		lk.driver.Lock()
@@ -103,7 +104,7 @@ func (lk *Lock) idle() (err error) {
 		lk.driver.Lock()
 		// else it was acquired, or an attempt began, at this moment
 		if lk.acquisition == nil && !lk.trying.on {
-			err = errStopped
+			err = queue.ErrStopped
 		}
 	}
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -125,7 +126,7 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 			if i%2 == 0 {
 				wg.Go(cancel)
 			} else {
-				wg.Go(func() { lk.refuse(api.ErrBusy, everybody) })
+				wg.Go(func() { lk.q.Refuse(api.ErrBusy, queue.Everybody) })
 			}
 			wg.Wait()
 			cancel()
@@ -135,10 +136,8 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 			}
 			require.Empty(t, done)
 		}
-		lk.mu.Lock()
-		defer lk.mu.Unlock()
-		require.Empty(t, lk.queue)
-		require.Empty(t, lk.holds)
+		require.Nil(t, lk.q.Front())
+		require.Empty(t, lk.q.Inside())
 	})
 }
 

@@ -5,29 +5,33 @@
 // Start reading with [Manager] in manager.go, and [Manager.Acquire] in acquire.go. The files by
 // topic:
 //
-//   - a lock: driver.go drives its protocol on the sectors of package store, for the clients in
-//     queue.go, in their own goroutines where that is faster (inline.go, submit.go); hold.go serves
+//   - a lock: driver.go drives its protocol on the sectors of package store, for the clients of
+//     package queue, in their own goroutines where that is faster (inline.go, submit.go); hold.go serves
 //     local clients from one ticket, poll.go waits for other hosts, task.go runs work of others
 //   - a hold: mode.go and value.go change it, request.go asks a holder
 //   - the directory: attach.go finds the lock of a name (package directory reads the disk), create.go
 //     creates locks, remove.go removes them, intent.go announces each write
 //   - damage: scrub.go, intact.go and restoreentries.go repair what a running host can, repairer.go
-//     what a repair finds; stalled.go is about IO that hangs
+//     what a repair finds
 //   - restart: resume.go continues the locks of the previous process
-//   - reports: observer.go and happenings.go; shown.go is for the status
+//   - reports: happenings.go, those of clients in package queue
 package locks
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
 )
 
@@ -52,7 +56,7 @@ type Manager struct {
 	handoff  int
 	wall     func() time.Time
 	observer Observer
-	peers    bool
+	clients  *queue.Host
 	repairs  bool
 	dir      *directory.Directory
 
@@ -73,10 +77,13 @@ type Manager struct {
 // New returns a manager without locks. Start must be called once those that a previous
 // process has left are resumed.
 func New(cfg Config) *Manager {
+	stop := make(chan struct{})
 	return &Manager{
 		disk: cfg.Disk, mem: cfg.Member, hostName: cfg.HostName, handoff: cfg.Handoff, wall: cfg.Wall, observer: cfg.Observer,
-		peers: cfg.Peers, repairs: cfg.Repairs, dir: directory.New(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
-		stop: make(chan struct{}), stayed: make(chan struct{}, 1),
+		clients: &queue.Host{ID: cfg.Member.ID(), Name: cfg.HostName, Observer: cfg.Observer, Peers: cfg.Peers, Stop: stop,
+			Lost: cfg.Member.Lost(), Cause: cfg.Member.Err},
+		repairs: cfg.Repairs, dir: directory.New(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
+		stop: stop, stayed: make(chan struct{}, 1),
 	}
 }
 
@@ -100,10 +107,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.Halt()
 	locks := m.all()
 	for _, lk := range locks {
-		lk.refuse(errStopped, everybody)
-		lk.mu.Lock()
-		lk.signal()
-		lk.mu.Unlock()
+		lk.q.Refuse(queue.ErrStopped, queue.Everybody)
+		lk.q.Signal()
 	}
 	for _, lk := range locks {
 		select {
@@ -157,4 +162,33 @@ func (m *Manager) attached(number int) *Lock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.locks[number]
+}
+
+// Vitals returns the gauges of the locks that clients of this host hold or wait for, by name.
+func (m *Manager) Vitals() (all []queue.Vitals) {
+	now := time.Now()
+	for _, lk := range m.all() {
+		if v := lk.q.Vitals(now); v.Holding+v.Waiting > 0 && lk.q.Observed() {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b queue.Vitals) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// InUse returns the numbers of the locks that clients of this host hold, release or wait for.
+func (m *Manager) InUse() (numbers []int) {
+	for _, lk := range m.all() {
+		if lk.q.InUse() {
+			numbers = append(numbers, lk.Entry.Lock)
+		}
+	}
+	return numbers
+}
+
+// Describe adds the clients of this host to a report of a lock.
+func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
+	if lk := m.attached(l.Lock); lk != nil {
+		lk.q.Describe(l, self)
+	}
 }

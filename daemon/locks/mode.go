@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
@@ -25,30 +24,6 @@ func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 	return h.change(ctx, func(t *acquisition) error { return t.setMode(h, mode) })
 }
 
-// Mode returns the mode in which the lock is held.
-func (h *Hold) Mode() layout.Mode {
-	mode, _, _ := h.ModeNow()
-	return mode
-}
-
-// ModeNow also returns the number of changes of the mode, and a channel that is closed at the next
-// one.
-func (h *Hold) ModeNow() (mode layout.Mode, changes uint64, changed <-chan struct{}) {
-	h.lk.mu.Lock()
-	defer h.lk.mu.Unlock()
-	if h.changed == nil {
-		h.changed = make(chan struct{})
-	}
-	return h.req.Mode, h.changes, h.changed
-}
-
-// ModeAndChanges returns the same for a caller that is notified of changes (session.setMode).
-func (h *Hold) ModeAndChanges() (layout.Mode, uint64) {
-	h.lk.mu.Lock()
-	defer h.lk.mu.Unlock()
-	return h.req.Mode, h.changes
-}
-
 // change has the driver call f under the hold, for a client, which does not wait for a device that
 // hangs.
 func (h *Hold) change(ctx context.Context, f func(*acquisition) error) error {
@@ -56,7 +31,7 @@ func (h *Hold) change(ctx context.Context, f func(*acquisition) error) error {
 	out := make(chan error, 1)
 	go func() {
 		out <- lk.do(func() error {
-			if lk.acquisition == nil || !slices.Contains(lk.inside(), h) {
+			if lk.acquisition == nil || !lk.q.Holds(&h.Item) {
 				return h.releasedErr()
 			}
 			return f(lk.acquisition)
@@ -104,7 +79,7 @@ func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
 // an exclusive one would hold it together with other readers.
 func (t *acquisition) downgrade(h *Hold) error {
 	lk := t.lk
-	if !lk.setMode(h, layout.Shared) {
+	if !lk.q.SetMode(&h.Item, layout.Shared) {
 		return h.releasedErr()
 	}
 	if _, err := lk.protocol(lk.m.Downgrade(), always); err != nil {
@@ -118,7 +93,7 @@ func (t *acquisition) downgrade(h *Hold) error {
 // upgrade records the mode after the disk shows it, for the same reason.
 func (t *acquisition) upgrade(h *Hold) error {
 	lk := t.lk
-	if others := lk.holders() - 1; others > 0 {
+	if others := lk.q.Holders() - 1; others > 0 {
 		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.Entry.Name)
 	}
 	lk.applyHostTable() // apply deaths since the slots were read: the machine reads them once only
@@ -132,41 +107,10 @@ func (t *acquisition) upgrade(h *Hold) error {
 	// Readers of other hosts may have come and gone with greater tokens, so the next client needs a
 	// ticket of its own.
 	t.closed = true
-	if !lk.setMode(h, layout.Exclusive) {
+	if !lk.q.SetMode(&h.Item, layout.Exclusive) {
 		return h.releasedErr()
 	}
 	return nil
 }
 
 func always() bool { return true }
-
-// setMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
-// released meanwhile.
-func (lk *Lock) setMode(h *Hold, mode layout.Mode) bool {
-	if !lk.setModeNow(h, mode) {
-		return false
-	}
-	if c := h.req.Client; c != nil {
-		c.Saved()
-	}
-	return true
-}
-
-func (lk *Lock) setModeNow(h *Hold, mode layout.Mode) bool {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	if !slices.Contains(lk.holds, h) {
-		return false
-	}
-	h.req.Mode = mode
-	h.changes++
-	lk.reportMode(h)
-	if c := h.req.Client; c != nil {
-		c.KeepMode(lk, h.token, mode)
-	}
-	if h.changed != nil {
-		close(h.changed)
-		h.changed = nil
-	}
-	return true
-}

@@ -53,7 +53,7 @@ var alreadyOver = func() <-chan time.Time {
 // poll waits, then reads the slot that the machine waits for. A client that leaves, or a host that
 // ends, wakes it early.
 func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
-	lk.tell(a.Rank)
+	lk.q.Tell(a.Rank)
 	lk.reportAhead(a)
 	lk.complain(a.Host)
 	lk.mgr.mem.Watch(lk.mgr.disk.Times().Watch())
@@ -96,7 +96,7 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 		select {
 		case <-lk.mgr.mem.Lost():
 			return false, api.ErrLeaseLost
-		case <-lk.wake:
+		case <-lk.q.Wake:
 			if !wanted() {
 				lk.m.Cancel()
 				return true, nil
@@ -135,13 +135,7 @@ func (lk *Lock) applyHostTable() bool {
 }
 
 // takeScrub reports whether the own slot must be checked, and clears that request.
-func (lk *Lock) takeScrub() bool {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	due := lk.scrub
-	lk.scrub = false
-	return due
-}
+func (lk *Lock) takeScrub() bool { return lk.scrub.Swap(false) }
 
 // heal checks the own slot while no client waits for the lock, and rewrites it if it is unreadable.
 // Only this host may rewrite it, and all others wait for it.
@@ -175,7 +169,7 @@ func (lk *Lock) rewrite() error {
 				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.mgr.mem.ID())
 			}
 			written = now
-			if err = lk.slots.Write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
+			if err = lk.slots.Write(lk.m.OwnSlot(), lk.q.Holder(lk.m.OwnSlot().Phase)); err != nil {
 				return err
 			}
 			v, err = lk.slots.ReadOne(lk.mgr.mem.ID())

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
@@ -29,13 +30,13 @@ var errIntended = fmt.Errorf("%w: a host that failed to write the entry may stil
 // ErrInvalid, ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the removal
 // may still be completed.
 func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error) {
-	req := Request{Name: name, Mode: layout.Exclusive, Try: try, remove: true, Command: "remove the lock"}
+	req := Request{Name: name, Mode: layout.Exclusive, Try: try, Command: "remove the lock"}
 	if err := m.validate(&req); err != nil {
 		return err
 	}
 	since := time.Now()
-	m.reportRequest(&req)
-	defer func() { m.reportRefused(&req, nil, since, err) }()
+	m.clients.ReportRequest(&req)
+	defer func() { m.clients.ReportRefused(&req, nil, since, err) }()
 	for n := 0; ; n++ {
 		if n > 1 {
 			select {
@@ -61,9 +62,11 @@ func (m *Manager) removeOnce(ctx context.Context, req Request) error {
 	if err != nil {
 		return err
 	}
-	w, err := lk.enqueue(req)
-	if err == nil {
-		err = lk.awaitRemoval(ctx, w)
+	h := lk.newHold(req, nil)
+	h.Removes = true
+	if err = lk.q.Admit(&h.Item); err == nil {
+		lk.q.Signal()
+		err = h.awaitRemoval(ctx)
 	}
 	if err == nil || errors.Is(err, errSuperseded) {
 		m.dir.Forget(lk.Entry)
@@ -106,20 +109,20 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 }
 
 // awaitRemoval blocks until the lock is removed.
-func (lk *Lock) awaitRemoval(ctx context.Context, w *Waiter) error {
+func (h *Hold) awaitRemoval(ctx context.Context) error {
 	var err error
 	select {
-	case r := <-w.result:
-		return r.err
+	case err := <-h.Result():
+		return err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-lk.mgr.mem.Lost():
+	case <-h.Lost():
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
-	if lk.withdraw(w) {
+	if h.lk.q.Withdraw(&h.Item) {
 		return err
 	}
-	return (<-w.result).err
+	return <-h.Result()
 }
 
 // tryDrain is how long a removal with try waits for hosts that claimed the lock at the same moment
@@ -131,26 +134,26 @@ const tryDrain = time.Second
 func (t *acquisition) remove() (over bool, err error) {
 	lk, w := t.lk, t.remover
 	t.remover = nil
-	is := func(x *Waiter) bool { return x == w }
-	if w.req.Try {
+	is := func(x *queue.Item) bool { return x == w }
+	if w.Request.Try {
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {
-			lk.refuse(api.ErrBusy, is)
+			lk.q.Refuse(api.ErrBusy, is)
 			return false, err
 		}
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
-		return lk.front() == w && (!w.req.Try || time.Since(began) < tryDrain)
+		return lk.q.Front() == w && (!w.Request.Try || time.Since(began) < tryDrain)
 	})
 	switch {
 	case err != nil:
 		return true, err
 	case a.Outcome == bakery.Removed:
-		lk.refuse(nil, is)
+		lk.q.Refuse(nil, is)
 		return true, errSuperseded
-	case w.req.Try:
-		lk.refuse(api.ErrBusy, is)
+	case w.Request.Try:
+		lk.q.Refuse(api.ErrBusy, is)
 	}
 	return true, nil
 }
@@ -167,21 +170,21 @@ func (lk *Lock) completeRemoval() error {
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
-		w := lk.front()
-		return w != nil && (!w.req.Try || time.Since(began) < tryDrain)
+		w := lk.q.Front()
+		return w != nil && (!w.Request.Try || time.Since(began) < tryDrain)
 	})
 	switch {
 	case err != nil:
 		return err
 	case a.Outcome != bakery.Removed:
-		lk.refuse(api.ErrBusy, func(w *Waiter) bool { return w.req.Try })
+		lk.q.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
 		if !lk.pause(lk.mgr.disk.Retry()) { // another host may have to write the entry first
 			return api.ErrLeaseLost
 		}
 		return nil
 	}
-	if w := lk.front(); w != nil && w.req.remove {
-		lk.refuse(nil, func(x *Waiter) bool { return x == w })
+	if w := lk.q.Front(); w != nil && w.Removes {
+		lk.q.Refuse(nil, func(x *queue.Item) bool { return x == w })
 	}
 	return errSuperseded
 }
@@ -189,12 +192,12 @@ func (lk *Lock) completeRemoval() error {
 // removal has the machine remove the lock, which no local client holds. After it the machine does
 // not hold the lock.
 func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
-	lk.releaseDone() // the holders before: the remover has the lock now
+	lk.q.ReleasesDone() // the holders before: the remover has the lock now
 	a, err := lk.protocol(lk.m.Remove(), wanted)
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
-		lk.observe(Happening{Kind: events.Removed})
+		lk.q.Observe(Happening{Kind: events.Removed})
 	// two removers that gave way must not collide again
 	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.mgr.disk.Retry())):
 		err = api.ErrLeaseLost
@@ -308,7 +311,7 @@ func (lk *Lock) clear(creation uint64) error {
 		case err == nil, errors.Is(err, errIntended), errors.Is(err, api.ErrStuck):
 			return err
 		case m.Stopping():
-			return errStopped
+			return queue.ErrStopped
 		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
 			// An error of the device. The time that the try waited for other hosts does not count.
 			failing.Begin()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -20,14 +19,6 @@ import (
 // A request names the highest ticket of the holders and addresses every hold of that ticket or a
 // lower one. Therefore it means nothing to later holds, and stays in the slot until the next
 // request replaces it.
-
-// Requested notifies a holder that another client requests its lock.
-type Requested struct {
-	Host     int    // of the requesting client
-	HostName string // empty if not known
-	// at most layout.MaxRequest bytes of text without control characters; may be empty
-	Message string
-}
 
 // Asked is a holder that was sent a request.
 type Asked struct {
@@ -110,7 +101,7 @@ func (lk *Lock) ask(asked []Asked, message string) error {
 		return err
 	})
 	if err == nil {
-		lk.observe(Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.mgr.mem.ID(), HostName: lk.mgr.hostName}, Reason: message})
+		lk.q.Observe(Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.mgr.mem.ID(), HostName: lk.mgr.hostName}, Reason: message})
 	}
 	return err
 }
@@ -162,8 +153,8 @@ func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err
 	}
 	lk := m.attached(e.Lock)
 	if lk != nil && lk.Entry == e {
-		for _, h := range lk.inside() {
-			asked = append(asked, Asked{Host: m.mem.ID(), HostName: m.hostName, Token: h.token})
+		for _, h := range lk.q.Inside() {
+			asked = append(asked, Asked{Host: m.mem.ID(), HostName: m.hostName, Token: h.Token()})
 		}
 	}
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
@@ -177,7 +168,7 @@ type requestWatch struct {
 
 // nextLook returns a timer for the next read of requests; due is nil if no client listens.
 func (lk *Lock) nextLook() (due <-chan time.Time, stop func()) {
-	if !lk.listening() {
+	if !lk.q.Listening() {
 		return nil, func() {}
 	}
 	t := time.NewTimer(time.Until(lk.requestWatch.next))
@@ -206,41 +197,14 @@ func (lk *Lock) look() {
 		if h := hosts[s.Host-1]; h.Incarnation == s.Incarnation {
 			told.HostName = h.Name
 		}
-		if lk.requested(told) {
+		if lk.q.Requested(told) {
 			if lk.requestWatch.heard == nil {
 				lk.requestWatch.heard = map[int]layout.Request{}
 			}
 			lk.requestWatch.heard[s.Host] = r
 			if s.Host != lk.mgr.mem.ID() { // else it was recorded when it was made
-				lk.observe(Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
+				lk.q.Observe(Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
 			}
 		}
 	}
-}
-
-// listening reports whether a local holder wants to receive requests.
-func (lk *Lock) listening() bool {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	return slices.ContainsFunc(lk.holds, func(h *Hold) bool { return h.req.listening() })
-}
-
-// Listen notifies the driver that a holder may want to receive requests now.
-func (h *Hold) Listen() { h.lk.signal() }
-
-func (r *Request) listening() bool {
-	return r.OnRequest != nil && (r.Client == nil || r.Client.Listening())
-}
-
-// requested notifies every local holder that listens. It returns false if none does.
-func (lk *Lock) requested(r Requested) (told bool) {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	for _, h := range lk.holds {
-		if h.req.listening() {
-			h.req.OnRequest(r)
-			told = true
-		}
-	}
-	return told
 }

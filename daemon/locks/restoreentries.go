@@ -84,20 +84,9 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 
 // join takes part in a local client's hold if there is one, else it acquires the lock.
 func (lk *Lock) join(ctx context.Context) (*Hold, error) {
-	req := Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}
-	lk.mu.Lock()
-	if len(lk.holds) > 0 && lk.closed == nil {
-		of := lk.holds[0]
-		req.Mode = of.req.Mode
-		h := &Hold{lk: lk, req: req, token: of.token, since: time.Now(), released: make(chan struct{}), joined: true}
-		lk.holds = append(lk.holds, h)
-		lk.mu.Unlock()
+	h := lk.newHold(Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}, nil)
+	if lk.q.Join(&h.Item) {
 		return h, nil
 	}
-	lk.mu.Unlock()
-	w, err := lk.enqueue(req)
-	if err != nil {
-		return nil, err
-	}
-	return lk.await(ctx, w)
+	return h, h.acquire(ctx)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -53,8 +54,8 @@ func (lk *Lock) goOn() error {
 		}
 	}
 	a, err := lk.protocol(a, func() bool {
-		f := lk.front()
-		return f != nil && f.req.Mode == p.slot.Mode && !f.req.Try
+		f := lk.q.Front()
+		return f != nil && f.Request.Mode == p.slot.Mode && !f.Request.Try
 	})
 	if err != nil {
 		return err
@@ -182,9 +183,6 @@ func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore
 	lk.past = p
 	slices.SortFunc(records, func(a, b handover.Session) int { return int(int64(a.Nth - b.Nth)) })
 	for _, r := range records {
-		lk.mu.Lock() // sessions resumed before may already be ending
-		lk.arrived = max(lk.arrived, r.Nth)
-		lk.mu.Unlock()
 		restore(lk, r)
 	}
 	m.mu.Lock()
@@ -200,36 +198,26 @@ func (lk *Lock) Resumes(r handover.Session) (same, granted bool) {
 	return same, same && lk.past != nil && lk.past.entered && r.Ticket() == lk.past.slot.Ticket
 }
 
-func (lk *Lock) ResumeWaiter(req Request, r handover.Session) *Waiter {
-	w := newWaiter(req)
-	w.nth, w.since = r.Nth, r.Since
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	lk.queue = append(lk.queue, w)
-	return w
-}
-
-// AwaitResumed blocks until a client that was resumed is served or refused, or ctx ends.
-func (lk *Lock) AwaitResumed(ctx context.Context, w *Waiter) (*Hold, error) {
-	h, err := lk.await(ctx, w)
-	if errors.Is(err, errSuperseded) {
-		return lk.mgr.Acquire(ctx, w.req)
-	}
-	lk.mgr.reportRefused(&w.req, lk, w.since, err)
-	return h, err
-}
-
-func (lk *Lock) ResumeHold(req Request, r handover.Session) *Hold {
-	h := &Hold{lk: lk, req: req, token: r.Token, since: r.Since, released: make(chan struct{})}
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	lk.holds = append(lk.holds, h)
+// Restore puts a client back where a record has it: in the queue, holding the lock, or releasing it.
+func (lk *Lock) Restore(req Request, r handover.Session) *Hold {
+	h := lk.newHold(req, nil)
+	lk.q.Restore(&h.Item, r)
 	return h
 }
 
-// ResumeRelease resumes a hold that its client has released, but not on the disk.
-func (lk *Lock) ResumeRelease(req Request, r handover.Session) {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	lk.leaving = append(lk.leaving, &Hold{lk: lk, req: req, token: r.Token, released: make(chan struct{})})
+// AwaitResumed blocks until a client that was restored in the queue is served or refused, or ctx
+// ends.
+func (h *Hold) AwaitResumed(ctx context.Context) (*Hold, error) {
+	err := h.await(ctx)
+	if errors.Is(err, errSuperseded) {
+		return h.lk.mgr.Acquire(ctx, h.Request)
+	}
+	h.lk.mgr.clients.ReportRefused(&h.Request, h.lk.q, h.Queued(), err)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
 }
+
+// Queue returns the clients of the lock.
+func (lk *Lock) Queue() *queue.Queue { return lk.q }

@@ -182,10 +182,8 @@ func (lk *Lock) lookAtBlocking() {
 
 // lookAtOwn has the driver check the own slot.
 func (lk *Lock) lookAtOwn() {
-	lk.mu.Lock()
-	lk.scrub = true
-	lk.signal()
-	lk.mu.Unlock()
+	lk.scrub.Store(true)
+	lk.q.Signal()
 }
 
 // lookAtBusy checks the own slots and the entries of the locks that this host holds or waits for. A
@@ -195,14 +193,9 @@ func (m *Manager) lookAtBusy() {
 	var busy []*Lock
 	m.mu.Lock()
 	for _, lk := range m.locks {
-		lk.mu.Lock()
-		if len(lk.queue)+len(lk.holds) > 0 {
+		if !lk.q.MarkIdle() {
 			busy = append(busy, lk)
-		} else if lk.used && len(lk.leaving) == 0 {
-			lk.spare = true
-			lk.signal()
 		}
-		lk.mu.Unlock()
 	}
 	m.mu.Unlock()
 	var entries []int

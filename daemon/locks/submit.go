@@ -3,10 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // Submit is Acquire for a caller that does not wait. decided is called once, by any goroutine, and
@@ -22,36 +19,37 @@ func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, e
 		m.acquireApart(ctx, req, decided)
 		return
 	}
-	m.reportRequest(&req)
+	m.clients.ReportRequest(&req)
 	began := time.Now()
-	w := &Waiter{req: req}
-	gone := context.AfterFunc(ctx, func() { lk.giveUp(ctx, w) })
-	w.decided = func(r result) {
+	h := &Hold{lk: lk, helps: true}
+	gone := context.AfterFunc(ctx, func() { h.giveUp(ctx) })
+	h.Init(lk.q, req, func(err error) {
 		gone()
-		if errors.Is(r.err, errSuperseded) {
+		if errors.Is(err, errSuperseded) {
 			m.dir.Forget(lk.Entry)
 			m.acquireApart(ctx, req, decided)
 			return
 		}
-		if r.hold != nil {
-			r.hold.helps = true
+		m.clients.ReportRefused(&req, lk.q, began, err)
+		if err != nil {
+			decided(nil, err)
+			return
 		}
-		m.reportRefused(&req, lk, began, r.err)
-		decided(r.hold, r.err)
-	}
-	if err := lk.admit(w); err != nil {
-		w.decide(result{err: err})
+		decided(h, nil)
+	})
+	if err := lk.q.Admit(&h.Item); err != nil {
+		h.Decide(err)
 		return
 	}
 	// The context or the lease may have ended before the client was in the queue.
 	if ctx.Err() != nil {
-		lk.giveUp(ctx, w)
+		h.giveUp(ctx)
 	}
 	select {
 	case <-m.mem.Lost():
-		lk.refuseLost()
+		lk.q.RefuseLost()
 	default:
-		lk.runInline(w)
+		lk.runInline(&h.Item)
 	}
 }
 
@@ -61,14 +59,8 @@ func (m *Manager) acquireApart(ctx context.Context, req Request, decided func(*H
 }
 
 // giveUp removes a client whose context has ended from the queue.
-func (lk *Lock) giveUp(ctx context.Context, w *Waiter) {
-	if lk.withdraw(w) {
-		w.decide(result{err: context.Cause(ctx)})
+func (h *Hold) giveUp(ctx context.Context) {
+	if h.lk.q.Withdraw(&h.Item) {
+		h.Decide(context.Cause(ctx))
 	}
-}
-
-// refuseLost reports the loss of the lease to all waiters: the driver may be waiting for a device
-// that hangs.
-func (lk *Lock) refuseLost() {
-	lk.refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), everybody)
 }

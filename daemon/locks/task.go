@@ -6,6 +6,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -35,9 +36,7 @@ func (lk *Lock) do(f func() error) error {
 	case lk.tasks <- t:
 		return <-t.done
 	case <-lk.done:
-		lk.mu.Lock()
-		defer lk.mu.Unlock()
-		return lk.closed
+		return lk.q.Closed()
 	case <-lk.mgr.mem.Lost():
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
@@ -72,6 +71,9 @@ type SlotTx struct{ lk *Lock }
 func (lk *Lock) WithSlot(f func(SlotTx) error) error {
 	return lk.do(func() error { return f(SlotTx{lk}) })
 }
+
+// Dev returns the device for IO of the lock's slots: a lease is not renewed while such IO hangs.
+func (s SlotTx) Dev() store.Device { return s.lk.slots.Dev }
 
 // Own returns the slot as it was last written.
 func (s SlotTx) Own() layout.Slot { return s.lk.slots.Own() }

@@ -41,7 +41,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 		if t.mode != layout.Exclusive {
 			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.Entry.Name)
 		}
-		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.token })
+		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.Token() })
 	})
 }
 

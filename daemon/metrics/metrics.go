@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -58,7 +58,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	p.gauge(descriptors, float64(v.Descriptors))
 	p.gauge(descriptorsLimit, float64(v.MostClients))
 	p.counted(t)
-	var locks []locks.LockVitals
+	var locks []queue.Vitals
 	if v.Term != nil {
 		p.term(v.Term)
 		locks = v.Term.Locks

@@ -17,7 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
@@ -97,7 +97,7 @@ func TestOfATerm(t *testing.T) {
 		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
 		Hosts: map[report.Health]int{report.HealthLive: 2, report.HealthDead: 1},
 		IO:    blockdev.Stats{InFlight: 2, Oldest: 4 * time.Second},
-		Locks: []locks.LockVitals{{Name: "new", Waiting: 2, Longest: time.Minute}, {Name: "x", Holding: 1, Waiting: 1, Longest: time.Second}},
+		Locks: []queue.Vitals{{Name: "new", Waiting: 2, Longest: time.Minute}, {Name: "x", Holding: 1, Waiting: 1, Longest: time.Second}},
 	}}}
 	ta := &f.tally
 	ta.Joins.Add(3)
@@ -172,7 +172,7 @@ func TestBounded(t *testing.T) {
 	now := time.Now()
 	for _, name := range names {
 		f.tally.Locks.Of(name, now).Grants.Add(1)
-		f.vitals.Term.Locks = append(f.vitals.Term.Locks, locks.LockVitals{Name: name, Holding: 1})
+		f.vitals.Term.Locks = append(f.vitals.Term.Locks, queue.Vitals{Name: name, Holding: 1})
 	}
 	families := f.scrape(t)
 	for _, family := range []string{"bakery_lock_grants_total", "bakery_lock_holding"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -106,10 +106,10 @@ func (p put) term(v *daemon.TermVitals) {
 
 // locks exports the holders and waiters, and the counts of locks. Locks without a place count as
 // "".
-func (p put) locks(t *tally.Tally, now []locks.LockVitals) {
+func (p put) locks(t *tally.Tally, now []queue.Vitals) {
 	all := t.Locks.All()
-	var sum locks.LockVitals
-	byName := make(map[string]locks.LockVitals, len(all))
+	var sum queue.Vitals
+	byName := make(map[string]queue.Vitals, len(all))
 	for _, v := range now {
 		sum = plus(sum, v)
 		name := v.Name
@@ -131,6 +131,6 @@ func (p put) locks(t *tally.Tally, now []locks.LockVitals) {
 	}
 }
 
-func plus(a, b locks.LockVitals) locks.LockVitals {
-	return locks.LockVitals{Holding: a.Holding + b.Holding, Waiting: a.Waiting + b.Waiting, Longest: max(a.Longest, b.Longest)}
+func plus(a, b queue.Vitals) queue.Vitals {
+	return queue.Vitals{Holding: a.Holding + b.Holding, Waiting: a.Waiting + b.Waiting, Longest: max(a.Longest, b.Longest)}
 }

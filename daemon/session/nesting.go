@@ -44,7 +44,7 @@ func (s *Session) findNesting() {
 	s.mu.Unlock()
 	s.all.cfg.Log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
 	if !self {
-		lk.ShowNesting()
+		s.all.cfg.Locks.ShowNesting(lk)
 	}
 }
 

@@ -2,12 +2,12 @@ package session
 
 import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
-	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // record returns the session's record for the handover file.
-func (s *Session) record(state handover.State, token layout.Ticket, lk *locks.Lock) handover.Session {
+func (s *Session) record(state handover.State, token layout.Ticket, lk *queue.Queue) handover.Session {
 	return handover.Session{
 		ID: s.ID, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
@@ -19,7 +19,7 @@ func (s *Session) record(state handover.State, token layout.Ticket, lk *locks.Lo
 // keep queues the session for the handover file. A grant must be there before any client is sent it
 // (finish): a next process that did not know of it would give the ticket to another client. If the
 // write fails, the handover file is given up.
-func (s *Session) keep(state handover.State, token layout.Ticket, lk *locks.Lock) {
+func (s *Session) keep(state handover.State, token layout.Ticket, lk *queue.Queue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// a client that does not wait requests it again
@@ -35,15 +35,15 @@ func (s *Session) keep(state handover.State, token layout.Ticket, lk *locks.Lock
 }
 
 // KeepPlace queues the place among the clients for the handover file.
-func (s *Session) KeepPlace(lk *locks.Lock) { s.keep(handover.Waiting, 0, lk) }
+func (s *Session) KeepPlace(lk *queue.Queue) { s.keep(handover.Waiting, 0, lk) }
 
 // KeepRelease queues for the handover file that the client has released the lock.
-func (s *Session) KeepRelease(lk *locks.Lock, token layout.Ticket) {
+func (s *Session) KeepRelease(lk *queue.Queue, token layout.Ticket) {
 	s.keep(handover.Released, token, lk)
 }
 
 // KeepGrant queues a new grant for the handover file.
-func (s *Session) KeepGrant(lk *locks.Lock, token layout.Ticket) {
+func (s *Session) KeepGrant(lk *queue.Queue, token layout.Ticket) {
 	s.mu.Lock()
 	s.unconfirmed = s.attached != nil && s.attached.confirms
 	s.mu.Unlock()
@@ -58,12 +58,12 @@ func (s *Session) confirmed() {
 	}
 	s.unconfirmed = false
 	if s.kept {
-		s.put(handover.Granted, s.hold.Token(), s.hold.Lock())
+		s.put(handover.Granted, s.hold.Token(), s.hold.Queue())
 	}
 }
 
 // put queues the record for the handover file. Called with mu held.
-func (s *Session) put(state handover.State, token layout.Ticket, lk *locks.Lock) {
+func (s *Session) put(state handover.State, token layout.Ticket, lk *queue.Queue) {
 	s.kept, s.unkept = true, nil
 	s.queue(s.all.cfg.Handover.QueuePut(s.record(state, token, lk)))
 }

@@ -24,7 +24,7 @@ func (ss *Table) add(s *Session) {
 }
 
 // waitOn continues to wait in the old place, as long as the client may reconnect.
-func (s *Session) waitOn(ctx context.Context, w *locks.Waiter) {
+func (s *Session) waitOn(ctx context.Context, h *locks.Hold) {
 	ss := s.all
 	ss.tasks.Go(func() {
 		var give time.Duration // counted from when clients are served
@@ -37,7 +37,7 @@ func (s *Session) waitOn(ctx context.Context, w *locks.Waiter) {
 			}
 		}
 	})
-	s.finish(s.lk.AwaitResumed(ctx, w))
+	s.finish(h.AwaitResumed(ctx))
 }
 
 // awaitReturn waits until the client of a restored hold has reconnected. A client that is gone has
@@ -81,7 +81,7 @@ func (s *Session) poll(ctx context.Context) bool {
 // not show is over.
 func (ss *Table) Restore(lk *locks.Lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
-	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk
+	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk.Queue()
 	s.Peer, s.UID = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.Regroup(r)
 	s.unconfirmed, s.Alone = r.Unconfirmed, !r.Witness
@@ -101,17 +101,17 @@ func (ss *Table) Restore(lk *locks.Lock, r handover.Session, until time.Duration
 	switch {
 	case r.State == handover.Waiting && same:
 		s.noteResumed(lk, 0)
-		w := lk.ResumeWaiter(s.req, r)
+		h := lk.Restore(s.req, r)
 		ss.add(s)
-		ss.tasks.Go(func() { s.waitOn(ctx, w) })
+		ss.tasks.Go(func() { s.waitOn(ctx, h) })
 	case r.State == handover.Granted && granted:
 		s.noteResumed(lk, r.Token)
-		s.hold = lk.ResumeHold(s.req, r)
+		s.hold = lk.Restore(s.req, r)
 		close(s.done)
 		ss.add(s)
 		ss.tasks.Go(func() { s.awaitReturn(until) })
 	case granted: // released, but not on the disk
-		lk.ResumeRelease(s.req, r)
+		lk.Restore(s.req, r)
 	default:
 		if r.State == handover.Granted {
 			ss.cfg.Log.Error("the disk does not show a recorded hold, stopping its command", "lock", r.Name, "token", r.Token)

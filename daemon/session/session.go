@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -23,7 +24,7 @@ type Session struct {
 	req    locks.Request
 	since  time.Time
 	cancel context.CancelCauseFunc
-	lk     *locks.Lock   // in which it waits or holds
+	lk     *queue.Queue  // in which it waits or holds
 	done   chan struct{} // closed when hold and err are set
 	hold   *locks.Hold
 	err    error
@@ -47,7 +48,7 @@ type Session struct {
 	timeout  *time.Timer
 	wanted   context.Context // ends with the client's interest; nil once the lock was requested
 	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
-	unkept   *locks.Lock
+	unkept   *queue.Queue
 	nesting  *time.Timer       // finds under; nil before nestAfter
 	under    *layout.Holder    // holder below which the client waits; nil if none or not known
 	warning  string            // not yet sent to the client
@@ -108,7 +109,7 @@ func (s *Session) Holding() bool {
 }
 
 // KeepMode sets the mode to that of the hold, also for the handover file.
-func (s *Session) KeepMode(lk *locks.Lock, token layout.Ticket, mode layout.Mode) {
+func (s *Session) KeepMode(lk *queue.Queue, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
 	s.req.Mode = mode
 	s.tellSoon()
@@ -123,7 +124,7 @@ func (s *Session) mode() layout.Mode {
 }
 
 // Queued records the place among the local clients.
-func (s *Session) Queued(lk *locks.Lock, nth uint64) {
+func (s *Session) Queued(lk *queue.Queue, nth uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lk, s.nth = lk, nth

@@ -86,7 +86,7 @@ type floorRequests struct {
 
 // round issues the IOs. whole is false if the lease had no time for all of them.
 func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
-	own, dev := r.slot.Own(), r.disk.Dev
+	own, dev := r.slot.Own(), r.slot.Dev()
 	claimed, released := own, own
 	claimed.Sequence, released.Sequence = own.Sequence+1, own.Sequence+2
 	space := r.disk.SB.Space()

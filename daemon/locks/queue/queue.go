@@ -1,0 +1,482 @@
+// Package queue is the clients of one host in one lock: those that wait, first in, first out, and
+// those that hold it. It never knows the disk, and no other host's clients. Package driver takes the
+// lock on the disk for them. Start reading at [Queue].
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// ErrStopped ends the wait of clients of a daemon that is closing.
+var ErrStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
+
+// Host is what the queues of a host share.
+type Host struct {
+	ID       int
+	Name     string // for display
+	Observer Observer
+	Peers    bool            // the observer wants to know which hosts and clients are ahead of a client
+	Stop     <-chan struct{} // closed when no more clients are admitted
+	Lost     <-chan struct{} // closed when the lease is lost
+	Cause    func() error    // why it was
+}
+
+// Stopping reports whether no more clients are admitted.
+func (h *Host) Stopping() bool { return closed(h.Stop) }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Queue is the clients of this host in one lock. It is safe for concurrent use.
+type Queue struct {
+	Entry layout.Entry
+	Wake  chan struct{} // receives when the queue has changed; for the driver
+	host  *Host
+
+	renotify atomic.Bool // a client in the queue may not know its place
+
+	mu        sync.Mutex // guards the rest
+	waiting   []*Item
+	holds     []*Item
+	releasing []*Item   // released by their clients, not yet by the driver
+	told      told      // what the clients in the queue were notified of
+	tellsAll  bool      // a timer runs that notifies all of them
+	arrived   uint64    // number of clients that have arrived
+	used      bool      // since Idle returned true
+	idle      bool      // it was not used since MarkIdle
+	closed    error     // error for all clients, nil while they are served
+	after     waitedFor // host that a client of this host waited for last
+}
+
+// New returns a queue without clients.
+func New(host *Host, e layout.Entry) *Queue {
+	return &Queue{host: host, Entry: e, Wake: make(chan struct{}, 1)}
+}
+
+// Admit adds a client to the queue, or returns immediately why it cannot wait. It does not wake the
+// driver.
+func (q *Queue) Admit(w *Item) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed != nil {
+		return q.closed
+	}
+	if q.host.Stopping() {
+		return ErrStopped
+	}
+	if w.Request.Try && (q.waited() || q.blocked(w.Request.Mode)) {
+		return api.ErrBusy
+	}
+	q.arrived++
+	w.nth, w.queued = q.arrived, time.Now()
+	if c := w.Request.Client; c != nil {
+		c.Queued(q, w.nth)
+	}
+	q.waiting = append(q.waiting, w)
+	q.used, q.idle = true, false
+	q.reportQueued(w)
+	return nil
+}
+
+// waited reports whether a client is in the queue that has not gone away.
+func (q *Queue) waited() bool {
+	return slices.ContainsFunc(q.waiting, func(w *Item) bool { return !w.Request.gone() })
+}
+
+// blocked reports whether a local hold conflicts with mode and its holder has not gone away.
+func (q *Queue) blocked(mode layout.Mode) bool {
+	return slices.ContainsFunc(q.holds, func(h *Item) bool { return !h.Request.gone() && h.conflicts(mode) })
+}
+
+// Join adds a hold of this host itself next to a client's hold. It returns false if there is none.
+func (q *Queue) Join(h *Item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.holds) == 0 || q.closed != nil {
+		return false
+	}
+	of := q.holds[0]
+	h.Request.Mode, h.token, h.since, h.joined = of.Request.Mode, of.token, time.Now(), true
+	q.holds = append(q.holds, h)
+	return true
+}
+
+// Restore puts a client where it was when the previous process recorded it.
+func (q *Queue) Restore(w *Item, r handover.Session) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.arrived = max(q.arrived, r.Nth)
+	w.nth, w.queued, w.since, w.token = r.Nth, r.Since, r.Since, r.Token
+	switch r.State {
+	case handover.Waiting:
+		q.waiting = append(q.waiting, w)
+	case handover.Granted:
+		q.holds = append(q.holds, w)
+	case handover.Released:
+		q.releasing = append(q.releasing, w)
+	}
+}
+
+// Withdraw removes a client from the queue. It returns false if the client was served or refused
+// already.
+func (q *Queue) Withdraw(w *Item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting, w)
+	if i < 0 {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	q.Signal()
+	return true
+}
+
+// ClientIsBack notifies the driver that a client in the queue has reconnected.
+func (q *Queue) ClientIsBack() {
+	q.renotify.Store(true)
+	q.Signal()
+}
+
+// Signal wakes the driver.
+func (q *Queue) Signal() {
+	select {
+	case q.Wake <- struct{}{}:
+	default:
+	}
+}
+
+// Arrived returns the number of clients that have arrived.
+func (q *Queue) Arrived() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.arrived
+}
+
+// Front returns the next waiting client, or nil.
+func (q *Queue) Front() *Item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		return nil
+	}
+	return q.waiting[0]
+}
+
+// Refuse ends the wait of the selected clients, with err.
+func (q *Queue) Refuse(err error, whom func(*Item) bool) {
+	var refused []*Item
+	q.mu.Lock()
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *Item) bool {
+		if !whom(w) {
+			return false
+		}
+		refused = append(refused, w)
+		return true
+	})
+	q.mu.Unlock()
+	for _, w := range refused {
+		w.Decide(err)
+	}
+}
+
+// Everybody selects all clients.
+func Everybody(*Item) bool { return true }
+
+// RefuseTries refuses the clients that do not wait, if a local hold blocks them.
+func (q *Queue) RefuseTries() {
+	tries := func(w *Item) bool { return w.Request.Try }
+	q.mu.Lock()
+	// blocked makes system calls
+	blocked := slices.ContainsFunc(q.waiting, tries) && q.blocked(layout.Exclusive)
+	q.mu.Unlock()
+	if blocked {
+		q.Refuse(api.ErrBusy, tries)
+	}
+}
+
+// RefuseLost reports the loss of the lease to all waiting clients: the driver may be waiting for a
+// device that hangs.
+func (q *Queue) RefuseLost() {
+	q.Refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), Everybody)
+}
+
+// Close ends the wait of all clients and admits no more. The error of the first call counts.
+func (q *Queue) Close(err error) {
+	q.mu.Lock()
+	if q.closed == nil {
+		q.closed = err
+	}
+	err = q.closed
+	q.mu.Unlock()
+	q.Signal()
+	q.Refuse(err, Everybody)
+}
+
+// Closed returns the error of Close, nil before.
+func (q *Queue) Closed() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+// Grant gives the lock to w, if it is still in front. handoff says that another client of this host
+// had it before by the same ticket.
+func (q *Queue) Grant(w *Item, token layout.Ticket, handoff bool) bool {
+	if !q.enter(w, token, handoff) {
+		return false
+	}
+	w.Decide(nil)
+	return true
+}
+
+func (q *Queue) enter(w *Item, token layout.Ticket, handoff bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 || q.waiting[0] != w {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, 0, 1)
+	w.token, w.since = token, time.Now()
+	q.holds = append(q.holds, w)
+	q.reportGrant(w, handoff)
+	if c := w.Request.Client; c != nil {
+		c.KeepGrant(q, token)
+	}
+	return true
+}
+
+// SetMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
+// released meanwhile.
+func (q *Queue) SetMode(h *Item, mode layout.Mode) bool {
+	if !q.setMode(h, mode) {
+		return false
+	}
+	if c := h.Request.Client; c != nil {
+		c.Saved()
+	}
+	return true
+}
+
+func (q *Queue) setMode(h *Item, mode layout.Mode) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !slices.Contains(q.holds, h) {
+		return false
+	}
+	h.Request.Mode = mode
+	h.changes++
+	q.reportMode(h)
+	if c := h.Request.Client; c != nil {
+		c.KeepMode(q, h.token, mode)
+	}
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+	return true
+}
+
+// Release ends a hold for its client; the driver has to do the rest. It returns false if that was
+// done before. why is the reason for the event, empty if the holder released it.
+func (q *Queue) Release(h *Item, why string) bool {
+	if !q.moveToReleasing(h, why) {
+		return false
+	}
+	if c := h.Request.Client; c != nil {
+		c.Saved()
+	}
+	return true
+}
+
+func (q *Queue) moveToReleasing(h *Item, why string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.holds, h)
+	if i < 0 {
+		return false
+	}
+	q.holds = slices.Delete(q.holds, i, i+1)
+	q.releasing = append(q.releasing, h)
+	q.reportRelease(h, why)
+	if c := h.Request.Client; c != nil {
+		c.KeepRelease(q, h.token)
+	}
+	return true
+}
+
+// ReleasesDone unblocks all clients that have released.
+func (q *Queue) ReleasesDone() { q.completeReleases(true) }
+
+// CompleteReleases unblocks the clients that have released if another local client still holds the
+// lock. If none does, the last one may have released as well, and the release on the disk must come
+// first.
+func (q *Queue) CompleteReleases() { q.completeReleases(false) }
+
+func (q *Queue) completeReleases(all bool) {
+	var done []*Item
+	q.mu.Lock()
+	if all || len(q.holds) > 0 {
+		done, q.releasing = q.releasing, nil
+	}
+	q.mu.Unlock()
+	for _, h := range done {
+		if c := h.Request.Client; c != nil {
+			c.Forget()
+		}
+		close(h.released)
+	}
+}
+
+// Holders returns the number of clients that hold the lock.
+func (q *Queue) Holders() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.holds)
+}
+
+// Holds reports whether h is one of the holds.
+func (q *Queue) Holds(h *Item) bool { return slices.Contains(q.Inside(), h) }
+
+// Inside returns the holds.
+func (q *Queue) Inside() []*Item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.holds)
+}
+
+// MarkIdle has Idle return true if clients have used the lock and none uses it until then. It
+// returns false if clients hold the lock or wait for it.
+func (q *Queue) MarkIdle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting)+len(q.holds) > 0 {
+		return false
+	}
+	if q.used && len(q.releasing) == 0 {
+		q.idle = true
+		q.Signal()
+	}
+	return true
+}
+
+// Idle reports once whether clients have used the lock, and none has since MarkIdle.
+func (q *Queue) Idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	idle := q.idle
+	q.idle, q.used = false, q.used && !idle
+	return idle
+}
+
+// told is what the clients in a queue were notified of. It changes with every client that comes or
+// goes.
+type told struct {
+	ahead, queued int
+	last          uint64    // arrival number of the last one
+	far           time.Time // when all were notified
+}
+
+const (
+	// nearest is the number of clients at the head of the queue that are notified of every change.
+	nearest = 16
+
+	// tellFar is the interval at which all other clients are notified.
+	tellFar = time.Second
+)
+
+// Tell notifies clients in the queue of their places if these have changed, or if a client has
+// returned that may not know its place. ahead is the number of hosts before this one. The work does
+// not grow with the queue: it notifies new clients and the first nearest immediately, all others
+// every tellFar.
+func (q *Queue) Tell(ahead int) {
+	again := q.renotify.Swap(false)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, before := len(q.waiting), q.told
+	now := told{ahead: ahead + len(q.holds), queued: n, far: before.far}
+	if n > 0 {
+		now.last = q.waiting[n-1].nth
+	}
+	if now == before && !again {
+		return
+	}
+	all := again || time.Since(before.far) >= tellFar
+	if all {
+		now.far = time.Now()
+	} else if n > nearest && !q.tellsAll {
+		q.tellsAll = true
+		time.AfterFunc(tellFar, q.ClientIsBack)
+	}
+	if again {
+		q.tellsAll = false
+	}
+	q.told = now
+	for i, w := range q.waiting[:min(n, nearest)] {
+		q.tell(w, now.ahead+i)
+	}
+	for i := n - 1; i >= nearest && (all || q.waiting[i].nth > before.last); i-- {
+		q.tell(q.waiting[i], now.ahead+i)
+	}
+}
+
+func (q *Queue) tell(w *Item, ahead int) {
+	if c := w.Request.Client; c != nil {
+		c.KeepPlace(q)
+	}
+	if w.Request.OnWaiting != nil {
+		w.Request.OnWaiting(ahead, len(q.waiting))
+	}
+}
+
+// Holder returns what the own slot shows about the holder in a phase, for display only. Below a
+// waiting slot, that is a holder below which a client in the queue waits.
+func (q *Queue) Holder(p layout.Phase) layout.Holder {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case p == layout.Held && len(q.holds) > 0:
+		h := q.holds[0]
+		return layout.Holder{PID: h.Request.PID, Since: h.since, Command: h.Request.Command}
+	case p == layout.Waiting:
+		for _, w := range q.waiting {
+			if under := w.Request.nestedUnder(); under != nil {
+				return *under
+			}
+		}
+	}
+	return layout.Holder{}
+}
+
+// Listening reports whether a holder wants to receive requests.
+func (q *Queue) Listening() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.holds, func(h *Item) bool { return h.Request.listening() })
+}
+
+// Requested notifies every holder that listens. It returns false if none does.
+func (q *Queue) Requested(r Requested) (told bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, h := range q.holds {
+		if h.Request.listening() {
+			h.Request.OnRequest(r)
+			told = true
+		}
+	}
+	return told
+}

@@ -1,0 +1,213 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Observer receives the reports of what happens to the locks of a host. Locks call it with mutexes held, on the way
+// to a grant. Its methods do no IO and wait for none. The directory's lock is not observed, because
+// it is bakeryd's own.
+type Observer interface {
+	// Observe returns a number by which later happenings name a request; 0 if there is none.
+	Observe(Happening) uint64
+	// Recovered: a host that is over took part in a lock, and does not block this host any more.
+	Recovered()
+	// Noted reports to an operator what has no place in the journal. attrs are those of package slog.
+	Noted(message string, e layout.Entry, attrs ...any)
+	// Trouble reports IO that failed and is retried, or a record that is damaged.
+	Trouble(message string, e layout.Entry, attrs ...any)
+}
+
+// Happening is what happened to a lock or to the request of a client.
+type Happening struct {
+	Kind    events.Kind
+	Entry   layout.Entry // only the name may be known
+	Request *Request     // of the client; nil if it is about the lock
+	At      time.Time    // zero: now
+
+	Ticket layout.Ticket
+	Token  layout.Ticket
+	Waited time.Duration
+	Held   time.Duration
+	// a grant that was handed over from another client of this host, without the disk
+	Handoff bool
+
+	Ahead      []events.Peer // in order: the last one is directly ahead
+	AheadCount int           // number of all, if Ahead is shortened
+
+	By     events.Peer // the host that did it, if it is another one
+	Reason string
+}
+
+// Observed reports whether clients use the lock: the directory's lock is bakeryd's own.
+func (q *Queue) Observed() bool { return q.Entry.Lock != lockspace.DirectoryLock }
+
+// Traced reports whether to find out which hosts and clients are ahead.
+func (q *Queue) Traced() bool { return q.host.Peers && q.Observed() }
+
+// Observe reports a happening of the lock.
+func (q *Queue) Observe(h Happening) {
+	if q.Observed() {
+		h.Entry = q.Entry
+		q.host.Observer.Observe(h)
+	}
+}
+
+// waitedFor is the holder that clients of this host last waited for, and a time until which they
+// did.
+type waitedFor struct {
+	peer events.Peer
+	mode layout.Mode
+	at   time.Time
+}
+
+// of returns the holder that a client waiting since then waited for last, nil if none.
+func (a *waitedFor) of(since time.Time, mode layout.Mode) []events.Peer {
+	if !a.at.After(since) || mode == layout.Shared && a.mode == layout.Shared {
+		return nil
+	}
+	return []events.Peer{a.peer}
+}
+
+// WaitedFor records which holder of another host the clients wait for.
+func (q *Queue) WaitedFor(p events.Peer, mode layout.Mode, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.after = waitedFor{peer: p, mode: mode, at: at}
+}
+
+// local describes a client of this host.
+func (q *Queue) local(w *Item, p layout.Phase) events.Peer {
+	return events.Peer{Host: q.host.ID, HostName: q.host.Name, Phase: p.String(), Mode: w.Request.Mode.String(),
+		PID: w.Request.PID, Command: w.Request.Command, Request: w.Request.asked}
+}
+
+// inTheWay returns a local hold that conflicts with mode, as a list. Called with mu held.
+func (q *Queue) inTheWay(mode layout.Mode) []events.Peer {
+	if i := slices.IndexFunc(q.holds, func(h *Item) bool { return h.conflicts(mode) }); i >= 0 {
+		return []events.Peer{q.local(q.holds[i], layout.Held)}
+	}
+	return nil
+}
+
+// reportQueued reports a new client and the local clients before it. Called with mu held, when the
+// client is the last in the queue.
+func (q *Queue) reportQueued(w *Item) {
+	h := Happening{Kind: events.Waiting, Request: &w.Request, At: w.queued}
+	if q.Traced() {
+		if n := len(q.waiting) - 1; n > 0 {
+			h.Ahead = []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
+		} else {
+			h.Ahead = q.inTheWay(w.Request.Mode)
+		}
+		if n := len(q.waiting) - 1 + len(q.holds); n > 1 {
+			h.AheadCount = n
+		}
+	}
+	q.Observe(h)
+}
+
+// reportGrant is called with mu held, by the driver.
+func (q *Queue) reportGrant(h *Item, handoff bool) {
+	q.Observe(Happening{Kind: events.Enter, Request: &h.Request, At: h.since, Token: h.token, Waited: h.since.Sub(h.queued),
+		Ahead: q.after.of(h.queued, h.Request.Mode), Handoff: handoff})
+}
+
+// reportMode reports that a hold has another mode: shared before the disk shows that, exclusive
+// after. Called with mu held.
+func (q *Queue) reportMode(h *Item) { q.reportHold(events.ModeSet, h, time.Now(), "") }
+
+// reportRelease is called with mu held.
+func (q *Queue) reportRelease(h *Item, why string) {
+	if closed(q.host.Lost) {
+		q.reportLost(h)
+	}
+	now := time.Now()
+	q.reportHold(events.Exit, h, now, why)
+	if q.Traced() && !h.joined {
+		q.after = waitedFor{peer: q.local(h, layout.Held), mode: h.Request.Mode, at: now}
+	}
+}
+
+// HoldsLost reports all holds as lost, each once.
+func (q *Queue) HoldsLost() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, h := range q.holds {
+		q.reportLost(h)
+	}
+}
+
+func (q *Queue) reportLost(h *Item) {
+	if h.reportedLost {
+		return
+	}
+	h.reportedLost = true
+	reason := ""
+	if err := q.host.Cause(); err != nil {
+		reason = err.Error()
+	}
+	q.reportHold(events.Lost, h, time.Now(), reason)
+}
+
+func (q *Queue) reportHold(kind events.Kind, h *Item, now time.Time, reason string) {
+	if !h.joined {
+		q.Observe(Happening{Kind: kind, Request: &h.Request, At: now, Token: h.token, Held: now.Sub(h.since), Reason: reason})
+	}
+}
+
+// ReportRequest reports a new request, if that was not done.
+func (h *Host) ReportRequest(req *Request) {
+	if req.asked == 0 {
+		req.asked = h.Observer.Observe(Happening{Kind: events.Request, Request: req})
+	}
+}
+
+// ReportRefused reports the end of a request that was not granted. q is nil if the lock was not
+// found.
+func (h *Host) ReportRefused(req *Request, q *Queue, since time.Time, err error) {
+	if err == nil {
+		return
+	}
+	r := Happening{Kind: events.Refused, Request: req, Waited: time.Since(since)}
+	switch {
+	case errors.Is(err, api.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		r.Kind = events.Timeout
+	case errors.Is(err, api.ErrBusy):
+		r.Kind = events.Busy
+	case errors.Is(err, ErrAbsent):
+		r.Kind, r.Reason = events.Cancel, "its client did not come back after a restart"
+	case errors.Is(err, context.Canceled):
+		r.Kind = events.Cancel
+	default:
+		r.Reason = err.Error()
+	}
+	if q != nil && h.Peers && r.Kind != events.Refused {
+		r.Ahead = q.lastAhead(req, since)
+	}
+	h.Observer.Observe(r)
+}
+
+// lastAhead returns the client or host that a request which has ended waited for.
+func (q *Queue) lastAhead(req *Request, since time.Time) []events.Peer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if holder := q.inTheWay(req.Mode); holder != nil {
+		return holder
+	}
+	if holder := q.after.of(since, req.Mode); holder != nil {
+		return holder
+	}
+	if n := len(q.waiting); n > 0 {
+		return []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
+	}
+	return nil
+}
