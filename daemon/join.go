@@ -217,7 +217,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 	known := map[string]bool{}
 	switch {
 	case p != nil:
-		file = p.journal
+		file = p.file
 		j.log.Info("resuming the state of the previous bakeryd", "sessions", len(p.sessions))
 		for _, r := range p.sessions {
 			known[r.ID] = true

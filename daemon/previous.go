@@ -26,7 +26,7 @@ type previousProcess struct {
 	mu         sync.Mutex // serializes abandon
 	stopped    bool       // abandon is done
 	runtimeDir string
-	journal    *handover.File
+	file       *handover.File
 	term       handover.Term
 	sessions   []handover.Session
 	ended      time.Duration                     // time by which it had ended
@@ -61,7 +61,7 @@ func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) 
 			}
 		}
 		if err == nil {
-			return &previousProcess{runtimeDir: ids.RuntimeDir, journal: file, term: term, sessions: sessions, ended: j.clock.Now()}
+			return &previousProcess{runtimeDir: ids.RuntimeDir, file: file, term: term, sessions: sessions, ended: j.clock.Now()}
 		}
 		j.log.Warn("handover file not usable, joining as a new incarnation", "err", err)
 		j.disown(ctx, ids, of.Host)
@@ -191,7 +191,7 @@ func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
 		return err
 	}
 	p.stopped = true
-	return p.journal.Discard()
+	return p.file.Discard()
 }
 
 // restore returns every lock of a previous process to its clients. It releases slots that no client

@@ -21,7 +21,7 @@ const (
 	Request  Kind = "request"  // a client requested a lock
 	Waiting  Kind = "waiting"  // it waits for those in Ahead: repeated when another one is directly ahead
 	Choosing Kind = "choosing" // the host announced on the disk that it requests the lock
-	Ticket   Kind = "ticket"   // it drew a number, with those Ahead before it
+	Ticket   Kind = "ticket"   // it drew a number, with those Ahead before it; none if it enters at once
 	Enter    Kind = "enter"    // the lock is held, with Token; Ahead is the last one waited for
 	ModeSet  Kind = "mode"     // the holder continues in another Mode, with the same Token
 	Exit     Kind = "exit"     // the lock was released

@@ -21,7 +21,7 @@ var errSuperseded = errors.New("the directory entry is another one")
 // and does not release it when it returns.
 func (lk *Lock) drive() {
 	defer close(lk.done)
-	err := lk.goOn()
+	err := lk.takeUp()
 	for err == nil {
 		w := lk.q.Front()
 		switch {
@@ -146,7 +146,7 @@ func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
 		return errSuperseded
 	case bakery.Exhausted:
-		lk.q.Refuse(lk.exhausted(), queue.Everybody)
+		lk.q.Refuse(lk.exhausted(), queue.All)
 	}
 	return nil
 }

@@ -126,7 +126,7 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 			if i%2 == 0 {
 				wg.Go(cancel)
 			} else {
-				wg.Go(func() { lk.q.Refuse(api.ErrBusy, queue.Everybody) })
+				wg.Go(func() { lk.q.Refuse(api.ErrBusy, queue.All) })
 			}
 			wg.Wait()
 			cancel()

@@ -107,7 +107,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.Halt()
 	locks := m.all()
 	for _, lk := range locks {
-		lk.q.Refuse(queue.ErrStopped, queue.Everybody)
+		lk.q.Refuse(queue.ErrStopped, queue.All)
 		lk.q.Signal()
 	}
 	for _, lk := range locks {

@@ -24,8 +24,8 @@ type resumeState struct {
 	rewrite bool // the slot is unreadable: its contents are known from the grants
 }
 
-// goOn continues from the state in which the previous process left the lock.
-func (lk *Lock) goOn() error {
+// takeUp continues from the state in which the previous process left the lock.
+func (lk *Lock) takeUp() error {
 	p := lk.past
 	if p == nil {
 		var v bakery.View

@@ -63,7 +63,7 @@ func (s *Server) mode(host Host, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := modeAnswer{Mode: *body.Mode, Token: h.Token()}
-	if mode, changes, _ := h.ModeNow(); mode == answer.Mode { // else it was changed again meanwhile
+	if mode, changes := h.ModeAndChanges(); mode == answer.Mode { // else it was changed again meanwhile
 		answer.Change = changes
 	}
 	writeJSON(w, answer)

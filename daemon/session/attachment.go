@@ -197,26 +197,32 @@ func (a *Attachment) passOn() {
 	s.release(stay, "its client did not run when it was granted")
 }
 
-// Unlock releases a hold, as leave does.
+// Unlock releases a hold, as Leave does.
 func (a *Attachment) Unlock(token layout.Ticket) (kept bool, err error) {
 	a.session.mu.Lock()
-	holds := a.holds(token)
-	a.session.mu.Unlock()
-	if !holds {
+	if !a.holds(token) {
+		a.session.mu.Unlock()
 		return false, ErrNotHeld(token)
 	}
-	return a.Leave(), nil
+	return a.detach(), nil
 }
 
 // Leave ends the connection's part. A waiting client gives up by that. A holder releases, unless its
 // command still runs; then kept is true. It returns when that is durable.
 func (a *Attachment) Leave() (kept bool) {
-	s := a.session
-	s.mu.Lock()
-	if s.attached != a {
-		s.mu.Unlock()
+	a.session.mu.Lock()
+	if a.session.attached != a {
+		a.session.mu.Unlock()
 		return false // another connection has taken it over
 	}
+	return a.detach()
+}
+
+// detach is Leave for the connection that is attached. Called with mu of the session held, which it
+// releases: nothing is sent on this connection any more, such as a refusal because the grant was
+// not confirmed.
+func (a *Attachment) detach() (kept bool) {
+	s := a.session
 	s.attached = nil
 	a.stopConfirm()
 	s.over = s.over || !s.decided()

@@ -100,10 +100,9 @@ type Item struct {
 	since time.Time
 	// closed when the lock is free on the disk, or granted to the next client
 	released     chan struct{}
-	changes      uint64        // number of changes of the mode; guarded by mu
-	changed      chan struct{} // closed at the next one; nil if nothing waits for it; guarded by mu
-	reportedLost bool          // guarded by mu
-	joined       bool          // taken by this host itself next to a client's hold (Join); not shown
+	changes      uint64 // number of changes of the mode; guarded by mu
+	reportedLost bool   // guarded by mu
+	joined       bool   // taken by this host itself next to a client's hold (Join); not shown
 }
 
 // Init makes a request an item of a queue, which it enters by Admit, Join or Restore. decided is
@@ -161,18 +160,7 @@ func (w *Item) Mode() layout.Mode {
 	return mode
 }
 
-// ModeNow also returns the number of changes of the mode, and a channel that is closed at the next
-// one.
-func (w *Item) ModeNow() (mode layout.Mode, changes uint64, changed <-chan struct{}) {
-	w.q.mu.Lock()
-	defer w.q.mu.Unlock()
-	if w.changed == nil {
-		w.changed = make(chan struct{})
-	}
-	return w.Request.Mode, w.changes, w.changed
-}
-
-// ModeAndChanges returns the same for a caller that is notified of changes (Client.KeepMode).
+// ModeAndChanges also returns the number of changes of the mode.
 func (w *Item) ModeAndChanges() (layout.Mode, uint64) {
 	w.q.mu.Lock()
 	defer w.q.mu.Unlock()

@@ -193,8 +193,8 @@ func (q *Queue) Refuse(err error, whom func(*Item) bool) {
 	}
 }
 
-// Everybody selects all clients.
-func Everybody(*Item) bool { return true }
+// All selects all clients.
+func All(*Item) bool { return true }
 
 // RefuseTries refuses the clients that do not wait, if a local hold blocks them.
 func (q *Queue) RefuseTries() {
@@ -211,7 +211,7 @@ func (q *Queue) RefuseTries() {
 // RefuseLost reports the loss of the lease to all waiting clients: the driver may be waiting for a
 // device that hangs.
 func (q *Queue) RefuseLost() {
-	q.Refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), Everybody)
+	q.Refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), All)
 }
 
 // Close ends the wait of all clients and admits no more. The error of the first call counts.
@@ -223,7 +223,7 @@ func (q *Queue) Close(err error) {
 	err = q.closed
 	q.mu.Unlock()
 	q.Signal()
-	q.Refuse(err, Everybody)
+	q.Refuse(err, All)
 }
 
 // Closed returns the error of Close, nil before.
@@ -282,10 +282,6 @@ func (q *Queue) setMode(h *Item, mode layout.Mode) bool {
 	q.reportMode(h)
 	if c := h.Request.Client; c != nil {
 		c.KeepMode(q, h.token, mode)
-	}
-	if h.changed != nil {
-		close(h.changed)
-		h.changed = nil
 	}
 	return true
 }
