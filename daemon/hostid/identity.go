@@ -6,7 +6,6 @@ package hostid
 import (
 	"bytes"
 	"cmp"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -192,8 +192,10 @@ func (id *Identity) AbandonLockFiles(dir string) error {
 // LeftPath returns the path of the file with the incarnation that last left a host id before its
 // lease ended. A host that knows this incarnation takes the id again without waiting for late
 // writes.
-func (id *Identity) LeftPath(host string) string {
-	return filepath.Join(id.StateDir, fmt.Sprintf("%s-%s.left", id.UUID, host))
+func (id *Identity) LeftPath(host string) string { return id.statePath(host, ".left") }
+
+func (id *Identity) statePath(host, suffix string) string {
+	return filepath.Join(id.StateDir, id.UUID.String()+"-"+host+suffix)
 }
 
 // LeftIncarnations returns the incarnations that RecordLeft recorded.
@@ -228,12 +230,6 @@ func (id *Identity) RecordLeft(host int, incarnation uint64) {
 	}
 }
 
-// joinedPath returns the path of the file that exists if this machine has joined as a host. With it
-// the machine may take the id again although its record cannot be read.
-func (id *Identity) joinedPath(host string) string {
-	return filepath.Join(id.StateDir, fmt.Sprintf("%s-%s.joined", id.UUID, host))
-}
-
 // JoinedHosts returns the host ids as which this machine has joined.
 func (id *Identity) JoinedHosts() (hosts []int) {
 	names, _ := Files(id.StateDir, id.UUID, ".joined")
@@ -245,18 +241,17 @@ func (id *Identity) JoinedHosts() (hosts []int) {
 	return hosts
 }
 
-// RecordJoined records that this machine has joined as a host. It ignores errors: without the file
-// only an operator can clear an unreadable record of this id.
+// RecordJoined records that this machine has joined as a host. With the file the machine may take
+// the id again although its record cannot be read. It ignores errors: without the file only an
+// operator can clear such a record.
 func (id *Identity) RecordJoined(host int) {
-	if f, err := os.OpenFile(id.joinedPath(strconv.Itoa(host)), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+	if f, err := os.OpenFile(id.statePath(strconv.Itoa(host), ".joined"), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
 		f.Close()
 	}
 }
 
 // EventsPath returns the path of the event journal of a host id.
-func (id *Identity) EventsPath(host int) string {
-	return filepath.Join(id.StateDir, fmt.Sprintf("%s-%d.events", id.UUID, host))
-}
+func (id *Identity) EventsPath(host int) string { return id.statePath(strconv.Itoa(host), ".events") }
 
 // MachineID returns the id of this machine, zero if the system has none.
 func MachineID() [16]byte { return readID("/etc/machine-id") }
@@ -264,16 +259,12 @@ func MachineID() [16]byte { return readID("/etc/machine-id") }
 // BootID returns the id of this boot, zero if the system has none.
 func BootID() [16]byte { return readID("/proc/sys/kernel/random/boot_id") }
 
-func readID(path string) (id [16]byte) {
-	b, err := os.ReadFile(path)
-	if err != nil {
+func readID(path string) [16]byte {
+	b, _ := os.ReadFile(path)
+	if id, err := uuid.ParseBytes(bytes.TrimSpace(b)); err == nil {
 		return id
 	}
-	b = bytes.ReplaceAll(bytes.TrimSpace(b), []byte("-"), nil)
-	if n, err := hex.Decode(id[:], b[:min(len(b), 32)]); err != nil || n != 16 {
-		return [16]byte{}
-	}
-	return id
+	return [16]byte{}
 }
 
 // Files lists the files of a lockspace in a directory, which are named UUID-X and the suffix. It
