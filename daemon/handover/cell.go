@@ -277,10 +277,10 @@ func isFree(cell []byte) bool {
 // content is the content of a handover file.
 type content struct {
 	term     Term
-	sessions []Session
-	cells    map[string]int
-	free     []int
-	end      int
+	sessions []Session      // as read; nil in a File
+	cells    map[string]int // cells of the sessions, by session id
+	free     []int          // free cells below end
+	end      int            // number of cells in the file
 }
 
 // decodeFile reads and validates a handover file.

@@ -51,14 +51,11 @@ type File struct {
 	failed     uint64 // number of the change that failed; 0: none, or Wait has returned err
 	err        error
 	void       bool
-	term       Term           // with the queue
-	cells      map[string]int // cells of the sessions, by session id
-	free       []int          // free cells below end
-	end        int            // number of cells in the file
+	content    // with the queue
 }
 
-func fileOf(path string, file *os.File, c *content) *File {
-	j := &File{Path: path, file: file, term: c.term, cells: c.cells, free: c.free, end: c.end}
+func fileOf(path string, file *os.File, c content) *File {
+	j := &File{Path: path, file: file, content: c}
 	j.idle.L = &j.mu
 	return j
 }
@@ -111,7 +108,7 @@ func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create handover file: %w", err)
 	}
-	return fileOf(path, f, &content{cells: make(map[string]int), end: 1}), nil
+	return fileOf(path, f, content{cells: make(map[string]int), end: 1}), nil
 }
 
 // Resume opens the handover file of the previous process to continue it.
@@ -121,7 +118,9 @@ func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, T
 	if err != nil {
 		return nil, Term{}, nil, err
 	}
-	return fileOf(path, f, content), content.term, content.sessions, nil
+	sessions := content.sessions
+	content.sessions = nil // a File has only their cells
+	return fileOf(path, f, *content), content.term, sessions, nil
 }
 
 // Read returns the records of the previous process, the sessions in the order of their cells. It
