@@ -190,18 +190,13 @@ func List() ([]int, error) { return numbers("/proc") }
 func Threads(pid int) ([]int, error) { return numbers("/proc/" + strconv.Itoa(pid) + "/task") }
 
 func numbers(path string) ([]int, error) {
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(-1)
+	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, err
 	}
 	var found []int
-	for _, name := range names {
-		if n, err := strconv.Atoi(name); err == nil {
+	for _, entry := range entries {
+		if n, err := strconv.Atoi(entry.Name()); err == nil {
 			found = append(found, n)
 		}
 	}
