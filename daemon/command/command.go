@@ -34,6 +34,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 )
 
 // Command is the processes under the lock of a session: the command, and what it has started.
@@ -104,9 +105,7 @@ func (c *Command) Regroup(r handover.Session) {
 // of the user that connected. It must be in the client's cgroup, so that it does not escape its
 // limits.
 func (c *Command) Contain(conn *net.UnixConn) error {
-	c.mu.Lock()
-	group, weak := c.Group, c.weak
-	c.mu.Unlock()
+	group, weak := c.containment()
 	if group == nil {
 		return fmt.Errorf("%w: %w", api.ErrUncontained, cmp.Or(weak, ErrNoGroup))
 	}
@@ -168,12 +167,17 @@ func (c *Command) Contained() (*cgroup.Group, []process.ID) {
 	return c.Group, c.chased
 }
 
+// containment returns the cgroup of the command, nil if none, and why it has none.
+func (c *Command) containment() (*cgroup.Group, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Group, c.weak
+}
+
 // Containment describes how certain it is that all of a command is stopped. It is empty if there
 // may be no command.
 func (c *Command) Containment() string {
-	c.mu.Lock()
-	group, weak := c.Group, c.weak
-	c.mu.Unlock()
+	group, weak := c.containment()
 	switch {
 	case group != nil && group.Exists():
 		if err := checkKill(group); err != nil {
@@ -198,9 +202,7 @@ func checkKill(group *cgroup.Group) error {
 // Uncontainable returns the reason why bakeryd cannot find or kill the cgroup of the command,
 // wherever that is created; empty if it can.
 func (c *Command) Uncontainable() string {
-	c.mu.Lock()
-	group, err := c.Group, c.weak
-	c.mu.Unlock()
+	group, err := c.containment()
 	if group != nil && group.Exists() {
 		err = checkKill(group)
 	} else if group != nil {
@@ -284,7 +286,7 @@ func (c *Command) NoteRemains(left []process.ID) {
 	for i, id := range left {
 		pids[i] = strconv.Itoa(id.PID)
 	}
-	reason := fmt.Sprintf("%s did not end by SIGKILL: pid %s", countOf(len(left), "process", "processes"), strings.Join(pids, ", "))
+	reason := fmt.Sprintf("%s did not end by SIGKILL: pid %s", processes(len(left)), strings.Join(pids, ", "))
 	if len(left) == 0 {
 		reason = "processes that bakeryd does not see have the FIFO of the lock open"
 	}
@@ -332,11 +334,7 @@ func (c *Command) Stop(ctx context.Context) error {
 		if time.Since(begun) > RemainWithin && c.Remains() {
 			c.NoteRemains(left)
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if retry.Pause(ctx, pause) != nil {
 			if c.FIFO != nil {
 				c.FIFO.Leave() // the next bakeryd finds the command by the FIFO
 			}
@@ -360,8 +358,8 @@ func (c *Command) Tidy() {
 const KillPause = 20 * time.Millisecond
 
 // NoteKill records, once per signal, that processes under a lock were sent a signal.
-func (c *Command) NoteKill(why string, signal syscall.Signal, processes int) {
-	if processes == 0 {
+func (c *Command) NoteKill(why string, signal syscall.Signal, number int) {
+	if number == 0 {
 		return
 	}
 	c.mu.Lock()
@@ -371,22 +369,20 @@ func (c *Command) NoteKill(why string, signal syscall.Signal, processes int) {
 	if noted {
 		return
 	}
-	c.Report(events.Kill, fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), countOf(processes, "process", "processes"), why))
+	c.Report(events.Kill, fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), processes(number), why))
 }
 
-func countOf(n int, one, more string) string {
+func processes(n int) string {
 	if n == 1 {
-		return "1 " + one
+		return "1 process"
 	}
-	return fmt.Sprintf("%d %s", n, more)
+	return fmt.Sprintf("%d processes", n)
 }
 
 // CgroupDir returns the directory of the command's cgroup, empty if it has none.
 func (c *Command) CgroupDir() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.Group == nil {
-		return ""
+	if group, _ := c.containment(); group != nil {
+		return group.Dir
 	}
-	return c.Group.Dir
+	return ""
 }

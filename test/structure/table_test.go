@@ -74,7 +74,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
 	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
 	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/hostid daemon/process daemon/text layout"},
-	{"daemon/command", "daemon/api daemon/cgroup daemon/events daemon/handover daemon/liveness daemon/peer daemon/process"},
+	{"daemon/command", "daemon/api daemon/cgroup daemon/events daemon/handover daemon/liveness daemon/peer daemon/process daemon/retry"},
 
 	// The locks of a joined host.
 	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
