@@ -122,7 +122,7 @@ func Prune(parent string) {
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
 		if w, ok := Named(entry.Name()); ok && w.Namespace == here && !w.Alive() {
-			remove(filepath.Join(parent, entry.Name()))
+			(&Group{Dir: filepath.Join(parent, entry.Name())}).Remove()
 		}
 	}
 }
@@ -149,9 +149,16 @@ func (g *Group) AllowKill(uid int) error {
 
 // Remove removes the group if it is empty, with the empty groups below it.
 func (g *Group) Remove() {
-	if g != nil {
-		remove(g.Dir)
+	if g == nil || unix.Rmdir(g.Dir) == nil || g.Populated() {
+		return // usually nothing is below, and the kernel refuses if a process is in it
 	}
+	entries, _ := os.ReadDir(g.Dir)
+	for _, entry := range entries {
+		if entry.IsDir() {
+			(&Group{Dir: filepath.Join(g.Dir, entry.Name())}).Remove()
+		}
+	}
+	_ = unix.Rmdir(g.Dir)
 }
 
 // Exists reports whether the group exists.
@@ -181,7 +188,13 @@ func (g *Group) CheckMake() error {
 
 // Populated reports whether a process is in the group or below it. An unreadable group counts as
 // removed.
-func (g *Group) Populated() bool { return g != nil && populated(g.Dir) }
+func (g *Group) Populated() bool {
+	if g == nil {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(g.Dir, "cgroup.events"))
+	return err == nil && slices.Contains(strings.Split(string(text), "\n"), "populated 1")
+}
 
 // Members returns the processes in the group and below it that have a number in this pid
 // namespace.
@@ -259,24 +272,6 @@ func (g *Group) pids() []int {
 		return nil
 	})
 	return found
-}
-
-func populated(dir string) bool {
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
-	return err == nil && slices.Contains(strings.Split(string(text), "\n"), "populated 1")
-}
-
-func remove(dir string) {
-	if unix.Rmdir(dir) == nil || populated(dir) {
-		return // usually nothing is below, and the kernel refuses if a process is in it
-	}
-	entries, _ := os.ReadDir(dir)
-	for _, entry := range entries {
-		if entry.IsDir() {
-			remove(filepath.Join(dir, entry.Name()))
-		}
-	}
-	_ = unix.Rmdir(dir)
 }
 
 // parents returns the directories of the version 2 group in groups, in the format of

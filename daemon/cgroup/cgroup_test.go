@@ -120,7 +120,7 @@ func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(parent, gone.Name()))
 	// Numbers of another pid namespace have no meaning here.
 	require.DirExists(t, filepath.Join(parent, other.Name()))
-	remove(filepath.Join(parent, other.Name()))
+	(&Group{Dir: filepath.Join(parent, other.Name())}).Remove()
 }
 
 func TestMake_NoPlace_ReturnsErrNone(t *testing.T) {
@@ -165,7 +165,7 @@ func TestKill_ForkingMembers_LeavesNone(t *testing.T) {
 				while :; do (sleep 0.05 & sleep 0.05 &); done`, inner)
 			forker.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 			require.NoError(t, forker.Start())
-			eventually(t, func() bool { return populated(inner) })
+			eventually(t, func() bool { return (&Group{Dir: inner}).Populated() })
 			require.True(t, g.Populated())
 			require.False(t, slices.Contains(g.Members(), self(t).ID))
 			require.NoError(t, kill(g))
