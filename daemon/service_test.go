@@ -314,7 +314,7 @@ func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
 	r.ended = nil
 	require.ErrorContains(t, err, `"x" is still held by process`)
 	require.FileExists(t, r.d.handover.Path, "a successor finds what is left")
-	require.True(t, r.dog.Armed())
+	require.True(t, r.dog.Armed() || wasReset(r), "it is not disarmed")
 }
 
 // TestDeadHostsLockIsInherited: a crashed host is declared dead, and its lock goes to the next
