@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"time"
 
-	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -107,7 +104,7 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 		return nil, queue.ErrStopped
 	}
 	lk := m.locks[e.Lock]
-	if lk != nil && !lk.quarantined {
+	if lk != nil && !m.quarantined[lk] {
 		return lk, nil
 	}
 	err := m.disk.Quarantined(e.Lock)
@@ -115,32 +112,11 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 		return nil, err
 	}
 	if lk == nil {
-		lk = m.newLock(e)
+		lk = newLock(m.host, e)
 		m.start(lk)
 	}
-	lk.quarantined = err != nil
+	m.quarantined[lk] = err != nil
 	return lk, nil
-}
-
-// newLock returns this host's part in a lock that has no driver yet.
-func (m *Manager) newLock(e layout.Entry) *Lock {
-	id := m.mem.ID()
-	lk := &Lock{
-		mgr: m, Entry: e, q: queue.New(m.clients, e), tasks: make(chan task), done: make(chan struct{}),
-		m: bakery.New(bakery.Config{
-			Host: id, Incarnation: m.mem.Incarnation(), Creation: e.Creation,
-			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
-			Clock:   m.clockNumber(),
-		}),
-		// the previous bakeryd may have left the slot in any state
-		slots:  m.disk.Slots(e, id, m.mem.Incarnation(), m.mem.Resumed()),
-		driver: newDriverMutex(),
-	}
-	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.q.Signal)
-	lk.timer = time.NewTimer(math.MaxInt64)
-	lk.driver.Lock() // held by the driver from its start
-	_, lk.hostTableChanged = m.mem.LeaseLeft()
-	return lk
 }
 
 // start starts the driver of a lock. Called with mu held.
@@ -153,6 +129,7 @@ func (m *Manager) start(lk *Lock) {
 func (m *Manager) drop(lk *Lock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.quarantined, lk)
 	if m.locks[lk.Entry.Lock] == lk {
 		delete(m.locks, lk.Entry.Lock)
 	}

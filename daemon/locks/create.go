@@ -110,7 +110,7 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 		return e, false, failed
 	}
 	e, err = m.place(guard.slots.Dev, s, intents, layout.Entry{
-		Name: name, Permits: max(permits, 1), Creation: m.clockNumber(),
+		Name: name, Permits: max(permits, 1), Creation: m.host.ClockNumber(),
 	})
 	if err == nil {
 		err = agree(e, permits) // the entry may be the one that a dead host intended

@@ -45,7 +45,7 @@ func (lk *Lock) drive() {
 		lk.q.HoldsLost()
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	lk.mgr.drop(lk)
+	lk.host.Ended(lk)
 	lk.q.Close(err)
 }
 
@@ -79,7 +79,7 @@ func (lk *Lock) acquireOnDisk(w *queue.Item) error {
 	now := time.Now()
 	lk.trying = tryState{on: true, mode: w.Request.Mode, try: w.Request.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
 		Mode:  mode,
-		Clock: lk.mgr.clockNumber(),
+		Clock: lk.host.ClockNumber(),
 		Try:   w.Request.Try,
 	})}
 	return lk.continueAcquire()
@@ -190,14 +190,14 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		if lk.stale() {
 			return a, errSuperseded
 		}
-		if err := lk.intact(views[lk.mgr.mem.ID()-1]); err != nil {
+		if err := lk.intact(views[lk.host.ID-1]); err != nil {
 			return a, err
 		}
 		return lk.m.SlotsRead(views), nil
 	case bakery.Poll:
 		return lk.poll(a, began, wanted)
 	case bakery.ReadHosts:
-		hosts, read, err := lk.mgr.mem.ReadHosts()
+		hosts, read, err := lk.host.Member.ReadHosts()
 		if err != nil {
 			return a, err
 		}
@@ -232,15 +232,15 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 // write writes the own slot and retries until that is durable. Called by the driver only, so no two
 // writes of the slot are in flight at a time.
 func (lk *Lock) write(s bakery.Slot) error {
-	return lk.persist("writing a slot failed, retrying", lk.slots.At(lk.mgr.mem.ID()), func() error {
+	return lk.persist("writing a slot failed, retrying", lk.slots.At(lk.host.ID), func() error {
 		return lk.slots.Write(s, lk.q.Holder(s.Phase))
 	})
 }
 
 func (lk *Lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", lk.slots.At(1), func() error {
-		lk.readAt = lk.mgr.disk.Clock.Now()
-		views, err = lk.slots.ReadAll(lk.mgr.SlotCount())
+		lk.readAt = lk.host.Disk.Clock.Now()
+		views, err = lk.slots.ReadAll(lk.host.SlotCount())
 		return err
 	})
 	return views, err
@@ -253,15 +253,15 @@ func (lk *Lock) creation() (creation uint64, err error) {
 		return lockspace.DirectoryCreation, nil
 	}
 	stopping, tries := false, 0
-	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
-		e, err := lk.mgr.dir.On(lk.slots.Dev).Read(lk.Entry.Lock)
+	err = lk.persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
+		e, err := lk.host.Dir.On(lk.slots.Dev).Read(lk.Entry.Lock)
 		if err == nil && e.Name == lk.Entry.Name {
 			creation = e.Creation
 		}
 		if lockspace.IsBadSector(err) || directory.Undecodable(err) {
-			lk.mgr.complainOfEntries([]int{lk.Entry.Lock}, false)
+			lk.host.Member.HeldUp(layout.Complaint{Lock: lk.Entry.Lock}, false)
 		}
-		if stopping = err != nil && lk.mgr.Stopping(); stopping {
+		if stopping = err != nil && lk.host.Stopping(); stopping {
 			return nil
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
@@ -285,18 +285,18 @@ func (lk *Lock) persist(message string, at int64, try func() error) error {
 	defer series.End()
 	for {
 		select {
-		case <-lk.mgr.mem.Lost():
+		case <-lk.host.Lost:
 			return api.ErrLeaseLost
 		default:
 		}
-		if ok, changed := lk.mgr.mem.MayWrite(); !ok { // the lease is about to end, unless renewed
+		if ok, changed := lk.host.Member.MayWrite(); !ok { // the lease is about to end, unless renewed
 			if lk.inline {
 				return errLeft
 			}
 			select {
 			case <-changed:
 				continue
-			case <-lk.mgr.mem.Lost():
+			case <-lk.host.Lost:
 				return api.ErrLeaseLost
 			}
 		}
@@ -307,12 +307,12 @@ func (lk *Lock) persist(message string, at int64, try func() error) error {
 		}
 		series.Failed(err)
 		if lk.warn.Allow() {
-			lk.mgr.observer.Trouble(message, lk.Entry, "err", err)
+			lk.host.Observer.Trouble(message, lk.Entry, "err", err)
 		}
 		if lk.inline {
 			return errLeft
 		}
-		if !lk.pause(lk.mgr.disk.Retry()) {
+		if !lk.pause(lk.host.Disk.Retry()) {
 			return api.ErrLeaseLost
 		}
 	}
@@ -325,7 +325,10 @@ func (lk *Lock) pause(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-lk.mgr.mem.Lost():
+	case <-lk.host.Lost:
 		return false
 	}
 }
+
+// slotTries is how often an unreadable slot is read, because it may be being written.
+const slotTries = 10

@@ -79,7 +79,7 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 	}
 	if v := lk.slots.Views[host-1]; host != b.host || v != b.slot {
 		b.host, b.slot, b.untold = host, v, true
-		hosts, _ := lk.mgr.mem.Known()
+		hosts, _ := lk.host.Member.Known()
 		b.peer = lk.onDisk(host, hosts[host-1].Name)
 	}
 	if b.untold && now.Sub(b.toldAt) >= reportEvery {
@@ -108,12 +108,12 @@ func (lk *Lock) rememberBusy() {
 // aheadOnDisk returns the hosts ahead of this one, by the last read of the slots and in order.
 // Choosing hosts come first, because they may be inside already. Called by the driver.
 func (lk *Lock) aheadOnDisk() (all []events.Peer) {
-	hosts, _ := lk.mgr.mem.Known()
+	hosts, _ := lk.host.Member.Known()
 	own := lk.m.OwnSlot()
 	for i, v := range lk.slots.Views {
 		s, current := v.Slot, lk.m.Current(i+1)
 		switch {
-		case i+1 == lk.mgr.mem.ID():
+		case i+1 == lk.host.ID:
 		case !v.Readable && current == 0: // dead
 		case v.Readable && (s.Phase == layout.Idle || s.Creation != own.Creation || s.Incarnation != current):
 		case v.Readable && own.Phase == layout.Waiting && s.Ticket > own.Ticket:
@@ -151,15 +151,6 @@ func (lk *Lock) onDisk(host int, name string) events.Peer {
 // read.
 func (lk *Lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 	if h.State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == incarnation) {
-		lk.mgr.observer.Recovered()
-	}
-}
-
-// HoldsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
-// then.
-func (m *Manager) HoldsLost() {
-	for _, lk := range m.all() {
-		lk.q.HoldsLost()
-		lk.q.RefuseLost()
+		lk.host.Observer.Recovered()
 	}
 }

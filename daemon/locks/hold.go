@@ -1,189 +1,131 @@
 package locks
 
 import (
-	"errors"
+	"context"
+	"fmt"
+	"os"
 	"time"
 
-	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/layout"
+
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
-// acquisition is one hold of the lock on the disk. It serves one or more local clients: readers
-// together, writers one after the other.
-type acquisition struct {
-	lk     *Lock
-	mode   layout.Mode
-	before uint64 // number of clients that had arrived before the claim
-	grants int    // number of grants so far; each gets the next token of the ticket
-	row    int    // grants since another host was last seen not to request the lock
-	closed bool   // another host requests the lock, so no more grants are made
-	// begun by a previous bakeryd: the number of its grants is not known, so no more are made
-	used bool
-
-	unsettled bool           // a grant is not yet shown on the disk
-	settleAt  time.Time      // when it must be shown
-	ending    *bakery.Action // next action of the release; nil while the lock is kept
-
-	remover *queue.Item // the client in front, if it is to remove the lock
+// Hold is one request of a client: it waits for the lock, then it holds it. It ends by Release, or
+// when the lease is lost.
+type Hold struct {
+	queue.Item
+	lk    *Lock
+	helps bool // the client's goroutine may do the IO
 }
 
-// hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
-// are granted it.
-func (lk *Lock) hold(before uint64, used bool) {
-	lk.requestWatch = requestWatch{next: time.Now().Add(lookForRequests(lk.mgr.disk.SB.Lease))}
-	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
-	lk.acquisition.settleSoon()
+// newHold returns a request that is not in the queue yet. decided, unless nil, is called with its
+// outcome.
+func (lk *Lock) newHold(req Request, decided func(error)) *Hold {
+	h := &Hold{lk: lk}
+	h.Init(lk.q, req, decided)
+	return h
 }
 
-// settleSoon schedules the write that shows the hold on the disk, if it lasts for SettleAfter.
-func (t *acquisition) settleSoon() {
-	t.unsettled, t.settleAt = true, time.Now().Add(SettleAfter)
-	t.lk.publishTimer.Reset(SettleAfter)
-}
-
-// serveHold serves the clients of the hold on the disk, executes what is due, and rests.
-func (lk *Lock) serveHold() error {
-	t := lk.acquisition
-	if err := t.serve(); err != nil || lk.acquisition != t {
+// acquire queues the request and blocks until it is served or refused, or ctx ends. The driver does
+// the IO.
+func (h *Hold) acquire(ctx context.Context) error {
+	if err := h.lk.q.Admit(&h.Item); err != nil {
 		return err
 	}
-	if t.unsettled && !time.Now().Before(t.settleAt) {
-		t.unsettled = false
-		if _, err := lk.protocol(lk.m.Settle(), always); err != nil {
-			return err
-		}
-	}
-	if lk.takeScrub() {
-		return lk.rewrite()
-	}
-	return lk.idle()
+	h.lk.q.Signal()
+	return h.await(ctx)
 }
 
-// serve grants the lock to the clients that are next. It ends the acquisition when none of them is left.
-func (t *acquisition) serve() error {
-	lk := t.lk
-	for t.ending == nil {
-		held := lk.q.Holders()
-		granted, err := t.next(held)
-		if err != nil {
-			return err
-		}
-		if granted {
-			continue
-		}
-		if t.remover != nil {
-			if lk.inline {
-				t.remover = nil // the driver may find another client in front
-				return errLeft
-			}
-			over, err := t.remove()
-			if over || err != nil {
-				lk.acquisition = nil
-				return err
-			}
-			continue
-		}
-		// The acquisition does not end if the last holder has released since held was counted. That
-		// release wakes the driver, which then serves the client in front.
-		if held == 0 && !t.waitsForClient() {
-			t.ending = new(lk.m.Release())
-			break
-		}
-		lk.q.CompleteReleases() // those that shared the lock with the remaining holders
-		lk.q.RefuseTries()
-		lk.q.Tell(0)
+// Lock returns the lock that is held.
+func (h *Hold) Lock() *Lock { return h.lk }
+
+// Lost returns a channel that is closed when the lease, and with it the lock, is lost.
+func (h *Hold) Lost() <-chan struct{} { return h.lk.host.Lost }
+
+// Err returns the reason why the lock was lost, nil if it was not.
+func (h *Hold) Err() error {
+	select {
+	case <-h.Lost():
+		return fmt.Errorf("%w: %w", api.ErrLeaseLost, h.lk.host.Member.Err())
+	default:
 		return nil
 	}
-	return t.end()
 }
 
-// end releases the lock on the disk.
-func (t *acquisition) end() error {
-	lk := t.lk
-	for t.ending.Kind != bakery.Done {
-		a, err := lk.execute(*t.ending, time.Time{}, always)
-		if err != nil {
-			if !errors.Is(err, errLeft) {
-				lk.q.ReleasesDone()
-			}
-			return err
-		}
-		*t.ending = a
-	}
-	lk.acquisition = nil
-	lk.q.ReleasesDone()
-	return nil
+// Deadline returns the time at which the lock is lost unless the lease is renewed.
+func (h *Hold) Deadline() time.Time {
+	left, _ := h.lk.host.Member.LeaseLeft()
+	return time.Now().Add(left)
 }
 
-// next grants the lock to the client in front if this ticket permits it while held clients hold the
-// lock.
-func (t *acquisition) next(held int) (bool, error) {
-	lk := t.lk
-	w := lk.q.Front()
-	if w == nil || t.closed || w.Absent() || w.Request.Mode != t.mode || t.grants >= layout.MaxGrants {
-		return false, nil
+// StopAt returns the time on CLOCK_BOOTTIME at which the holder must begin to stop unless the lease
+// is renewed. It returns 0 if the lease is lost.
+func (h *Hold) StopAt() time.Duration {
+	m := h.lk.host.Member.Moments()
+	if m.Lost {
+		return 0
 	}
-	if held > 0 && t.mode != layout.Shared {
-		return false, nil
-	}
-	// A reader that came after the claim may have come after a writer of another host, which it
-	// must not overtake. A writer may overtake it, but at most Handoff times in a row. A client
-	// that removes the lock lets all waiters of other hosts go first.
-	late := t.mode == layout.Shared && w.Nth() > t.before || w.Removes
-	if t.grants > 0 && (late || t.row >= lk.mgr.handoff) {
-		if lk.inline {
-			return false, errLeft // for another client than the one that this goroutine serves
-		}
-		wanted, err := t.elsewhere()
-		if err != nil || wanted {
-			t.closed = wanted
-			return false, err
-		}
-		t.row = 0
-	}
-	if w.Removes {
-		t.remover = w
-		return false, nil
-	}
-	if ok, changed := lk.mgr.mem.MayGrant(); !ok {
-		if lk.inline {
-			return false, errLeft
-		}
-		select { // until the lease is renewed or lost
-		case <-changed:
-			return true, nil
-		case <-lk.mgr.mem.Lost():
-			return false, api.ErrLeaseLost
-		}
-	}
-	if lk.q.Grant(w, lk.m.Token().Grant(t.grants), t.grants > 0) {
-		t.grants++
-		t.row++
-		t.settleSoon()
-		lk.q.CompleteReleases() // the holder before
-	}
-	return true, nil
+	return m.Warn
 }
 
-// waitsForClient reports whether the ticket is kept for a client that has not yet returned after a
-// restart of bakeryd. It is kept no longer than such clients may take.
-func (t *acquisition) waitsForClient() bool {
-	w := t.lk.q.Front()
-	return t.grants == 0 && !t.closed && w != nil && w.Absent() && w.Request.Mode == t.mode
-}
+// Grace returns the time between StopAt and the deadline.
+func (h *Hold) Grace() time.Duration { return h.lk.host.Disk.Times().Grace() }
 
-// elsewhere reports whether another host requests the lock in a conflicting mode.
-func (t *acquisition) elsewhere() (bool, error) {
-	views, err := t.lk.readAll()
-	if err != nil {
-		return false, err
+// Release ends the hold. It blocks until the release is durable, the next client has the lock, or
+// the lease is lost. It may be called more than once. If the lock was acquired with a context that
+// has no end, the caller's goroutine does the IO and blocks while the device hangs.
+func (h *Hold) Release() error { return h.ReleaseBecause("") }
+
+// ReleaseBecause ends the hold. why is the reason for the event, empty if the holder released it.
+func (h *Hold) ReleaseBecause(why string) error {
+	if h.lk.q.Release(&h.Item, why) {
+		if h.helps {
+			h.lk.runInline(nil)
+		} else {
+			h.lk.q.Signal()
+		}
 	}
-	t.lk.applyHostTable()
-	exclusive, shared := t.lk.m.Others(views)
-	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
+	select {
+	case <-h.Released():
+		return nil
+	case <-h.Lost():
+		return h.Err()
+	}
 }
 
-// SettleAfter is how long a hold lasts before it is shown on the disk.
-const SettleAfter = 50 * time.Millisecond
+// await blocks until the client is served or refused, or ctx ends.
+func (h *Hold) await(ctx context.Context) error {
+	var err error
+	select {
+	case err := <-h.Result():
+		return err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-h.Lost(): // the driver may wait for IO that hangs
+		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+	}
+	if !h.lk.q.Withdraw(&h.Item) && <-h.Result() == nil {
+		// The client was served at this moment: release the hold.
+		_ = h.ReleaseBecause("the client was gone when the lock was granted")
+	}
+	return err
+}
+
+// clients returns the queue of a lock, nil if there is no lock.
+func (lk *Lock) clients() *queue.Queue {
+	if lk == nil {
+		return nil
+	}
+	return lk.q
+}
+
+// join takes part in a local client's hold if there is one, else it acquires the lock.
+func (lk *Lock) join(ctx context.Context) (*Hold, error) {
+	h := lk.newHold(Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}, nil)
+	if lk.q.Join(&h.Item) {
+		return h, nil
+	}
+	return h, h.acquire(ctx)
+}

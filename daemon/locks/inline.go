@@ -74,14 +74,14 @@ func (lk *Lock) unfinished() bool {
 	if lk.acquisition != nil {
 		return lk.q.Listening()
 	}
-	return lk.trying.on || lk.q.Front() != nil || lk.mgr.Stopping()
+	return lk.trying.on || lk.q.Front() != nil || lk.host.Stopping()
 }
 
 // idle gives up the driver mutex until there is something to do. Called and returns with it held.
 func (lk *Lock) idle() (err error) {
 	look, stop := lk.nextLook()
 	defer stop()
-	ending := lk.mgr.stop
+	ending := lk.host.Stop
 	if lk.acquisition != nil {
 		ending = nil // local holders must release first
 	}
@@ -97,7 +97,7 @@ func (lk *Lock) idle() (err error) {
 	case t := <-lk.tasks:
 		lk.driver.Lock()
 		err = t.run()
-	case <-lk.mgr.mem.Lost():
+	case <-lk.host.Lost:
 		lk.driver.Lock()
 		err = api.ErrLeaseLost
 	case <-ending:

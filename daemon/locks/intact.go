@@ -32,10 +32,10 @@ func (lk *Lock) intact(v bakery.View) error {
 	if mine.Phase != layout.Idle && !sameLine(v.Slot, mine) {
 		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.Entry.Name,
 			v.Slot.Phase, v.Slot.Ticket, mine.Phase, mine.Ticket)
-		lk.mgr.mem.LoseFor(err)
+		lk.host.Member.LoseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.mgr.observer.Trouble("own slot was overwritten, rewriting it", lk.Entry, "host_id", lk.mgr.mem.ID(),
+	lk.host.Observer.Trouble("own slot was overwritten, rewriting it", lk.Entry, "host_id", lk.host.ID,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }

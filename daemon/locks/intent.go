@@ -16,49 +16,6 @@ import (
 // hosts have written there since. Therefore an intent precedes each write: see [layout.Intent].
 // Intents are read and written under the directory's lock.
 
-// intend makes an intent durable. From here on the other hosts know which write may land.
-func (lk *Lock) intend(e layout.Entry) error {
-	return lk.do(func() error {
-		lk.setIntent(layout.Intent(e).Value())
-		_, err := lk.protocol(lk.m.Settle(), always)
-		return err
-	})
-}
-
-// intended removes the intent. The release makes that durable.
-func (lk *Lock) intended() error {
-	return lk.do(func() error {
-		lk.setIntent(nil)
-		return nil
-	})
-}
-
-// setIntent sets the intent that the next write of the own slot shows.
-func (lk *Lock) setIntent(value []byte) {
-	lk.slots.Change(func(own *layout.Slot) { own.Value = value })
-	lk.intends = value != nil
-}
-
-// ownIntent returns an intent that this incarnation did not carry out: a failed write of the entry
-// may still land. An intent of an earlier process to clear an entry does not count: that process
-// has no write in flight, and its removal was taken back (restore.go) unless it was complete.
-func (lk *Lock) ownIntent() (i layout.Intent, found bool, err error) {
-	err = lk.do(func() error {
-		value := lk.slots.Own().Value
-		if len(value) == 0 {
-			return nil
-		}
-		i, err = lk.mgr.disk.SB.Space().DecodeIntent(value)
-		if err == nil && layout.Entry(i).Free() && !lk.intends {
-			lk.setIntent(nil)
-			return nil
-		}
-		found = err == nil
-		return err
-	})
-	return i, found, err
-}
-
 // carryOut writes the entry that this host intended and did not write. This must precede the next
 // intent, because a slot has room for one.
 func (m *Manager) carryOut(guard *Lock) error {

@@ -1,12 +1,15 @@
 package locks
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -26,11 +29,9 @@ var ErrAbsent = queue.ErrAbsent
 // Lock is this host's part in one lock: its slot on the disk, and the queue of the local clients.
 // One goroutine at a time drives it (driver.go).
 type Lock struct {
-	mgr   *Manager
+	host  *Host
 	Entry layout.Entry
 	q     *queue.Queue // the clients of this host
-
-	quarantined bool // attached only to repair the own slot; guarded by Manager.mu
 
 	done  chan struct{} // closed when the driver has ended
 	tasks chan task     // for the driver, when it waits next (task.go)
@@ -62,17 +63,43 @@ type Lock struct {
 	past *resumeState // left by the previous bakeryd; nil if none; set before the driver starts
 }
 
-// ShowNesting rewrites the own slot of a lock if it is waiting: a client in the queue waits below a
-// holder. If that fails, the slot does not show it.
-func (m *Manager) ShowNesting(q *queue.Queue) {
-	lk := m.attached(q.Entry.Lock)
-	if lk == nil || lk.q != q {
-		return
+// Host is what all locks of a host use. It does not change.
+type Host struct {
+	*queue.Host
+	Disk    *store.Disk
+	Member  *membership.Member // live
+	Dir     *directory.Directory
+	Handoff int              // local grants in a row while another host waits
+	Wall    func() time.Time // wall clock: may be wrong by any amount, and be set at any time
+	// Clear clears the directory entry of a lock under the directory's lock. The entry is free then, with
+	// this creation id. The result comes once that is durable, or fails for good.
+	Clear func(lk *Lock, creation uint64) <-chan error
+	Ended func(*Lock) // is called by a driver that ends
+}
+
+// SlotCount returns the number of slots that a read must cover if it begins now.
+func (h *Host) SlotCount() int { return max(h.Member.Highest(), h.Member.ID()) }
+
+// ClockNumber returns the number of the wall clock for tickets.
+func (h *Host) ClockNumber() uint64 { return bakery.ClockNumber(h.Wall(), h.Disk.SB.Formatted) }
+
+// newLock returns a host's part in a lock. Its driver does not run yet.
+func newLock(host *Host, e layout.Entry) *Lock {
+	id, incarnation := host.ID, host.Member.Incarnation()
+	lk := &Lock{
+		host: host, Entry: e, q: queue.New(host.Host, e), tasks: make(chan task), done: make(chan struct{}),
+		m: bakery.New(bakery.Config{
+			Host: id, Incarnation: incarnation, Creation: e.Creation,
+			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
+			Clock:   host.ClockNumber(),
+		}),
+		// the previous bakeryd may have left the slot in any state
+		slots:  host.Disk.Slots(e, id, incarnation, host.Member.Resumed()),
+		driver: newDriverMutex(),
 	}
-	_ = lk.do(func() error {
-		if lk.m.OwnSlot().Phase != layout.Waiting {
-			return nil
-		}
-		return lk.write(lk.m.OwnSlot())
-	})
+	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.q.Signal)
+	lk.timer = time.NewTimer(math.MaxInt64)
+	lk.driver.Lock() // held by the driver from its start
+	_, lk.hostTableChanged = host.Member.LeaseLeft()
+	return lk
 }

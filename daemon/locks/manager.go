@@ -26,7 +26,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/layout"
+
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -50,18 +51,16 @@ type Config struct {
 // Manager is a host's part in all locks of a lockspace. Close ends it. It is safe for concurrent
 // use.
 type Manager struct {
+	host     *Host
 	disk     *store.Disk
 	mem      *membership.Member
-	hostName string
-	handoff  int
-	wall     func() time.Time
 	observer Observer
-	clients  *queue.Host
-	repairs  bool
 	dir      *directory.Directory
+	repairs  bool
 
-	mu    sync.Mutex    // guards locks, lost and closing
-	locks map[int]*Lock // by lock number; 0 guards the directory
+	mu          sync.Mutex     // guards locks, quarantined, lost and closing
+	locks       map[int]*Lock  // by lock number; 0 guards the directory
+	quarantined map[*Lock]bool // attached only to repair the own slot
 	// by host id: why the intent was unreadable the last time, for hosts that are gone
 	lost    map[int]error
 	closing bool
@@ -78,13 +77,16 @@ type Manager struct {
 // process has left are resumed.
 func New(cfg Config) *Manager {
 	stop := make(chan struct{})
-	return &Manager{
-		disk: cfg.Disk, mem: cfg.Member, hostName: cfg.HostName, handoff: cfg.Handoff, wall: cfg.Wall, observer: cfg.Observer,
-		clients: &queue.Host{ID: cfg.Member.ID(), Name: cfg.HostName, Observer: cfg.Observer, Peers: cfg.Peers, Stop: stop,
-			Lost: cfg.Member.Lost(), Cause: cfg.Member.Err},
-		repairs: cfg.Repairs, dir: directory.New(cfg.Disk.Dev, cfg.Disk.SB.Space()), locks: map[int]*Lock{},
-		stop: stop, stayed: make(chan struct{}, 1),
+	m := &Manager{
+		disk: cfg.Disk, mem: cfg.Member, observer: cfg.Observer, repairs: cfg.Repairs, dir: directory.New(cfg.Disk.Dev, cfg.Disk.SB.Space()),
+		locks: map[int]*Lock{}, quarantined: map[*Lock]bool{}, stop: stop, stayed: make(chan struct{}, 1),
 	}
+	m.host = &Host{
+		Host: &queue.Host{ID: cfg.Member.ID(), Name: cfg.HostName, Observer: cfg.Observer, Peers: cfg.Peers, Stop: stop,
+			Lost: cfg.Member.Lost(), Cause: cfg.Member.Err},
+		Disk: cfg.Disk, Member: cfg.Member, Dir: m.dir, Handoff: cfg.Handoff, Wall: cfg.Wall, Clear: m.clearEntry, Ended: m.drop,
+	}
+	return m
 }
 
 // Start begins to repair what is damaged, and to report what is lost.
@@ -96,10 +98,7 @@ func (m *Manager) Start() {
 }
 
 // SlotCount returns the number of slots that a read must cover if it begins now.
-func (m *Manager) SlotCount() int { return max(m.mem.Highest(), m.mem.ID()) }
-
-// clockNumber returns the number of the wall clock for tickets.
-func (m *Manager) clockNumber() uint64 { return bakery.ClockNumber(m.wall(), m.disk.SB.Formatted) }
+func (m *Manager) SlotCount() int { return m.host.SlotCount() }
 
 // Close admits no more clients and waits until every lock is released. If holds remain when ctx is
 // done, it returns the cause. It may then be called again.
@@ -190,5 +189,29 @@ func (m *Manager) InUse() (numbers []int) {
 func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
 	if lk := m.attached(l.Lock); lk != nil {
 		lk.q.Describe(l, self)
+	}
+}
+
+// ShowNesting rewrites the own slot of a lock if it is waiting: a client in the queue waits below a
+// holder. If that fails, the slot does not show it.
+func (m *Manager) ShowNesting(q *queue.Queue) {
+	lk := m.attached(q.Entry.Lock)
+	if lk == nil || lk.q != q {
+		return
+	}
+	_ = lk.do(func() error {
+		if lk.m.OwnSlot().Phase != layout.Waiting {
+			return nil
+		}
+		return lk.write(lk.m.OwnSlot())
+	})
+}
+
+// HoldsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
+// then.
+func (m *Manager) HoldsLost() {
+	for _, lk := range m.all() {
+		lk.q.HoldsLost()
+		lk.q.RefuseLost()
 	}
 }

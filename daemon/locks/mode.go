@@ -1,9 +1,12 @@
 package locks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
@@ -114,3 +117,24 @@ func (t *acquisition) upgrade(h *Hold) error {
 }
 
 func always() bool { return true }
+
+// SetValue sets the value of the lock, of at most layout.MaxValue bytes; an empty one clears it. It
+// returns once the value is durable. Only an exclusive holder may set it.
+//
+// It returns ErrInvalid, ErrLost, ErrLeaseLost, or the cause of ctx's end. In the last case the
+// value may still be set.
+func (h *Hold) SetValue(ctx context.Context, value []byte) error {
+	if err := layout.ValidateValue(value); err != nil {
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
+	}
+	if h.lk.Entry.Lock == lockspace.DirectoryLock { // whose values are intents
+		return fmt.Errorf("%w: the directory's lock has no value", api.ErrInvalid)
+	}
+	value = bytes.Clone(value) // the caller may return before the driver is done
+	return h.change(ctx, func(t *acquisition) error {
+		if t.mode != layout.Exclusive {
+			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.Entry.Name)
+		}
+		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.Token() })
+	})
+}

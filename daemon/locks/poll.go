@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/layout"
+
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/standing"
@@ -56,7 +58,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	lk.q.Tell(a.Rank)
 	lk.reportAhead(a)
 	lk.complain(a.Host)
-	lk.mgr.mem.Watch(lk.mgr.disk.Times().Watch())
+	lk.host.Member.Watch(lk.host.Disk.Times().Watch())
 	if again, err := lk.waitPoll(PollPause(time.Since(began), lk.slots.Latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
@@ -68,7 +70,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 	}
 	lk.polls++
-	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.mgr.mem.Highest()*lk.mgr.disk.SB.Geometry.Stride) {
+	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.host.Member.Highest()*lk.host.Disk.SB.Geometry.Stride) {
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
@@ -85,7 +87,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 // waitPoll waits for pause. again reports whether an event requires an immediate read.
 func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, err error) {
 	var over <-chan time.Time
-	if lk.mgr.disk.Clock.Spin(pause) {
+	if lk.host.Disk.Clock.Spin(pause) {
 		over = alreadyOver
 	} else {
 		lk.timer.Reset(pause)
@@ -94,7 +96,7 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 	}
 	for {
 		select {
-		case <-lk.mgr.mem.Lost():
+		case <-lk.host.Lost:
 			return false, api.ErrLeaseLost
 		case <-lk.q.Wake:
 			if !wanted() {
@@ -108,7 +110,7 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 			}
 			continue
 		case <-lk.hostTableChanged: // also closed while the device was read
-			_, lk.hostTableChanged = lk.mgr.mem.LeaseLeft()
+			_, lk.hostTableChanged = lk.host.Member.LeaseLeft()
 			if lk.applyHostTable() {
 				return true, nil
 			}
@@ -122,8 +124,8 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 // applyHostTable applies the host table: it reports to the machine which incarnations are over, by a table
 // read after the slots. It reports whether to read the slots again.
 func (lk *Lock) applyHostTable() bool {
-	hosts, _ := lk.mgr.mem.Known()
-	news := standing.EvaluateHostTable(lk.m, lk.mgr.mem.ID(), hosts, lk.mgr.disk.SB.Policy, lk.slots.Views, lk.readAt, lk.evaluatedAt)
+	hosts, _ := lk.host.Member.Known()
+	news := standing.EvaluateHostTable(lk.m, lk.host.ID, hosts, lk.host.Disk.SB.Policy, lk.slots.Views, lk.readAt, lk.evaluatedAt)
 	for _, o := range news.Over {
 		lk.reportOver(hosts[o.Host-1], lk.slots.Views[o.Host-1], o.Incarnation)
 		lk.m.Over(o.Host, o.Incarnation)
@@ -156,23 +158,23 @@ var errTooLate = errors.New("the lease has no time for a write")
 func (lk *Lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
-	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.At(lk.mgr.mem.ID()), func() (err error) {
-		if v, err = lk.slots.ReadOne(lk.mgr.mem.ID()); err != nil || v.Readable && !lk.slots.Failed() {
+	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.At(lk.host.ID), func() (err error) {
+		if v, err = lk.slots.ReadOne(lk.host.ID); err != nil || v.Readable && !lk.slots.Failed() {
 			return err
 		}
 		// the read may have taken until the end of the lease (LAST-CALL)
-		if ok, _ := lk.mgr.mem.MayWrite(); !ok {
+		if ok, _ := lk.host.Member.MayWrite(); !ok {
 			return errTooLate
 		}
-		if now := lk.mgr.disk.Clock.Now(); written < 0 || lk.slots.Failed() || now-written >= lk.mgr.disk.Times().Renew() {
+		if now := lk.host.Disk.Clock.Now(); written < 0 || lk.slots.Failed() || now-written >= lk.host.Disk.Times().Renew() {
 			if written < 0 {
-				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.mgr.mem.ID())
+				lk.host.Observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.host.ID)
 			}
 			written = now
 			if err = lk.slots.Write(lk.m.OwnSlot(), lk.q.Holder(lk.m.OwnSlot().Phase)); err != nil {
 				return err
 			}
-			v, err = lk.slots.ReadOne(lk.mgr.mem.ID())
+			v, err = lk.slots.ReadOne(lk.host.ID)
 		}
 		if err == nil && !v.Readable {
 			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
@@ -183,4 +185,27 @@ func (lk *Lock) rewrite() error {
 		return err
 	}
 	return lk.intact(v)
+}
+
+// lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
+// another host.
+func (lk *Lock) lookAtBlocking() {
+	lk.slots.Suspect()
+	lk.lookAtOwn()
+}
+
+// lookAtOwn has the driver check the own slot.
+func (lk *Lock) lookAtOwn() {
+	lk.scrub.Store(true)
+	lk.q.Signal()
+}
+
+// complain requests repair of a slot that blocks this host, in its host record; of all unreadable
+// slots if host is 0.
+func (lk *Lock) complain(host int) {
+	for i, v := range lk.slots.Views {
+		if !v.Readable && i+1 != lk.host.ID && (host == 0 || host == i+1) {
+			lk.host.Member.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.Entry.Lock}, false)
+		}
+	}
 }

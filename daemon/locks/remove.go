@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
-	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -21,9 +16,6 @@ import (
 // under the directory's lock, after an intent. A host that dies during that may or may not have
 // cleared the entry, or its write may land at any time. Therefore a host that meets its mark
 // completes the removal before it uses the lock.
-
-// errIntended is returned when an entry cannot be cleared because a host may still write it again.
-var errIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
 
 // Remove removes a lock when it is next in the queue; with try immediately or not at all. Clients
 // that wait for the lock then, or request it later, create it again. It returns ErrNoLock, ErrBusy,
@@ -35,8 +27,8 @@ func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error)
 		return err
 	}
 	since := time.Now()
-	m.clients.ReportRequest(&req)
-	defer func() { m.clients.ReportRefused(&req, nil, since, err) }()
+	m.host.ReportRequest(&req)
+	defer func() { m.host.ReportRefused(&req, nil, since, err) }()
 	for n := 0; ; n++ {
 		if n > 1 {
 			select {
@@ -108,181 +100,16 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 	return e, err
 }
 
-// awaitRemoval blocks until the lock is removed.
-func (h *Hold) awaitRemoval(ctx context.Context) error {
-	var err error
-	select {
-	case err := <-h.Result():
-		return err
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-h.Lost():
-		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
-	}
-	if h.lk.q.Withdraw(&h.Item) {
-		return err
-	}
-	return <-h.Result()
-}
-
-// tryDrain is how long a removal with try waits for hosts that claimed the lock at the same moment
-// to see the mark and withdraw.
-const tryDrain = time.Second
-
-// remove removes the lock for the client in front. over reports that the hold has ended. It has not
-// if the client was refused before anything was written.
-func (t *acquisition) remove() (over bool, err error) {
-	lk, w := t.lk, t.remover
-	t.remover = nil
-	is := func(x *queue.Item) bool { return x == w }
-	if w.Request.Try {
-		wanted, err := t.elsewhere()
-		if err != nil || wanted {
-			lk.q.Refuse(api.ErrBusy, is)
-			return false, err
-		}
-	}
-	began := time.Now()
-	a, err := lk.removal(func() bool {
-		return lk.q.Front() == w && (!w.Request.Try || time.Since(began) < tryDrain)
-	})
-	switch {
-	case err != nil:
-		return true, err
-	case a.Outcome == bakery.Removed:
-		lk.q.Refuse(nil, is)
-		return true, errSuperseded
-	case w.Request.Try:
-		lk.q.Refuse(api.ErrBusy, is)
-	}
-	return true, nil
-}
-
-// completeRemoval removes a lock whose entry a dead host may still clear. No client is granted it
-// any more. Clients that wait create it again.
-func (lk *Lock) completeRemoval() error {
-	if lk.m.Mode() != layout.Exclusive { // two shared holders would wait for each other
-		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
-		return err
-	}
-	if lk.warn.Allow() {
-		lk.mgr.observer.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
-	}
-	began := time.Now()
-	a, err := lk.removal(func() bool {
-		w := lk.q.Front()
-		return w != nil && (!w.Request.Try || time.Since(began) < tryDrain)
-	})
-	switch {
-	case err != nil:
-		return err
-	case a.Outcome != bakery.Removed:
-		lk.q.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
-		if !lk.pause(lk.mgr.disk.Retry()) { // another host may have to write the entry first
-			return api.ErrLeaseLost
-		}
-		return nil
-	}
-	if w := lk.q.Front(); w != nil && w.Removes {
-		lk.q.Refuse(nil, func(x *queue.Item) bool { return x == w })
-	}
-	return errSuperseded
-}
-
-// removal has the machine remove the lock, which no local client holds. After it the machine does
-// not hold the lock.
-func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
-	lk.q.ReleasesDone() // the holders before: the remover has the lock now
-	a, err := lk.protocol(lk.m.Remove(), wanted)
-	switch {
-	case err != nil:
-	case a.Outcome == bakery.Removed:
-		lk.q.Observe(Happening{Kind: events.Removed})
-	// two removers that gave way must not collide again
-	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.mgr.disk.Retry())):
-		err = api.ErrLeaseLost
-	}
-	return a, err
-}
-
-// readRemovalPending reports whether a host that shows a removal, or whose slot may hide one, intends to
-// clear the entry. If it is dead, that write may land at any time. Such an intent is written after
-// the mark and removed before it. An intent that stays unreadable may be such a one: removing the
-// lock is always safe.
-func (lk *Lock) readRemovalPending() (found bool, err error) {
-	if lk.Entry == lockspace.DirectoryEntry {
-		return false, nil // which is never removed
-	}
-	for n, v := range lk.slots.Views {
-		if n+1 == lk.mgr.mem.ID() || v.Readable && v.Slot.Creation <= lk.Entry.Creation {
-			continue
-		}
-		tries := 0
-		var unreadable error
-		err := lk.persist("reading an intent failed, retrying", lk.mgr.disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
-			i, ok, err := lk.mgr.disk.Intent(lk.slots.Dev, n+1)
-			if unreadable = err; lockspace.IsBadSector(err) || directory.Undecodable(err) {
-				lk.mgr.mem.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
-			}
-			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !directory.Undecodable(err) {
-				return err
-			}
-			found = found || ok && i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
-			return nil
-		})
-		if err == nil && unreadable != nil && !found {
-			found, err = lk.mayClear(n+1, unreadable)
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	return found, nil
-}
-
-// mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
-// that is gone has no write in flight (see [member.gone]), but it may have torn the entry.
-func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
-	gone, err := lk.mgr.mem.Gone(host, unreadable)
-	if err != nil || !gone {
-		return true, err
-	}
-	var whole bool
-	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
-		whole, err = lk.mgr.dir.On(lk.slots.Dev).Readable(lk.Entry.Lock)
-		return err
-	})
-	return !whole, err
-}
-
-// stale reports whether the entry is older than what this incarnation left in its own slot by a
-// removal. The machine does not judge its own slot.
-func (lk *Lock) stale() bool {
-	return lk.slots.Removed(lk.m.OwnSlot().Creation)
-}
-
-// clearEntry clears the directory entry and retries until that is durable. Meanwhile it runs the
-// driver's tasks.
-func (lk *Lock) clearEntry(creation uint64) error {
+// clearEntry makes the entry of a lock a free one, in a goroutine of its own: see [Host].
+func (m *Manager) clearEntry(lk *Lock, creation uint64) <-chan error {
 	done := make(chan error, 1)
-	lk.mgr.drivers.Go(func() { done <- lk.clear(creation) })
-	for {
-		select {
-		case err := <-done:
-			return err
-		case t := <-lk.tasks:
-			if err := t.run(); err != nil {
-				return err
-			}
-		case <-lk.mgr.mem.Lost():
-			return api.ErrLeaseLost
-		}
-	}
+	m.drivers.Go(func() { done <- m.clear(lk, creation) })
+	return done
 }
 
 // clear makes the entry a free one, under the directory's lock.
-func (lk *Lock) clear(creation uint64) error {
-	m, e := lk.mgr, lk.Entry
+func (m *Manager) clear(lk *Lock, creation uint64) error {
+	e := lk.Entry
 	failing := lk.slots.Dev.Series(m.disk.SB.Geometry.Entry(e.Lock))
 	defer failing.End()
 	for {
@@ -310,7 +137,7 @@ func (lk *Lock) clear(creation uint64) error {
 		switch {
 		case err == nil, errors.Is(err, errIntended), errors.Is(err, api.ErrStuck):
 			return err
-		case m.Stopping():
+		case m.host.Stopping():
 			return queue.ErrStopped
 		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
 			// An error of the device. The time that the try waited for other hosts does not count.

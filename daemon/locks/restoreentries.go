@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
 
@@ -43,7 +42,7 @@ func (m *Manager) restoreEntries(damaged []int) {
 				continue
 			}
 			// Superseded: completing a removal has rewritten it.
-			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !m.Stopping() {
+			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !m.host.Stopping() {
 				m.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)
 			}
 		}
@@ -80,13 +79,4 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 		return nil
 	})
 	return errors.Join(err, h.Release())
-}
-
-// join takes part in a local client's hold if there is one, else it acquires the lock.
-func (lk *Lock) join(ctx context.Context) (*Hold, error) {
-	h := lk.newHold(Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}, nil)
-	if lk.q.Join(&h.Item) {
-		return h, nil
-	}
-	return h, h.acquire(ctx)
 }

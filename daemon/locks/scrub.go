@@ -57,7 +57,7 @@ func (m *Manager) scrub() (all bool) {
 		return false
 	}
 	for _, e := range append(s.Entries, lockspace.DirectoryEntry) {
-		if m.Stopping() {
+		if m.host.Stopping() {
 			break
 		}
 		if !e.Blank() {
@@ -173,19 +173,6 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 	}
 }
 
-// lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
-// another host.
-func (lk *Lock) lookAtBlocking() {
-	lk.slots.Suspect()
-	lk.lookAtOwn()
-}
-
-// lookAtOwn has the driver check the own slot.
-func (lk *Lock) lookAtOwn() {
-	lk.scrub.Store(true)
-	lk.q.Signal()
-}
-
 // lookAtBusy checks the own slots and the entries of the locks that this host holds or waits for. A
 // host that holds a lock is the last that knows its entry for certain. The memory of idle locks is
 // freed.
@@ -237,16 +224,6 @@ func (m *Manager) knownEntry(number int) *Lock {
 		return lk
 	}
 	return nil
-}
-
-// complain requests repair of a slot that blocks this host, in its host record; of all unreadable
-// slots if host is 0.
-func (lk *Lock) complain(host int) {
-	for i, v := range lk.slots.Views {
-		if !v.Readable && i+1 != lk.mgr.mem.ID() && (host == 0 || host == i+1) {
-			lk.mgr.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.Entry.Lock}, false)
-		}
-	}
 }
 
 // complainOfEntries requests repair of these entries from the hosts that know them, this one

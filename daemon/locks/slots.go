@@ -9,9 +9,6 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// slotTries is how often an unreadable slot is read, because it may be being written.
-const slotTries = 10
-
 // readAllSlots reads every slot of a lock, and unreadable ones up to slotTries times, because they
 // may be being written. Each slot is as it was at some time since the call. It returns
 // ErrUnreadable, naming the host.

@@ -19,7 +19,7 @@ func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, e
 		m.acquireApart(ctx, req, decided)
 		return
 	}
-	m.clients.ReportRequest(&req)
+	m.host.ReportRequest(&req)
 	began := time.Now()
 	h := &Hold{lk: lk, helps: true}
 	gone := context.AfterFunc(ctx, func() { h.giveUp(ctx) })
@@ -30,7 +30,7 @@ func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, e
 			m.acquireApart(ctx, req, decided)
 			return
 		}
-		m.clients.ReportRefused(&req, lk.q, began, err)
+		m.host.ReportRefused(&req, lk.q, began, err)
 		if err != nil {
 			decided(nil, err)
 			return

@@ -37,7 +37,7 @@ func (lk *Lock) do(f func() error) error {
 		return <-t.done
 	case <-lk.done:
 		return lk.q.Closed()
-	case <-lk.mgr.mem.Lost():
+	case <-lk.host.Lost:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
@@ -85,4 +85,47 @@ func (s SlotTx) Publish(change func(own *layout.Slot)) error { return s.lk.publi
 // Wrote records that the caller has written the slot itself, with another sequence.
 func (s SlotTx) Wrote(own layout.Slot) {
 	s.lk.slots.Change(func(before *layout.Slot) { *before = own })
+}
+
+// intend makes an intent durable. From here on the other hosts know which write may land.
+func (lk *Lock) intend(e layout.Entry) error {
+	return lk.do(func() error {
+		lk.setIntent(layout.Intent(e).Value())
+		_, err := lk.protocol(lk.m.Settle(), always)
+		return err
+	})
+}
+
+// intended removes the intent. The release makes that durable.
+func (lk *Lock) intended() error {
+	return lk.do(func() error {
+		lk.setIntent(nil)
+		return nil
+	})
+}
+
+// setIntent sets the intent that the next write of the own slot shows.
+func (lk *Lock) setIntent(value []byte) {
+	lk.slots.Change(func(own *layout.Slot) { own.Value = value })
+	lk.intends = value != nil
+}
+
+// ownIntent returns an intent that this incarnation did not carry out: a failed write of the entry
+// may still land. An intent of an earlier process to clear an entry does not count: that process
+// has no write in flight, and its removal was taken back (restore.go) unless it was complete.
+func (lk *Lock) ownIntent() (i layout.Intent, found bool, err error) {
+	err = lk.do(func() error {
+		value := lk.slots.Own().Value
+		if len(value) == 0 {
+			return nil
+		}
+		i, err = lk.host.Disk.SB.Space().DecodeIntent(value)
+		if err == nil && layout.Entry(i).Free() && !lk.intends {
+			lk.setIntent(nil)
+			return nil
+		}
+		found = err == nil
+		return err
+	})
+	return i, found, err
 }

@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,27 +21,6 @@ type Value struct {
 	Token    layout.Ticket `json:"token"`
 	Host     int           `json:"host"`      // host that did that; 0 if none
 	HostName string        `json:"host_name"` // of the host that has that id now; empty if unknown
-}
-
-// SetValue sets the value of the lock, of at most layout.MaxValue bytes; an empty one clears it. It
-// returns once the value is durable. Only an exclusive holder may set it.
-//
-// It returns ErrInvalid, ErrLost, ErrLeaseLost, or the cause of ctx's end. In the last case the
-// value may still be set.
-func (h *Hold) SetValue(ctx context.Context, value []byte) error {
-	if err := layout.ValidateValue(value); err != nil {
-		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
-	}
-	if h.lk.Entry.Lock == lockspace.DirectoryLock { // whose values are intents
-		return fmt.Errorf("%w: the directory's lock has no value", api.ErrInvalid)
-	}
-	value = bytes.Clone(value) // the caller may return before the driver is done
-	return h.change(ctx, func(t *acquisition) error {
-		if t.mode != layout.Exclusive {
-			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.Entry.Name)
-		}
-		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.Token() })
-	})
 }
 
 // Value reads the value of a lock from the disk. The read begins after the call, so it returns what

@@ -37,7 +37,7 @@ func (s *Session) waitOn(ctx context.Context, h *locks.Hold) {
 			}
 		}
 	})
-	s.finish(h.AwaitResumed(ctx))
+	s.finish(ss.cfg.Locks.AwaitResumed(ctx, h))
 }
 
 // awaitReturn waits until the client of a restored hold has reconnected. A client that is gone has

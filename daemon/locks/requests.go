@@ -1,0 +1,95 @@
+package locks
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// lookForRequests returns the interval at which a holder's host reads the slots for requests.
+func lookForRequests(lease time.Duration) time.Duration { return min(time.Second, lease/6) }
+
+// lastMoment is just before the last time that a request can have. No host writes a later one.
+var lastMoment = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// ask writes a request into the own slot, in whatever phase that is.
+func (lk *Lock) ask(asked []Asked, message string) error {
+	var ticket layout.Ticket
+	for _, a := range asked {
+		ticket = max(ticket, layout.MakeTicket(a.Token.Number(), a.Token.Host()))
+	}
+	err := lk.do(func() error {
+		err := lk.publish(func(own *layout.Slot) {
+			at := time.Now().UTC().Truncate(time.Microsecond)
+			// the time distinguishes a request from the one before
+			if before := own.Request.At; !at.After(before) && before.Before(lastMoment) {
+				at = before.Add(time.Microsecond)
+			}
+			own.Request = layout.Request{Ticket: ticket, At: at, Message: message}
+		})
+		lk.requestWatch.next = time.Now() // notify clients of this host immediately
+		return err
+	})
+	if err == nil {
+		lk.q.Observe(Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.host.ID, HostName: lk.host.Name}, Reason: message})
+	}
+	return err
+}
+
+// requestWatch is the state of reading requests during one hold of the lock on the disk.
+type requestWatch struct {
+	next  time.Time
+	heard map[int]layout.Request // by host: the last one that clients were notified of
+}
+
+// nextLook returns a timer for the next read of requests; due is nil if no client listens.
+func (lk *Lock) nextLook() (due <-chan time.Time, stop func()) {
+	if !lk.q.Listening() {
+		return nil, func() {}
+	}
+	t := time.NewTimer(time.Until(lk.requestWatch.next))
+	return t.C, func() { t.Stop() }
+}
+
+// look notifies the local holders of requests that are new to their ticket. Requests of hosts that
+// have died since count, too. A holder that is granted the same ticket later does not get the
+// requests that the holder before it got.
+func (lk *Lock) look() {
+	lk.requestWatch.next = time.Now().Add(lookForRequests(lk.host.Disk.SB.Lease))
+	slots, bad, err := lk.host.Disk.ReadSlots(lk.slots.Dev, lk.Entry.Lock, lk.host.SlotCount())
+	if err != nil {
+		if lk.warn.Allow() {
+			lk.host.Observer.Trouble("reading requests failed, retrying", lk.Entry, "err", err)
+		}
+		return
+	}
+	hosts, _ := lk.host.Member.Known()
+	for i, s := range slots {
+		r := s.Request
+		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.Entry.Creation || lk.requestWatch.heard[s.Host] == r {
+			continue
+		}
+		told := Requested{Host: s.Host, Message: r.Message}
+		if h := hosts[s.Host-1]; h.Incarnation == s.Incarnation {
+			told.HostName = h.Name
+		}
+		if lk.q.Requested(told) {
+			if lk.requestWatch.heard == nil {
+				lk.requestWatch.heard = map[int]layout.Request{}
+			}
+			lk.requestWatch.heard[s.Host] = r
+			if s.Host != lk.host.ID { // else it was recorded when it was made
+				lk.q.Observe(Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
+			}
+		}
+	}
+}
+
+// Asked is a holder that was sent a request.
+type Asked struct {
+	Host     int    `json:"host"`
+	HostName string `json:"host_name"`
+	// of a client of this host; for another host, the ticket that its clients' tokens belong to
+	Token layout.Ticket `json:"token"`
+}

@@ -1,0 +1,113 @@
+package locks
+
+import (
+	"fmt"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// resumeState is what the previous process left of one lock.
+type resumeState struct {
+	slot    bakery.Slot
+	entered bool // the slot's ticket was granted to a client
+	shared  bool // and a shared hold was recorded for it
+	rewrite bool // the slot is unreadable: its contents are known from the grants
+}
+
+// takeUp continues from the state in which the previous process left the lock.
+func (lk *Lock) takeUp() error {
+	p := lk.past
+	if p == nil {
+		var v bakery.View
+		tries := 0
+		err := lk.persist("reading the own slot failed, retrying", lk.slots.At(lk.host.ID), func() (err error) {
+			v, err = lk.ownSlot(&tries)
+			return err
+		})
+		if err != nil || !v.Readable || v.Slot.Incarnation != lk.host.Member.Incarnation() || v.Slot.Phase == layout.Idle {
+			return err
+		}
+		p = &resumeState{slot: v.Slot} // left by a previous process; restore could not read the entry
+	}
+	lk.past = nil
+	a := lk.m.Resume(p.slot, p.entered)
+	// A change of mode was in progress. Other hosts may hold the lock shared.
+	if a.Kind == bakery.Granted && p.shared && lk.m.Mode() == layout.Exclusive {
+		var err error
+		if a, err = lk.protocol(lk.m.Downgrade(), always); err != nil {
+			return err
+		}
+	}
+	if p.rewrite {
+		if err := lk.write(lk.m.OwnSlot()); err != nil {
+			return err
+		}
+	}
+	a, err := lk.protocol(a, func() bool {
+		f := lk.q.Front()
+		return f != nil && f.Request.Mode == p.slot.Mode && !f.Request.Try
+	})
+	if err != nil {
+		return err
+	}
+	// A slot that shows a hold has granted it, whatever the handover file says.
+	return lk.finishAcquire(a, 0, p.entered || p.slot.Phase == layout.Held)
+}
+
+// ownSlot reads the own slot. An unreadable slot is an error for the first slotTries: a rewrite
+// destroys its contents, so a passing fault must not count as a loss.
+func (lk *Lock) ownSlot(tries *int) (bakery.View, error) {
+	v, err := lk.slots.ReadOne(lk.host.ID)
+	if *tries++; err == nil && !v.Readable && *tries < slotTries {
+		err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
+	}
+	return v, err
+}
+
+// judge returns the state of the own slot, nil if it is not in use. Only the handover file shows
+// whether its ticket was granted: after the fast path a holder's slot shows choosing. A process
+// that was removing the lock had no more holders by that ticket.
+func (lk *Lock) judge(v bakery.View, incarnation uint64, records []handover.Session) *resumeState {
+	if v.Readable {
+		removal := v.Slot.Creation > lk.Entry.Creation
+		if v.Slot.Incarnation != incarnation || v.Slot.Phase == layout.Idle && !removal {
+			return nil
+		}
+		p := &resumeState{slot: v.Slot}
+		for _, r := range records {
+			entered := r.Ticket() == v.Slot.Ticket && !removal
+			p.entered = p.entered || entered
+			p.shared = p.shared || entered && r.State == handover.Granted && r.Mode == layout.Shared
+		}
+		return p
+	}
+	for _, r := range records {
+		if r.State == handover.Granted && r.Creation == lk.Entry.Creation {
+			return &resumeState{entered: true, rewrite: true, slot: bakery.Slot{
+				Incarnation: incarnation, Creation: r.Creation, Ticket: r.Ticket(), Phase: layout.Held, Mode: r.Mode,
+			}}
+		}
+	}
+	return nil // repaired like any other
+}
+
+// Resumes reports whether a record is of this lock, and whether the own slot shows its ticket as
+// granted.
+func (lk *Lock) Resumes(r handover.Session) (same, granted bool) {
+	same = r.Creation == lk.Entry.Creation
+	return same, same && lk.past != nil && lk.past.entered && r.Ticket() == lk.past.slot.Ticket
+}
+
+// Restore puts a client back where a record has it: in the queue, holding the lock, or releasing it.
+func (lk *Lock) Restore(req Request, r handover.Session) *Hold {
+	h := lk.newHold(req, nil)
+	lk.q.Restore(&h.Item, r)
+	return h
+}
+
+// Queue returns the clients of the lock.
+func (lk *Lock) Queue() *queue.Queue { return lk.q }
