@@ -16,9 +16,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // inBubble runs a test in virtual time, which passes only while all goroutines of the test are

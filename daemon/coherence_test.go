@@ -10,8 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 )
 
 func TestMeetByAPI(t *testing.T) {

@@ -3,8 +3,9 @@ package daemon
 import (
 	"testing"
 
-	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
 // TestLink_Idle_IsClosed: its descriptor is freed for other clients.

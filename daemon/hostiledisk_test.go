@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
@@ -78,7 +79,7 @@ func (v *victims) work(i int, r *running, name string, strict bool) {
 			continue
 		}
 		v.enter(i, name, h, strict)
-		time.Sleep([]time.Duration{0, time.Millisecond, 2 * locks.SettleAfter}[n%3])
+		time.Sleep([]time.Duration{0, time.Millisecond, 2 * driver.SettleAfter}[n%3])
 		v.leave(name, h)
 		_ = h.Release() // it may be lost by now
 	}

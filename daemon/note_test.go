@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -127,7 +128,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 		require.Equal(t, h.Token(), es[2].Token)
 		require.Empty(t, es[2].Ahead, "no client was before it")
 		require.Equal(t, h.Token(), es[3].Token)
-		require.GreaterOrEqual(t, es[3].HeldMS, int64(locks.SettleAfter/time.Millisecond))
+		require.GreaterOrEqual(t, es[3].HeldMS, int64(driver.SettleAfter/time.Millisecond))
 		require.Equal(t, es[0].Seq, es[3].Request)
 
 		es = nb.of("x")

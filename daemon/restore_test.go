@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -352,7 +353,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 		holder, token := m.ask(1, "").granted()
 		m.edit(holder.id, func(r *handover.Session) { r.Peer, r.PeerStarted = 0, 0 })
 		m.restart()
-		time.Sleep(4 * locks.SettleAfter) // enough for a release, if there were one
+		time.Sleep(4 * driver.SettleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
 		require.Equal(t, token, holder.until("granted").Token)
 		holder.leave()

@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
@@ -143,7 +144,7 @@ func TestHangThenRejoin(t *testing.T) {
 		select {
 		case <-r.joined:
 			t.Fatal("joined again while IO hangs")
-		case <-time.After(4 * locks.SettleAfter):
+		case <-time.After(4 * driver.SettleAfter):
 		}
 		release()
 		again := r.term()

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/test/fencetest"
-	"github.com/stretchr/testify/require"
 )
 
 func TestContract(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -19,10 +20,10 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 	if err := m.validate(&req); err != nil {
 		return nil, err
 	}
-	var lk *Lock
+	var q *queue.Queue
 	began := time.Now()
 	m.host.ReportRequest(&req)
-	defer func() { m.host.ReportRefused(&req, lk.clients(), began, err) }()
+	defer func() { m.host.ReportRefused(&req, q, began, err) }()
 	for try := 0; ; try++ {
 		if try > 1 { // reads of the directory may disagree
 			select {
@@ -31,35 +32,27 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 				return nil, context.Cause(ctx)
 			}
 		}
-		h, lk, err = m.acquireOnce(ctx, req)
-		if !errors.Is(err, errSuperseded) {
+		h, q, err = m.acquireOnce(ctx, req)
+		if !errors.Is(err, driver.ErrSuperseded) {
 			return h, err
 		}
 	}
 }
 
-func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *Lock, err error) {
-	lk, err = m.Find(ctx, req)
+func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, q *queue.Queue, err error) {
+	lk, err := m.Find(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
-	h = lk.newHold(req, nil)
-	h.helps = ctx.Done() == nil
-	if err = lk.q.Admit(&h.Item); err == nil {
-		if h.helps {
-			lk.runInline(&h.Item)
-		} else {
-			lk.q.Signal()
-		}
-		err = h.await(ctx)
-	}
-	if errors.Is(err, errSuperseded) {
+	h = lk.NewHold(req, ctx.Done() == nil)
+	err = h.Acquire(ctx)
+	if errors.Is(err, driver.ErrSuperseded) {
 		m.dir.Forget(lk.Entry)
 	}
 	if err != nil {
-		return nil, lk, err
+		return nil, lk.Queue, err
 	}
-	return h, lk, nil
+	return h, lk.Queue, nil
 }
 
 // Find returns the lock of a request, and creates it if needed. It does not wait for a device that
@@ -128,4 +121,38 @@ func (m *Manager) validate(req *Request) error {
 	}
 	req.Command = layout.TruncateCommand(req.Command)
 	return nil
+}
+
+// Submit is Acquire for a caller that does not wait. decided is called once, by any goroutine, and
+// must not block. If the lock is free, the caller's goroutine does the IO: Submit then blocks while
+// the device hangs, but other goroutines report the end of ctx or of the lease in time.
+func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, error)) {
+	if err := m.validate(&req); err != nil {
+		decided(nil, err)
+		return
+	}
+	lk := m.known(req)
+	if lk == nil {
+		m.acquireApart(ctx, req, decided)
+		return
+	}
+	m.host.ReportRequest(&req)
+	began := time.Now()
+	lk.Submit(ctx, req, func(h *Hold, err error) {
+		if errors.Is(err, driver.ErrSuperseded) {
+			m.dir.Forget(lk.Entry)
+			m.acquireApart(ctx, req, decided)
+			return
+		}
+		m.host.ReportRefused(&req, lk.Queue, began, err)
+		if err != nil {
+			h = nil
+		}
+		decided(h, err)
+	})
+}
+
+// acquireApart is submit for a request that may have to wait for the directory.
+func (m *Manager) acquireApart(ctx context.Context, req Request, decided func(*Hold, error)) {
+	m.tasks.Go(func() { decided(m.Acquire(ctx, req)) })
 }

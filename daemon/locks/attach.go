@@ -6,17 +6,19 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lookupNow finds the entry of a name as it is on the disk now. It reads again up to slotTries
+// lookupNow finds the entry of a name as it is on the disk now. It reads again up to store.SlotTries
 // times if an entry is unreadable, because that may be being written.
 func (m *Manager) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
-	for try := range slotTries {
-		if e, err = m.lookupOnce(name, try == slotTries-1); !errors.Is(err, api.ErrDamaged) {
+	for try := range store.SlotTries {
+		if e, err = m.lookupOnce(name, try == store.SlotTries-1); !errors.Is(err, api.ErrDamaged) {
 			return e, err
 		}
 		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
@@ -65,7 +67,7 @@ func (m *Manager) lock(ctx context.Context, req Request) (*Lock, error) {
 		return nil, err
 	}
 	lk, err := m.attach(e)
-	if errors.Is(err, errSuperseded) {
+	if errors.Is(err, driver.ErrSuperseded) {
 		m.dir.Forget(e)
 	}
 	return lk, err
@@ -84,11 +86,11 @@ func (m *Manager) attachTo(e layout.Entry, repair bool) (*Lock, error) {
 			return lk, err
 		}
 		if lk.Entry.Creation > e.Creation {
-			return nil, errSuperseded
+			return nil, driver.ErrSuperseded
 		}
 		// Another entry used these slots until now. Two drivers must not write one slot.
-		lk.q.Close(errSuperseded)
-		<-lk.done
+		lk.Queue.Close(driver.ErrSuperseded)
+		<-lk.Done()
 	}
 }
 
@@ -112,7 +114,7 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 		return nil, err
 	}
 	if lk == nil {
-		lk = newLock(m.host, e)
+		lk = driver.New(m.host, e)
 		m.start(lk)
 	}
 	m.quarantined[lk] = err != nil
@@ -122,7 +124,7 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 // start starts the driver of a lock. Called with mu held.
 func (m *Manager) start(lk *Lock) {
 	m.locks[lk.Entry.Lock] = lk
-	m.drivers.Go(lk.drive)
+	m.drivers.Go(lk.Drive)
 }
 
 // drop removes a driver that ends.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -42,7 +42,7 @@ func TestCheckOfALiveLockspace(t *testing.T) {
 							return
 						}
 						if n%20 == 0 {
-							time.Sleep(3 * SettleAfter / 2)
+							time.Sleep(3 * driver.SettleAfter / 2)
 						}
 						if !assertNoError(t, h.Release()) {
 							return
@@ -61,55 +61,46 @@ func TestCheckOfALiveLockspace(t *testing.T) {
 	})
 }
 
-// TestCheckDuringRemoval: check finds nothing at any step of a removal, even while another host
-// waits.
+// written calls after for each write from an offset on.
+type written struct {
+	blockdev.Device
+	from  int64
+	after func()
+}
+
+func (d *written) Write(p []byte, off int64) error {
+	err := d.Device.Write(p, off)
+	if off >= d.from {
+		d.after()
+	}
+	return err
+}
+
+// TestCheckDuringRemoval: check finds nothing after any write of a removal, even if another host
+// requests the lock meanwhile.
 func TestCheckDuringRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
-		a, b := c.host(1), c.host(2)
+		b := c.host(2)
+		var next chan result
+		disk, writes := &written{c.Disk.Open(), c.Geo.Entry(1), func() {}}, 0
+		a := c.host(1, through(disk))
 		h := acquire(t, a, Request{Name: "x"})
-		next := start(t, b, Request{Name: "x"})
-		e := h.Lock().Entry
-		removed := make(chan error, 1)
-		go func() {
-			removed <- h.lk.do(func() error {
-				clean := func() { assert.Empty(t, c.check()) }
-				forever := func() bool { return true }
-				action := h.lk.m.Remove()
-				for action.Kind != bakery.Done {
-					clean()
-					var err error
-					if action.Kind == bakery.ClearDirectory {
-						free := layout.Entry{Lock: e.Lock, Creation: action.Slot.Creation}
-						if err := a.guarded(t.Context(), "clear", func(guard *Lock) error {
-							if err := guard.intend(free); err != nil {
-								return err
-							}
-							clean()
-							if err := a.writeEntry(a.disk.Dev, free); err != nil {
-								return err
-							}
-							clean()
-							return guard.intended()
-						}); err != nil {
-							return err
-						}
-						action = h.lk.m.DirectoryCleared()
-						continue
-					}
-					if action, err = h.lk.execute(action, time.Now(), forever); err != nil {
-						return err
-					}
-				}
-				assert.Equal(t, bakery.Removed, action.Outcome)
-				return errSuperseded
-			})
-		}()
-		require.ErrorIs(t, <-removed, errSuperseded)
+		entry := h.Lock().Entry
+		require.NoError(t, h.Release())
+		disk.after = func() {
+			writes++
+			if next == nil && c.Slot(1, 1).Phase >= layout.Waiting {
+				next = asking(t.Context(), b, Request{Name: "x"})
+				time.Sleep(time.Millisecond)
+			}
+			assert.Empty(t, c.check())
+		}
+		require.NoError(t, a.Remove(t.Context(), "x", false))
+		require.Greater(t, writes, 3, "the mark, the intent, the entry, the end")
 		again := got(t, next) // through a new entry
-		require.NotEqual(t, e, again.Lock().Entry)
-		require.Greater(t, again.Token(), h.Token())
+		require.NotEqual(t, entry, again.Lock().Entry)
 		require.NoError(t, again.Release())
-		require.Empty(t, c.check())
+		disk.after = func() {}
 	})
 }

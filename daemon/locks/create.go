@@ -58,8 +58,8 @@ func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) 
 	if err != nil {
 		return err
 	}
-	h := guard.newHold(Request{Mode: layout.Exclusive, Command: what}, nil)
-	if err = h.acquire(ctx); err != nil {
+	h := guard.NewHold(Request{Mode: layout.Exclusive, Command: what}, false)
+	if err = h.Acquire(ctx); err != nil {
 		return err
 	}
 	err = f(guard)
@@ -92,8 +92,8 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 		return e, false, err
 	}
 	// Before the entries: an intent that is gone was carried out by then, or will never be.
-	intents, failed := m.intents(guard.slots.Dev)
-	s, err := m.dir.On(guard.slots.Dev).Scan()
+	intents, failed := m.intents(guard.Dev())
+	s, err := m.dir.On(guard.Dev()).Scan()
 	if err != nil {
 		return e, false, err
 	}
@@ -109,7 +109,7 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 	if failed != nil {
 		return e, false, failed
 	}
-	e, err = m.place(guard.slots.Dev, s, intents, layout.Entry{
+	e, err = m.place(guard.Dev(), s, intents, layout.Entry{
 		Name: name, Permits: max(permits, 1), Creation: m.host.ClockNumber(),
 	})
 	if err == nil {
@@ -129,13 +129,13 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 // put writes an entry, after an intent. If the write fails the intent stays, because the write may
 // still land.
 func (m *Manager) put(guard *Lock, e layout.Entry) error {
-	if err := guard.intend(e); err != nil {
+	if err := guard.Intend(e); err != nil {
 		return err
 	}
-	if err := m.writeEntry(guard.slots.Dev, e); err != nil {
+	if err := m.writeEntry(guard.Dev(), e); err != nil {
 		return err
 	}
-	return guard.intended()
+	return guard.Intended()
 }
 
 // place returns the entry to write for a new lock: the one that a dead host may still write for the

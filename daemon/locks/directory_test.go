@@ -25,8 +25,8 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		guard, err := b.attach(lockspace.DirectoryEntry)
 		require.NoError(t, err)
-		h := guard.newHold(Request{}, nil)
-		require.NoError(t, h.acquire(t.Context()))
+		h := guard.NewHold(Request{}, false)
+		require.NoError(t, h.Acquire(t.Context()))
 		stop, old := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(old)
@@ -111,8 +111,8 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *testHost) {
 		lk, err := a.attach(lockspace.DirectoryEntry)
 		require.NoError(t, err)
-		guard := lk.newHold(Request{}, nil)
-		require.NoError(t, guard.acquire(t.Context()))
+		guard := lk.NewHold(Request{}, false)
+		require.NoError(t, guard.Acquire(t.Context()))
 		c.Spoil(c.Geo.Entry(1)) // half written
 		asked := asking(t.Context(), b, Request{Name: "y"})
 		require.Eventually(t, func() bool { return c.Slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -44,7 +45,7 @@ func TestOverwrittenSlot(t *testing.T) {
 				return c.SB.Space().EncodeSlot(buf, over)
 			})
 			within(t, "the end of the lease", func() { <-h.Lost() })
-			require.ErrorIs(t, d.Err(), errOverwritten)
+			require.ErrorIs(t, d.Err(), driver.ErrOverwritten)
 			require.ErrorContains(t, d.Err(), `in lock "x"`)
 		})
 	}
@@ -60,7 +61,7 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 		c.Write(c.Geo.Slot(1, 2), func([]byte) error { return nil })
 		require.NoError(t, h.Release())
 		within(t, "the end of the lease", func() { <-b.Lost() })
-		require.ErrorIs(t, b.Err(), errOverwritten)
+		require.ErrorIs(t, b.Err(), driver.ErrOverwritten)
 		require.Error(t, (<-waits).err)
 	})
 }

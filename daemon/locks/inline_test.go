@@ -126,7 +126,7 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 			if i%2 == 0 {
 				wg.Go(cancel)
 			} else {
-				wg.Go(func() { lk.q.Refuse(api.ErrBusy, queue.All) })
+				wg.Go(func() { lk.Queue.Refuse(api.ErrBusy, queue.All) })
 			}
 			wg.Wait()
 			cancel()
@@ -136,8 +136,8 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 			}
 			require.Empty(t, done)
 		}
-		require.Nil(t, lk.q.Front())
-		require.Empty(t, lk.q.Inside())
+		require.Nil(t, lk.Queue.Front())
+		require.Empty(t, lk.Queue.Inside())
 	})
 }
 

@@ -34,7 +34,7 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 		removed := make(chan error, 1)
 		go func() { removed <- d.Remove(ctx, "x", false) }()
 		queued := func(n int) func() bool {
-			return func() bool { return lk.q.Vitals(time.Now()).Waiting == n }
+			return func() bool { return lk.Queue.Vitals(time.Now()).Waiting == n }
 		}
 		eventually(t, "the remover waits", queued(1))
 		next := submitted(t.Context(), d, Request{Name: "x"})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -19,14 +20,14 @@ import (
 // carryOut writes the entry that this host intended and did not write. This must precede the next
 // intent, because a slot has room for one.
 func (m *Manager) carryOut(guard *Lock) error {
-	i, found, err := guard.ownIntent()
+	i, found, err := guard.OwnIntent()
 	if err != nil || !found {
 		return err
 	}
-	if err := m.writeEntry(guard.slots.Dev, layout.Entry(i)); err != nil {
+	if err := m.writeEntry(guard.Dev(), layout.Entry(i)); err != nil {
 		return err
 	}
-	return guard.intended()
+	return guard.Intended()
 }
 
 // keepIntents removes the intents that earlier bakeryds of this host or this one left. Other hosts
@@ -63,20 +64,20 @@ func (m *Manager) takeBackIntent() bool {
 }
 
 // intents returns the intents of the other hosts. A host with an unreadable intent may be about to
-// write any entry, so no lock can be created unless that host is gone: see [member.gone].
+// write any entry, so no lock can be created unless that host is gone: see [membership.Member.Gone].
 func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	n := m.SlotCount()
 	for try := 1; ; try++ {
 		found, bad, err := m.disk.Intents(dev, n, m.mem.ID())
-		if err == nil && (len(bad) == 0 || try == slotTries || m.stayLost(bad)) {
-			if err = m.lostIntents(bad); err == nil || try == slotTries {
+		if err == nil && (len(bad) == 0 || try == store.SlotTries || m.stayLost(bad)) {
+			if err = m.lostIntents(bad); err == nil || try == store.SlotTries {
 				return found, err
 			}
 		}
 		for host := range bad {
 			m.mem.HeldUp(layout.Complaint{Host: host, Lock: lockspace.DirectoryLock}, false)
 		}
-		if try == slotTries {
+		if try == store.SlotTries {
 			return nil, err
 		}
 		select {
@@ -87,7 +88,7 @@ func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	}
 }
 
-// stayLost reports whether all these intents were unreadable the last time, too, after slotTries
+// stayLost reports whether all these intents were unreadable the last time, too, after store.SlotTries
 // reads, and their hosts gone.
 func (m *Manager) stayLost(bad map[int]error) bool {
 	m.mu.Lock()

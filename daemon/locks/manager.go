@@ -1,20 +1,17 @@
-// Package locks is a host's part in the locks of a lockspace: it drives the lock protocol (package
-// bakery) for local clients, and keeps the directory. It knows a client by an interface, and what
-// becomes of its reports by another one. It never knows a connection, a user or a file.
+// Package locks is a host's part in the locks of a lockspace: it finds the lock of a name, starts and
+// ends the drivers of locks (package driver) for local clients, and keeps the directory. It knows a
+// client by an interface, and what becomes of its reports by another one. It never knows a
+// connection, a user or a file.
 //
 // Start reading with [Manager] in manager.go, and [Manager.Acquire] in acquire.go. The files by
 // topic:
 //
-//   - a lock: driver.go drives its protocol on the sectors of package store, for the clients of
-//     package queue, in their own goroutines where that is faster (inline.go, submit.go); hold.go serves
-//     local clients from one ticket, poll.go waits for other hosts, task.go runs work of others
-//   - a hold: mode.go and value.go change it, request.go asks a holder
 //   - the directory: attach.go finds the lock of a name (package directory reads the disk), create.go
 //     creates locks, remove.go removes them, intent.go announces each write
-//   - damage: scrub.go, intact.go and restoreentries.go repair what a running host can, repairer.go
-//     what a repair finds
+//   - values and requests, as the slots show them: value.go, request.go
+//   - damage: scrub.go and restoreentries.go repair what a running host can, repairer.go what a
+//     repair finds
 //   - restart: resume.go continues the locks of the previous process
-//   - reports: happenings.go, those of clients in package queue
 package locks
 
 import (
@@ -26,8 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bakeryd/bakeryd/layout"
-
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -35,6 +31,21 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
 )
+
+// The parts of packages driver and queue that callers of this package use.
+type (
+	Lock      = driver.Lock
+	Hold      = driver.Hold
+	SlotTx    = driver.SlotTx
+	Request   = queue.Request
+	Requested = queue.Requested
+	Client    = queue.Client
+	Observer  = queue.Observer
+	Happening = queue.Happening
+)
+
+// ErrAbsent ends the wait of a client that did not reconnect after a restart.
+var ErrAbsent = queue.ErrAbsent
 
 // Config is the configuration of a Manager. The last two may be false.
 type Config struct {
@@ -51,7 +62,7 @@ type Config struct {
 // Manager is a host's part in all locks of a lockspace. Close ends it. It is safe for concurrent
 // use.
 type Manager struct {
-	host     *Host
+	host     *driver.Host
 	disk     *store.Disk
 	mem      *membership.Member
 	observer Observer
@@ -81,7 +92,7 @@ func New(cfg Config) *Manager {
 		disk: cfg.Disk, mem: cfg.Member, observer: cfg.Observer, repairs: cfg.Repairs, dir: directory.New(cfg.Disk.Dev, cfg.Disk.SB.Space()),
 		locks: map[int]*Lock{}, quarantined: map[*Lock]bool{}, stop: stop, stayed: make(chan struct{}, 1),
 	}
-	m.host = &Host{
+	m.host = &driver.Host{
 		Host: &queue.Host{ID: cfg.Member.ID(), Name: cfg.HostName, Observer: cfg.Observer, Peers: cfg.Peers, Stop: stop,
 			Lost: cfg.Member.Lost(), Cause: cfg.Member.Err},
 		Disk: cfg.Disk, Member: cfg.Member, Dir: m.dir, Handoff: cfg.Handoff, Wall: cfg.Wall, Clear: m.clearEntry, Ended: m.drop,
@@ -106,12 +117,12 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.Halt()
 	locks := m.all()
 	for _, lk := range locks {
-		lk.q.Refuse(queue.ErrStopped, queue.All)
-		lk.q.Signal()
+		lk.Queue.Refuse(queue.ErrStopped, queue.All)
+		lk.Queue.Signal()
 	}
 	for _, lk := range locks {
 		select {
-		case <-lk.done:
+		case <-lk.Done():
 		case <-ctx.Done():
 			return fmt.Errorf("lock %q is still held: %w", lk.Entry.Name, context.Cause(ctx))
 		}
@@ -167,7 +178,7 @@ func (m *Manager) attached(number int) *Lock {
 func (m *Manager) Vitals() (all []queue.Vitals) {
 	now := time.Now()
 	for _, lk := range m.all() {
-		if v := lk.q.Vitals(now); v.Holding+v.Waiting > 0 && lk.q.Observed() {
+		if v := lk.Queue.Vitals(now); v.Holding+v.Waiting > 0 && lk.Queue.Observed() {
 			all = append(all, v)
 		}
 	}
@@ -178,7 +189,7 @@ func (m *Manager) Vitals() (all []queue.Vitals) {
 // InUse returns the numbers of the locks that clients of this host hold, release or wait for.
 func (m *Manager) InUse() (numbers []int) {
 	for _, lk := range m.all() {
-		if lk.q.InUse() {
+		if lk.Queue.InUse() {
 			numbers = append(numbers, lk.Entry.Lock)
 		}
 	}
@@ -188,7 +199,7 @@ func (m *Manager) InUse() (numbers []int) {
 // Describe adds the clients of this host to a report of a lock.
 func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
 	if lk := m.attached(l.Lock); lk != nil {
-		lk.q.Describe(l, self)
+		lk.Queue.Describe(l, self)
 	}
 }
 
@@ -196,22 +207,17 @@ func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
 // holder. If that fails, the slot does not show it.
 func (m *Manager) ShowNesting(q *queue.Queue) {
 	lk := m.attached(q.Entry.Lock)
-	if lk == nil || lk.q != q {
+	if lk == nil || lk.Queue != q {
 		return
 	}
-	_ = lk.do(func() error {
-		if lk.m.OwnSlot().Phase != layout.Waiting {
-			return nil
-		}
-		return lk.write(lk.m.OwnSlot())
-	})
+	lk.ShowNesting()
 }
 
 // HoldsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
 // then.
 func (m *Manager) HoldsLost() {
 	for _, lk := range m.all() {
-		lk.q.HoldsLost()
-		lk.q.RefuseLost()
+		lk.Queue.HoldsLost()
+		lk.Queue.RefuseLost()
 	}
 }

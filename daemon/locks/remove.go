@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -37,7 +38,7 @@ func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error)
 				return context.Cause(ctx)
 			}
 		}
-		if err := m.removeOnce(ctx, req); !errors.Is(err, errSuperseded) {
+		if err := m.removeOnce(ctx, req); !errors.Is(err, driver.ErrSuperseded) {
 			return err
 		}
 	}
@@ -54,13 +55,8 @@ func (m *Manager) removeOnce(ctx context.Context, req Request) error {
 	if err != nil {
 		return err
 	}
-	h := lk.newHold(req, nil)
-	h.Removes = true
-	if err = lk.q.Admit(&h.Item); err == nil {
-		lk.q.Signal()
-		err = h.awaitRemoval(ctx)
-	}
-	if err == nil || errors.Is(err, errSuperseded) {
+	err = lk.Remove(ctx, req)
+	if err == nil || errors.Is(err, driver.ErrSuperseded) {
 		m.dir.Forget(lk.Entry)
 	}
 	return err
@@ -74,7 +70,7 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 		if err := m.carryOut(guard); err != nil {
 			return err
 		}
-		s, err := m.dir.On(guard.slots.Dev).Scan()
+		s, err := m.dir.On(guard.Dev()).Scan()
 		if err != nil {
 			return err
 		}
@@ -85,7 +81,7 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 		} else if !found {
 			return fmt.Errorf("%w: %q", api.ErrNoLock, name)
 		}
-		intents, err := m.intents(guard.slots.Dev)
+		intents, err := m.intents(guard.Dev())
 		if err != nil {
 			return err
 		}
@@ -110,7 +106,7 @@ func (m *Manager) clearEntry(lk *Lock, creation uint64) <-chan error {
 // clear makes the entry a free one, under the directory's lock.
 func (m *Manager) clear(lk *Lock, creation uint64) error {
 	e := lk.Entry
-	failing := lk.slots.Dev.Series(m.disk.SB.Geometry.Entry(e.Lock))
+	failing := lk.Dev().Series(m.disk.SB.Geometry.Entry(e.Lock))
 	defer failing.End()
 	for {
 		err := m.guarded(context.Background(), "remove a lock", func(guard *Lock) error {
@@ -118,24 +114,24 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 				return err
 			}
 			// An unreadable entry is this lock's: its remover holds the lock.
-			if now, err := m.dir.On(guard.slots.Dev).Read(e.Lock); err == nil && now != e {
+			if now, err := m.dir.On(guard.Dev()).Read(e.Lock); err == nil && now != e {
 				return nil // cleared already, by the host that died during the removal
 			}
 			// A host that restored the entry while this host waited for the lock may still write
 			// it.
-			intents, err := m.intents(guard.slots.Dev)
+			intents, err := m.intents(guard.Dev())
 			if err != nil {
 				return err
 			}
 			for _, i := range intents {
 				if layout.Entry(i) == e {
-					return fmt.Errorf("%w: lock %q", errIntended, e.Name)
+					return fmt.Errorf("%w: lock %q", driver.ErrIntended, e.Name)
 				}
 			}
 			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
 		})
 		switch {
-		case err == nil, errors.Is(err, errIntended), errors.Is(err, api.ErrStuck):
+		case err == nil, errors.Is(err, driver.ErrIntended), errors.Is(err, api.ErrStuck):
 			return err
 		case m.host.Stopping():
 			return queue.ErrStopped

@@ -79,7 +79,7 @@ func TestRemoveWaitsForTheHolder(t *testing.T) {
 			require.False(t, c.Entry(1).Free())
 			removed := removing(t, remover, "x", false)
 			require.Eventually(t, func() bool {
-				return elsewhere && c.Slot(1, 2).Phase == layout.Waiting || !elsewhere && h.lk.q.Vitals(time.Now()).Waiting == 1
+				return elsewhere && c.Slot(1, 2).Phase == layout.Waiting || !elsewhere && h.Lock().Queue.Vitals(time.Now()).Waiting == 1
 			}, generous, time.Millisecond)
 			require.NoError(t, h.Err())
 			require.NoError(t, h.Release())
@@ -212,7 +212,7 @@ func TestRemoveLetsOthersGoFirst(t *testing.T) {
 		next := start(t, b, Request{Name: "x"})
 		eventually(t, "b waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
 		removed := removing(t, a, "x", false)
-		eventually(t, "the removal waits", func() bool { return h.lk.q.Front() != nil })
+		eventually(t, "the removal waits", func() bool { return h.Lock().Queue.Front() != nil })
 		require.NoError(t, h.Release())
 		h2 := got(t, next)
 		require.Equal(t, entry, h2.Lock().Entry)

@@ -317,7 +317,7 @@ func TestRestoreHeedsIntents(t *testing.T) {
 		c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, ReadHorizon: 4})
 		c.Intend(3, layout.Entry{Lock: 1, Creation: h.Token().Number() + 9})
 		c.Spoil(c.Geo.Entry(1))
-		require.ErrorIs(t, a.restoreKnownEntry(t.Context(), h.lk), check.ErrNotRepaired)
+		require.ErrorIs(t, a.restoreKnownEntry(t.Context(), h.Lock()), check.ErrNotRepaired)
 		_, err := c.SB.Space().DecodeEntry(lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(1):], 1)
 		require.Error(t, err)
 		require.NoError(t, h.Release())

@@ -79,10 +79,10 @@ func (r *Repairer) Entry(ctx context.Context, number int) (done string, err erro
 // in flight.
 func (r *Repairer) guarded(guard *Lock, number int) (done string, err error) {
 	m := r.mgr
-	if ok, err := m.dir.On(guard.slots.Dev).Readable(number); ok || err != nil {
+	if ok, err := m.dir.On(guard.Dev()).Readable(number); ok || err != nil {
 		return "", err
 	}
-	plan, err := check.PlanEntryRepair(guard.slots.Dev, m.disk.SB, number, m.mem.ID(), r.before, m.others)
+	plan, err := check.PlanEntryRepair(guard.Dev(), m.disk.SB, number, m.mem.ID(), r.before, m.others)
 	if err != nil {
 		return "", err
 	}
@@ -108,13 +108,13 @@ func (m *Manager) restoreEntry(guard *Lock, e layout.Entry) error {
 		return err
 	}
 	// this host's own intent has restored it
-	if ok, err := m.dir.On(guard.slots.Dev).Readable(e.Lock); ok || err != nil {
+	if ok, err := m.dir.On(guard.Dev()).Readable(e.Lock); ok || err != nil {
 		return err
 	}
 	if err := m.put(guard, e); err != nil {
 		return err
 	}
-	if found, err := m.dir.On(guard.slots.Dev).Read(e.Lock); err != nil || found != e {
+	if found, err := m.dir.On(guard.Dev()).Read(e.Lock); err != nil || found != e {
 		return errors.Join(err, fmt.Errorf("%w: directory entry of lock %d", format.ErrVerify, e.Lock))
 	}
 	return nil
@@ -127,7 +127,7 @@ func (m *Manager) mark(e layout.Entry) error {
 	if err != nil {
 		return err
 	}
-	return lk.do(func() error { return lk.publish(func(*layout.Slot) {}) })
+	return lk.WithSlot(func(s SlotTx) error { return s.Publish(func(*layout.Slot) {}) })
 }
 
 // others returns the other hosts that may be up, by a read of the host table that begins now.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -48,12 +49,16 @@ func (m *Manager) request(ctx context.Context, name, message string) ([]Asked, e
 		}
 		lk, err := m.attach(e)
 		if err == nil {
-			err = lk.ask(asked, message)
+			var ticket layout.Ticket
+			for _, a := range asked {
+				ticket = max(ticket, layout.MakeTicket(a.Token.Number(), a.Token.Host()))
+			}
+			err = lk.Ask(ticket, message)
 		}
 		if err == nil {
 			return asked, nil
 		}
-		if !errors.Is(err, errSuperseded) {
+		if !errors.Is(err, driver.ErrSuperseded) {
 			return nil, err
 		}
 		m.dir.Forget(e)
@@ -71,7 +76,7 @@ func (m *Manager) holding(ctx context.Context, e layout.Entry) ([]Asked, error) 
 		if err != nil || !unsettled || time.Now().After(give) {
 			return asked, err
 		}
-		if err := retry.Pause(ctx, SettleAfter/2); err != nil {
+		if err := retry.Pause(ctx, driver.SettleAfter/2); err != nil {
 			return nil, err
 		}
 	}
@@ -110,13 +115,21 @@ func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err
 	}
 	lk := m.attached(e.Lock)
 	if lk != nil && lk.Entry == e {
-		for _, h := range lk.q.Inside() {
+		for _, h := range lk.Queue.Inside() {
 			asked = append(asked, Asked{Host: m.mem.ID(), HostName: m.host.Name, Token: h.Token()})
 		}
 	}
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
 }
 
+// Asked is a holder that was sent a request.
+type Asked struct {
+	Host     int    `json:"host"`
+	HostName string `json:"host_name"`
+	// of a client of this host; for another host, the ticket that its clients' tokens belong to
+	Token layout.Ticket `json:"token"`
+}
+
 // unsettledFor is how long a slot that may be about to show a hold is read again. A hold is shown
 // after SettleAfter.
-const unsettledFor = 10 * SettleAfter
+const unsettledFor = 10 * driver.SettleAfter

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -31,7 +32,7 @@ func (l listener) hears(t *testing.T, want Requested) {
 // nothing waits as long as an unwanted request would take.
 func nothing(t *testing.T, ls ...listener) {
 	t.Helper()
-	time.Sleep(3 * lookForRequests(2*time.Second))
+	time.Sleep(3 * driver.LookForRequests(2*time.Second))
 	for _, l := range ls {
 		select {
 		case r := <-l:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -42,7 +43,7 @@ func (m *Manager) restoreEntries(damaged []int) {
 				continue
 			}
 			// Superseded: completing a removal has rewritten it.
-			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !m.host.Stopping() {
+			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, driver.ErrSuperseded) && !m.host.Stopping() {
 				m.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)
 			}
 		}
@@ -55,15 +56,15 @@ func (m *Manager) restoreEntries(damaged []int) {
 }
 
 func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
-	h, err := lk.join(ctx)
+	h, err := lk.Join(ctx)
 	if err != nil {
 		return err
 	}
 	err = m.guarded(ctx, "restore a directory entry", func(guard *Lock) error {
-		if ok, err := m.dir.On(guard.slots.Dev).Readable(lk.Entry.Lock); ok || err != nil {
+		if ok, err := m.dir.On(guard.Dev()).Readable(lk.Entry.Lock); ok || err != nil {
 			return err
 		}
-		intents, err := m.intents(guard.slots.Dev)
+		intents, err := m.intents(guard.Dev())
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -79,21 +80,19 @@ func (m *Manager) Resume(records []handover.Session, restore func(*Lock, handove
 
 // resumeLock starts a lock in the state in which the previous process left it, if it left any.
 func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore func(*Lock, handover.Session)) error {
-	lk := newLock(m.host, e)
+	lk := driver.New(m.host, e)
 	var v bakery.View
 	tries := 0
-	err := m.untilLost("reading an own slot failed, retrying", lk.slots.Dev.Series(lk.slots.At(m.mem.ID())), func() (err error) {
-		v, err = lk.ownSlot(&tries)
+	err := m.untilLost("reading an own slot failed, retrying", lk.Dev().Series(m.disk.SB.Geometry.Slot(e.Lock, m.mem.ID())), func() (err error) {
+		v, err = lk.ReadOwn(&tries)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	p := lk.judge(v, m.mem.Incarnation(), records)
-	if p == nil && len(records) == 0 {
+	if !lk.Resume(v, records) && len(records) == 0 {
 		return nil
 	}
-	lk.past = p
 	slices.SortFunc(records, func(a, b handover.Session) int { return int(int64(a.Nth - b.Nth)) })
 	for _, r := range records {
 		restore(lk, r)
@@ -107,11 +106,11 @@ func (m *Manager) resumeLock(e layout.Entry, records []handover.Session, restore
 // AwaitResumed blocks until a client that was restored in the queue is served or refused, or ctx
 // ends.
 func (m *Manager) AwaitResumed(ctx context.Context, h *Hold) (*Hold, error) {
-	err := h.await(ctx)
-	if errors.Is(err, errSuperseded) {
+	err := h.Await(ctx)
+	if errors.Is(err, driver.ErrSuperseded) {
 		return m.Acquire(ctx, h.Request)
 	}
-	m.host.ReportRefused(&h.Request, h.lk.q, h.Queued(), err)
+	m.host.ReportRefused(&h.Request, h.Lock().Queue, h.Queued(), err)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (m *Manager) handleComplaints(complaints []layout.Complaint) {
 func (m *Manager) scrubNumber(lock int) {
 	lk := m.attached(lock)
 	if lk != nil {
-		lk.lookAtBlocking()
+		lk.CheckOwn(true)
 		return
 	}
 	if e, err := m.dir.Read(lock); err == nil && !e.Blank() {
@@ -130,14 +130,7 @@ func (m *Manager) repairSlot(number int) {
 			return
 		}
 	}
-	m.drivers.Go(func() {
-		_ = lk.do(func() error {
-			if lk.m.Attached() && lk.m.OwnSlot().Phase != layout.Idle {
-				return nil // other hosts may have entered by that: see intact
-			}
-			return lk.publish(func(*layout.Slot) {})
-		})
-	})
+	m.drivers.Go(lk.RewriteIdle)
 }
 
 // scrubOne has the driver of a lock check the own slot. A lock that is not in use gets a driver
@@ -166,11 +159,7 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 			return
 		}
 	}
-	if blocking {
-		lk.lookAtBlocking()
-	} else {
-		lk.lookAtOwn()
-	}
+	lk.CheckOwn(blocking)
 }
 
 // lookAtBusy checks the own slots and the entries of the locks that this host holds or waits for. A
@@ -180,14 +169,14 @@ func (m *Manager) lookAtBusy() {
 	var busy []*Lock
 	m.mu.Lock()
 	for _, lk := range m.locks {
-		if !lk.q.MarkIdle() {
+		if !lk.Queue.MarkIdle() {
 			busy = append(busy, lk)
 		}
 	}
 	m.mu.Unlock()
 	var entries []int
 	for _, lk := range busy {
-		lk.lookAtOwn()
+		lk.CheckOwn(false)
 		if lk.Entry != lockspace.DirectoryEntry {
 			entries = append(entries, lk.Entry.Lock)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -100,11 +101,11 @@ func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
 		disk.Inject(fault)
 		fault.Op = blockdev.OpWrite
 		failed := disk.Inject(fault)
-		h.lk.lookAtOwn()
+		h.Lock().CheckOwn(false)
 		<-failed.Hit()
 		eventually(t, "another rewrite", func() bool { return c.Slot(1, 1).Sequence > before })
 		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
 		within(t, "the loss", func() { <-d.Lost() })
-		require.ErrorIs(t, d.Err(), errOverwritten)
+		require.ErrorIs(t, d.Err(), driver.ErrOverwritten)
 	})
 }

@@ -83,8 +83,8 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 
 		guard, err := a.attach(lockspace.DirectoryEntry)
 		require.NoError(t, err)
-		internal := guard.newHold(Request{}, nil)
-		require.NoError(t, internal.acquire(t.Context()))
+		internal := guard.NewHold(Request{}, false)
+		require.NoError(t, internal.Acquire(t.Context()))
 		require.ErrorIs(t, internal.SetValue(t.Context(), []byte("v")), api.ErrInvalid)
 		require.NoError(t, internal.Release())
 		_, err = a.Value(t.Context(), "")

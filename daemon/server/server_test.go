@@ -12,11 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
-	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 // TestEveryCallSaysWhatItIs: no call can be added without an action, and no body is read without

@@ -81,7 +81,7 @@ func (s *Session) poll(ctx context.Context) bool {
 // not show is over.
 func (ss *Table) Restore(lk *locks.Lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
-	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk.Queue()
+	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk.Queue
 	s.Peer, s.UID = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.Regroup(r)
 	s.unconfirmed, s.Alone = r.Unconfirmed, !r.Witness

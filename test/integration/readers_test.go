@@ -26,7 +26,7 @@ const (
 	// The queue never holds more than one writer.
 	turns = 2 * 4
 
-	// look is the longest time between two looks of the first waiter (maxPoll in daemon/locks/poll.go).
+	// look is the longest time between two looks of the first waiter (maxPoll in daemon/locks/driver/poll.go).
 	look = 20 * time.Millisecond
 )
 

@@ -105,24 +105,12 @@ func TestHTTP(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(http)), slices.Collect(maps.Keys(found)))
 }
 
-// TestFiles compares the largest circle of files in each package that has one with the table: of these files each depends on
-// each other, directly or not.
+// TestFiles: of the files of a circle, each depends on each other, directly or not.
 func TestFiles(t *testing.T) {
 	own, exports := list(t)
-	found := map[string]int{}
 	for _, p := range own {
 		if n := largestCircle(dependencies(t, p, exports)); n > maxCircle {
-			found[p.ImportPath] = n
-		}
-	}
-	for path, n := range found {
-		if limit := circles[path]; n > limit {
-			t.Errorf("%s: %d files depend on each other in a circle, want %d at most", path, n, max(limit, maxCircle))
-		}
-	}
-	for path, limit := range circles {
-		if found[path] < limit {
-			t.Errorf("%s: %d files depend on each other in a circle, the table allows %d: lower it", path, found[path], limit)
+			t.Errorf("%s: %d files depend on each other in a circle, want %d at most", p.ImportPath, n, maxCircle)
 		}
 	}
 }

@@ -1,13 +1,7 @@
 package structure
 
-// maxCircle is the highest number of files of a package that may depend on each other in a circle, unless circles has
-// another one.
+// maxCircle is the highest number of files of a package that may depend on each other in a circle.
 const maxCircle = 13
-
-// circles has the packages whose files are to be sorted. The numbers only shrink.
-var circles = map[string]int{
-	"daemon/locks": 21,
-}
 
 // http has the packages that import net/http or a package below it, and what for.
 var http = map[string]string{
@@ -79,10 +73,11 @@ var imports = []struct{ path, imports string }{
 	// The locks of a joined host.
 	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
 	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/report layout"},
-	{"daemon/locks", "bakery blockdev daemon/api daemon/events daemon/handover daemon/lease daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/standing daemon/tasks daemon/text daemon/warn layout"},
+	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/lease daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/standing daemon/warn layout"},
+	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
 	// Its clients, its service and its server: to be split.
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/process daemon/tasks daemon/warn layout"},
-	{"daemon/locks/measuring", "blockdev blockdev/probe daemon/api daemon/locks daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership layout"},
+	{"daemon/locks/measuring", "blockdev blockdev/probe daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership layout"},
 	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
 	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/liveness daemon/locks daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -292,7 +293,7 @@ func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f 
 				return err
 			}
 		}
-		if err := m.pause(locks.PollPause(waited, latency, 1)); err != nil {
+		if err := m.pause(driver.PollPause(waited, latency, 1)); err != nil {
 			return err
 		}
 	}

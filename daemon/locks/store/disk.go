@@ -17,6 +17,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// SlotTries is how often an unreadable slot is read, because it may be being written.
+const SlotTries = 10
+
 // Disk is the lockspace on its device, for the locks of one host.
 type Disk struct {
 	Dev        blockdev.Device

@@ -79,11 +79,11 @@ var faults = []fault{
 `},
 	}},
 	{"upgrade", "a ticket serves further grants after it has become exclusive", "TOKEN", false, []patch{
-		{"daemon/locks/mode.go", `	t.closed = true
+		{"daemon/locks/driver/mode.go", `	t.closed = true
 `, ``},
 	}},
 	{"entered", "after a restart no ticket counts as granted", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
-		{"daemon/locks/resume.go", `			p.entered = p.entered || entered
+		{"daemon/locks/driver/takeup.go", `			p.entered = p.entered || entered
 `, `			p.entered = p.entered && entered
 `},
 	}},
@@ -122,7 +122,7 @@ var faults = []fault{
 `},
 	}},
 	{"worn", "the lease continues while the own slot stays unreadable", "PROGRESS", true, []patch{
-		{"daemon/locks/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
+		{"daemon/locks/driver/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
 `, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
 `},
 	}},

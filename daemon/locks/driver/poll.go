@@ -1,15 +1,14 @@
-package locks
+package driver
 
 import (
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/bakeryd/bakeryd/layout"
-
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/standing"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 const (
@@ -55,7 +54,7 @@ var alreadyOver = func() <-chan time.Time {
 // poll waits, then reads the slot that the machine waits for. A client that leaves, or a host that
 // ends, wakes it early.
 func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
-	lk.q.Tell(a.Rank)
+	lk.Queue.Tell(a.Rank)
 	lk.reportAhead(a)
 	lk.complain(a.Host)
 	lk.host.Member.Watch(lk.host.Disk.Times().Watch())
@@ -98,7 +97,7 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 		select {
 		case <-lk.host.Lost:
 			return false, api.ErrLeaseLost
-		case <-lk.q.Wake:
+		case <-lk.Queue.Wake:
 			if !wanted() {
 				lk.m.Cancel()
 				return true, nil
@@ -171,7 +170,7 @@ func (lk *Lock) rewrite() error {
 				lk.host.Observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.host.ID)
 			}
 			written = now
-			if err = lk.slots.Write(lk.m.OwnSlot(), lk.q.Holder(lk.m.OwnSlot().Phase)); err != nil {
+			if err = lk.slots.Write(lk.m.OwnSlot(), lk.Queue.Holder(lk.m.OwnSlot().Phase)); err != nil {
 				return err
 			}
 			v, err = lk.slots.ReadOne(lk.host.ID)
@@ -187,17 +186,14 @@ func (lk *Lock) rewrite() error {
 	return lk.intact(v)
 }
 
-// lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
-// another host.
-func (lk *Lock) lookAtBlocking() {
-	lk.slots.Suspect()
-	lk.lookAtOwn()
-}
-
-// lookAtOwn has the driver check the own slot.
-func (lk *Lock) lookAtOwn() {
+// CheckOwn has the driver check the own slot. With blocking, it counts as blocking another host until
+// it was read.
+func (lk *Lock) CheckOwn(blocking bool) {
+	if blocking {
+		lk.slots.Suspect()
+	}
 	lk.scrub.Store(true)
-	lk.q.Signal()
+	lk.Queue.Signal()
 }
 
 // complain requests repair of a slot that blocks this host, in its host record; of all unreadable

@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"context"
@@ -6,36 +6,71 @@ import (
 	"os"
 	"time"
 
-	"github.com/bakeryd/bakeryd/layout"
-
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Hold is one request of a client: it waits for the lock, then it holds it. It ends by Release, or
 // when the lease is lost.
 type Hold struct {
 	queue.Item
-	lk    *Lock
-	helps bool // the client's goroutine may do the IO
+	lk     *Lock
+	inline bool // the client's goroutine may do the IO
 }
 
-// newHold returns a request that is not in the queue yet. decided, unless nil, is called with its
-// outcome.
-func (lk *Lock) newHold(req Request, decided func(error)) *Hold {
-	h := &Hold{lk: lk}
-	h.Init(lk.q, req, decided)
+// NewHold returns a request that is not in the queue yet. With inline, the goroutines that acquire
+// and release do the IO where possible: that is faster, but they block while the device hangs.
+func (lk *Lock) NewHold(req queue.Request, inline bool) *Hold {
+	h := &Hold{lk: lk, inline: inline}
+	h.Init(lk.Queue, req, nil)
 	return h
 }
 
-// acquire queues the request and blocks until it is served or refused, or ctx ends. The driver does
-// the IO.
-func (h *Hold) acquire(ctx context.Context) error {
-	if err := h.lk.q.Admit(&h.Item); err != nil {
+// Acquire queues the request and blocks until it is served or refused, or ctx ends.
+func (h *Hold) Acquire(ctx context.Context) error {
+	if err := h.lk.Queue.Admit(&h.Item); err != nil {
 		return err
 	}
-	h.lk.q.Signal()
-	return h.await(ctx)
+	if h.inline {
+		h.lk.runInline(&h.Item)
+	} else {
+		h.lk.Queue.Signal()
+	}
+	return h.Await(ctx)
+}
+
+// Submit is Acquire for a caller that does not wait, inline. decided is called once, by any
+// goroutine, and must not block. Submit blocks while the device hangs, but other goroutines report
+// the end of ctx or of the lease in time.
+func (lk *Lock) Submit(ctx context.Context, req queue.Request, decided func(*Hold, error)) {
+	h := &Hold{lk: lk, inline: true}
+	gone := context.AfterFunc(ctx, func() { h.giveUp(ctx) })
+	h.Init(lk.Queue, req, func(err error) {
+		gone()
+		decided(h, err)
+	})
+	if err := lk.Queue.Admit(&h.Item); err != nil {
+		h.Decide(err)
+		return
+	}
+	// The context or the lease may have ended before the client was in the queue.
+	if ctx.Err() != nil {
+		h.giveUp(ctx)
+	}
+	select {
+	case <-lk.host.Lost:
+		lk.Queue.RefuseLost()
+	default:
+		lk.runInline(&h.Item)
+	}
+}
+
+// giveUp removes a client whose context has ended from the queue.
+func (h *Hold) giveUp(ctx context.Context) {
+	if h.lk.Queue.Withdraw(&h.Item) {
+		h.Decide(context.Cause(ctx))
+	}
 }
 
 // Lock returns the lock that is held.
@@ -80,11 +115,11 @@ func (h *Hold) Release() error { return h.ReleaseBecause("") }
 
 // ReleaseBecause ends the hold. why is the reason for the event, empty if the holder released it.
 func (h *Hold) ReleaseBecause(why string) error {
-	if h.lk.q.Release(&h.Item, why) {
-		if h.helps {
+	if h.lk.Queue.Release(&h.Item, why) {
+		if h.inline {
 			h.lk.runInline(nil)
 		} else {
-			h.lk.q.Signal()
+			h.lk.Queue.Signal()
 		}
 	}
 	select {
@@ -95,8 +130,8 @@ func (h *Hold) ReleaseBecause(why string) error {
 	}
 }
 
-// await blocks until the client is served or refused, or ctx ends.
-func (h *Hold) await(ctx context.Context) error {
+// Await blocks until the client is served or refused, or ctx ends.
+func (h *Hold) Await(ctx context.Context) error {
 	var err error
 	select {
 	case err := <-h.Result():
@@ -106,26 +141,18 @@ func (h *Hold) await(ctx context.Context) error {
 	case <-h.Lost(): // the driver may wait for IO that hangs
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
-	if !h.lk.q.Withdraw(&h.Item) && <-h.Result() == nil {
+	if !h.lk.Queue.Withdraw(&h.Item) && <-h.Result() == nil {
 		// The client was served at this moment: release the hold.
 		_ = h.ReleaseBecause("the client was gone when the lock was granted")
 	}
 	return err
 }
 
-// clients returns the queue of a lock, nil if there is no lock.
-func (lk *Lock) clients() *queue.Queue {
-	if lk == nil {
-		return nil
-	}
-	return lk.q
-}
-
-// join takes part in a local client's hold if there is one, else it acquires the lock.
-func (lk *Lock) join(ctx context.Context) (*Hold, error) {
-	h := lk.newHold(Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}, nil)
-	if lk.q.Join(&h.Item) {
+// Join takes part in a local client's hold if there is one, else it acquires the lock.
+func (lk *Lock) Join(ctx context.Context) (*Hold, error) {
+	h := lk.NewHold(queue.Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}, false)
+	if lk.Queue.Join(&h.Item) {
 		return h, nil
 	}
-	return h, h.acquire(ctx)
+	return h, h.Acquire(ctx)
 }

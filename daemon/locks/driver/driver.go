@@ -1,4 +1,17 @@
-package locks
+// Package driver drives the protocol of one lock on the disk (package bakery) for the clients in its
+// queue. It knows the manager of a host's locks by the two functions in [Host], and neither the
+// directory's intents nor a client.
+//
+// Start reading with [Lock.Drive] in this file, and lock.go for what the driver owns. The other files:
+//
+//   - acquiring: inline.go runs the driver in a client's goroutine, poll.go waits for other hosts
+//   - a hold: hold.go is that of one client, acquisition.go serves many from one ticket; mode.go
+//     changes it, requests.go asks for it
+//   - removing: removal.go
+//   - damage and restart: intact.go judges an own slot that was overwritten, takeup.go continues what
+//     the previous process left
+//   - others: task.go runs work of other goroutines, happenings.go reports to the observer
+package driver
 
 import (
 	"errors"
@@ -8,29 +21,30 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// errSuperseded is returned when the lock's directory entry is not the one that was looked up.
-var errSuperseded = errors.New("the directory entry is another one")
+// ErrSuperseded is returned when the lock's directory entry is not the one that was looked up.
+var ErrSuperseded = errors.New("the directory entry is another one")
 
-// drive serves the queue until the lock is superseded, the lease is lost or the daemon stops. Only
-// the goroutine that holds the driver mutex writes this host's slot. drive is called with it held,
+// Drive serves the queue until the lock is superseded, the lease is lost or the daemon stops. Only
+// the goroutine that holds the driver mutex writes this host's slot. Drive is called with it held,
 // and does not release it when it returns.
-func (lk *Lock) drive() {
+func (lk *Lock) Drive() {
 	defer close(lk.done)
 	err := lk.takeUp()
 	for err == nil {
-		w := lk.q.Front()
+		w := lk.Queue.Front()
 		switch {
 		case lk.trying.on:
 			err = lk.continueAcquire()
 		case lk.acquisition != nil:
 			err = lk.serveHold()
-		case lk.q.Closed() != nil:
-			err = errSuperseded
+		case lk.Queue.Closed() != nil:
+			err = ErrSuperseded
 		case w != nil && !w.Absent():
 			err = lk.acquireOnDisk(w)
 		case lk.takeScrub():
@@ -42,17 +56,17 @@ func (lk *Lock) drive() {
 	}
 	lk.publishTimer.Stop()
 	if errors.Is(err, api.ErrLeaseLost) {
-		lk.q.HoldsLost()
+		lk.Queue.HoldsLost()
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	lk.host.Ended(lk)
-	lk.q.Close(err)
+	lk.Queue.Close(err)
 }
 
 // freeMemory frees the buffers of an idle lock. With many hosts and many locks they are most of the
 // memory in use.
 func (lk *Lock) freeMemory() {
-	if lk.q.Idle() {
+	if lk.Queue.Idle() {
 		lk.m.Forget()
 		lk.slots.Forget()
 	}
@@ -72,7 +86,7 @@ type tryState struct {
 // acquireOnDisk begins to take the lock on the disk for the client in front.
 func (lk *Lock) acquireOnDisk(w *queue.Item) error {
 	lk.applyHostTable() // applies deaths now: an attempt that does not wait reads no host table
-	before, mode := lk.q.Arrived(), w.Request.Mode
+	before, mode := lk.Queue.Arrived(), w.Request.Mode
 	if lk.removalPending {
 		mode = layout.Exclusive // to remove it
 	}
@@ -108,7 +122,7 @@ func (lk *Lock) continueAcquire() error {
 
 // tryWanted reports whether the client in front has the mode and the Try of the current attempt.
 func (lk *Lock) tryWanted() bool {
-	f := lk.q.Front()
+	f := lk.Queue.Front()
 	return f != nil && f.Request.Mode == lk.trying.mode && f.Request.Try == lk.trying.try
 }
 
@@ -131,7 +145,7 @@ func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 			if _, err := lk.protocol(lk.m.Release(), always); err != nil {
 				return err
 			}
-			return errSuperseded
+			return ErrSuperseded
 		}
 		lk.hold(before, used)
 		return nil
@@ -142,11 +156,11 @@ func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	switch a.Outcome {
 	case bakery.Busy:
 		lk.rememberBusy()
-		lk.q.Refuse(api.ErrBusy, func(x *queue.Item) bool { return x.Request.Try })
+		lk.Queue.Refuse(api.ErrBusy, func(x *queue.Item) bool { return x.Request.Try })
 	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
-		return errSuperseded
+		return ErrSuperseded
 	case bakery.Exhausted:
-		lk.q.Refuse(lk.exhausted(), queue.All)
+		lk.Queue.Refuse(lk.exhausted(), queue.All)
 	}
 	return nil
 }
@@ -188,7 +202,7 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 			return a, err
 		}
 		if lk.stale() {
-			return a, errSuperseded
+			return a, ErrSuperseded
 		}
 		if err := lk.intact(views[lk.host.ID-1]); err != nil {
 			return a, err
@@ -218,8 +232,8 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		}
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
-		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) || errors.Is(err, api.ErrStuck) {
-			lk.q.Refuse(err, func(w *queue.Item) bool { return w.Removes })
+		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, ErrIntended) || errors.Is(err, api.ErrStuck) {
+			lk.Queue.Refuse(err, func(w *queue.Item) bool { return w.Removes })
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {
 			return a, err
@@ -233,7 +247,7 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 // writes of the slot are in flight at a time.
 func (lk *Lock) write(s bakery.Slot) error {
 	return lk.persist("writing a slot failed, retrying", lk.slots.At(lk.host.ID), func() error {
-		return lk.slots.Write(s, lk.q.Holder(s.Phase))
+		return lk.slots.Write(s, lk.Queue.Holder(s.Phase))
 	})
 }
 
@@ -266,7 +280,7 @@ func (lk *Lock) creation() (creation uint64, err error) {
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
 		// the removal is completed, which rewrites the entry.
-		if tries++; lk.removalPending && tries >= slotTries && (lockspace.IsBadSector(err) || directory.Undecodable(err)) {
+		if tries++; lk.removalPending && tries >= store.SlotTries && (lockspace.IsBadSector(err) || directory.Undecodable(err)) {
 			creation = lk.Entry.Creation
 			return nil
 		}
@@ -329,6 +343,3 @@ func (lk *Lock) pause(d time.Duration) bool {
 		return false
 	}
 }
-
-// slotTries is how often an unreadable slot is read, because it may be being written.
-const slotTries = 10

@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"bytes"
@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
-
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -34,7 +33,7 @@ func (h *Hold) change(ctx context.Context, f func(*acquisition) error) error {
 	out := make(chan error, 1)
 	go func() {
 		out <- lk.do(func() error {
-			if lk.acquisition == nil || !lk.q.Holds(&h.Item) {
+			if lk.acquisition == nil || !lk.Queue.Holds(&h.Item) {
 				return h.releasedErr()
 			}
 			return f(lk.acquisition)
@@ -53,7 +52,7 @@ func (h *Hold) change(ctx context.Context, f func(*acquisition) error) error {
 		return nil
 	case lost != nil:
 		return lost
-	case errors.Is(err, api.ErrUnavailable), errors.Is(err, errSuperseded):
+	case errors.Is(err, api.ErrUnavailable), errors.Is(err, ErrSuperseded):
 		// The driver has ended, and every hold with it.
 		return fmt.Errorf("%w: %v", api.ErrLost, err)
 	}
@@ -82,7 +81,7 @@ func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
 // an exclusive one would hold it together with other readers.
 func (t *acquisition) downgrade(h *Hold) error {
 	lk := t.lk
-	if !lk.q.SetMode(&h.Item, layout.Shared) {
+	if !lk.Queue.SetMode(&h.Item, layout.Shared) {
 		return h.releasedErr()
 	}
 	if _, err := lk.protocol(lk.m.Downgrade(), always); err != nil {
@@ -96,7 +95,7 @@ func (t *acquisition) downgrade(h *Hold) error {
 // upgrade records the mode after the disk shows it, for the same reason.
 func (t *acquisition) upgrade(h *Hold) error {
 	lk := t.lk
-	if others := lk.q.Holders() - 1; others > 0 {
+	if others := lk.Queue.Holders() - 1; others > 0 {
 		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.Entry.Name)
 	}
 	lk.applyHostTable() // apply deaths since the slots were read: the machine reads them once only
@@ -110,7 +109,7 @@ func (t *acquisition) upgrade(h *Hold) error {
 	// Readers of other hosts may have come and gone with greater tokens, so the next client needs a
 	// ticket of its own.
 	t.closed = true
-	if !lk.q.SetMode(&h.Item, layout.Exclusive) {
+	if !lk.Queue.SetMode(&h.Item, layout.Exclusive) {
 		return h.releasedErr()
 	}
 	return nil

@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ type task struct {
 func (t task) run() error {
 	err := t.f()
 	t.done <- err
-	if errors.Is(err, api.ErrLeaseLost) || errors.Is(err, errSuperseded) {
+	if errors.Is(err, api.ErrLeaseLost) || errors.Is(err, ErrSuperseded) {
 		return err
 	}
 	return nil
@@ -36,7 +36,7 @@ func (lk *Lock) do(f func() error) error {
 	case lk.tasks <- t:
 		return <-t.done
 	case <-lk.done:
-		return lk.q.Closed()
+		return lk.Queue.Closed()
 	case <-lk.host.Lost:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
@@ -63,6 +63,33 @@ func (lk *Lock) publish(change func(own *layout.Slot)) error {
 	return err
 }
 
+// ShowNesting rewrites the own slot if it is waiting: a client in the queue waits below a holder. If
+// that fails, the slot does not show it.
+func (lk *Lock) ShowNesting() {
+	_ = lk.do(func() error {
+		if lk.m.OwnSlot().Phase != layout.Waiting {
+			return nil
+		}
+		return lk.write(lk.m.OwnSlot())
+	})
+}
+
+// RewriteIdle rewrites the own slot if the lock is not in use. It blocks on the device.
+func (lk *Lock) RewriteIdle() {
+	_ = lk.do(func() error {
+		if lk.m.Attached() && lk.m.OwnSlot().Phase != layout.Idle {
+			return nil // other hosts may have entered by that: see intact
+		}
+		return lk.publish(func(*layout.Slot) {})
+	})
+}
+
+// Dev returns the device for IO of the lock: a lease is not renewed while such IO hangs.
+func (lk *Lock) Dev() store.Device { return lk.slots.Dev }
+
+// Done returns a channel that is closed when the driver has ended.
+func (lk *Lock) Done() <-chan struct{} { return lk.done }
+
 // SlotTx is the own slot of a lock for one function, while the driver does nothing else.
 type SlotTx struct{ lk *Lock }
 
@@ -87,8 +114,8 @@ func (s SlotTx) Wrote(own layout.Slot) {
 	s.lk.slots.Change(func(before *layout.Slot) { *before = own })
 }
 
-// intend makes an intent durable. From here on the other hosts know which write may land.
-func (lk *Lock) intend(e layout.Entry) error {
+// Intend makes an intent durable. From here on the other hosts know which write may land.
+func (lk *Lock) Intend(e layout.Entry) error {
 	return lk.do(func() error {
 		lk.setIntent(layout.Intent(e).Value())
 		_, err := lk.protocol(lk.m.Settle(), always)
@@ -96,8 +123,8 @@ func (lk *Lock) intend(e layout.Entry) error {
 	})
 }
 
-// intended removes the intent. The release makes that durable.
-func (lk *Lock) intended() error {
+// Intended removes the intent. The release makes that durable.
+func (lk *Lock) Intended() error {
 	return lk.do(func() error {
 		lk.setIntent(nil)
 		return nil
@@ -110,10 +137,10 @@ func (lk *Lock) setIntent(value []byte) {
 	lk.intends = value != nil
 }
 
-// ownIntent returns an intent that this incarnation did not carry out: a failed write of the entry
+// OwnIntent returns an intent that this incarnation did not carry out: a failed write of the entry
 // may still land. An intent of an earlier process to clear an entry does not count: that process
 // has no write in flight, and its removal was taken back (restore.go) unless it was complete.
-func (lk *Lock) ownIntent() (i layout.Intent, found bool, err error) {
+func (lk *Lock) OwnIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
 		value := lk.slots.Own().Value
 		if len(value) == 0 {

@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"context"
@@ -10,17 +10,25 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// errIntended is returned when an entry cannot be cleared because a host may still write it again.
-var errIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
+// ErrIntended is returned when an entry cannot be cleared because a host may still write it again.
+var ErrIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
 
-// awaitRemoval blocks until the lock is removed.
-func (h *Hold) awaitRemoval(ctx context.Context) error {
-	var err error
+// Remove removes the lock when the request is next in the queue. It blocks until then, or until ctx
+// ends.
+func (lk *Lock) Remove(ctx context.Context, req queue.Request) error {
+	h := lk.NewHold(req, false)
+	h.Removes = true
+	err := lk.Queue.Admit(&h.Item)
+	if err != nil {
+		return err
+	}
+	lk.Queue.Signal()
 	select {
 	case err := <-h.Result():
 		return err
@@ -29,7 +37,7 @@ func (h *Hold) awaitRemoval(ctx context.Context) error {
 	case <-h.Lost():
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
-	if h.lk.q.Withdraw(&h.Item) {
+	if lk.Queue.Withdraw(&h.Item) {
 		return err
 	}
 	return <-h.Result()
@@ -48,22 +56,22 @@ func (t *acquisition) remove() (over bool, err error) {
 	if w.Request.Try {
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {
-			lk.q.Refuse(api.ErrBusy, is)
+			lk.Queue.Refuse(api.ErrBusy, is)
 			return false, err
 		}
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
-		return lk.q.Front() == w && (!w.Request.Try || time.Since(began) < tryDrain)
+		return lk.Queue.Front() == w && (!w.Request.Try || time.Since(began) < tryDrain)
 	})
 	switch {
 	case err != nil:
 		return true, err
 	case a.Outcome == bakery.Removed:
-		lk.q.Refuse(nil, is)
-		return true, errSuperseded
+		lk.Queue.Refuse(nil, is)
+		return true, ErrSuperseded
 	case w.Request.Try:
-		lk.q.Refuse(api.ErrBusy, is)
+		lk.Queue.Refuse(api.ErrBusy, is)
 	}
 	return true, nil
 }
@@ -80,34 +88,34 @@ func (lk *Lock) completeRemoval() error {
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
-		w := lk.q.Front()
+		w := lk.Queue.Front()
 		return w != nil && (!w.Request.Try || time.Since(began) < tryDrain)
 	})
 	switch {
 	case err != nil:
 		return err
 	case a.Outcome != bakery.Removed:
-		lk.q.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
+		lk.Queue.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
 		if !lk.pause(lk.host.Disk.Retry()) { // another host may have to write the entry first
 			return api.ErrLeaseLost
 		}
 		return nil
 	}
-	if w := lk.q.Front(); w != nil && w.Removes {
-		lk.q.Refuse(nil, func(x *queue.Item) bool { return x == w })
+	if w := lk.Queue.Front(); w != nil && w.Removes {
+		lk.Queue.Refuse(nil, func(x *queue.Item) bool { return x == w })
 	}
-	return errSuperseded
+	return ErrSuperseded
 }
 
 // removal has the machine remove the lock, which no local client holds. After it the machine does
 // not hold the lock.
 func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
-	lk.q.ReleasesDone() // the holders before: the remover has the lock now
+	lk.Queue.ReleasesDone() // the holders before: the remover has the lock now
 	a, err := lk.protocol(lk.m.Remove(), wanted)
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
-		lk.q.Observe(Happening{Kind: events.Removed})
+		lk.Queue.Observe(queue.Happening{Kind: events.Removed})
 	// two removers that gave way must not collide again
 	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.host.Disk.Retry())):
 		err = api.ErrLeaseLost
@@ -134,7 +142,7 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 			if unreadable = err; lockspace.IsBadSector(err) || directory.Undecodable(err) {
 				lk.host.Member.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
-			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !directory.Undecodable(err) {
+			if tries++; err != nil && tries < store.SlotTries || err != nil && !lockspace.IsBadSector(err) && !directory.Undecodable(err) {
 				return err
 			}
 			found = found || ok && i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
@@ -151,7 +159,7 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 }
 
 // mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
-// that is gone has no write in flight (see [member.gone]), but it may have torn the entry.
+// that is gone has no write in flight (see [membership.Member.Gone]), but it may have torn the entry.
 func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
 	gone, err := lk.host.Member.Gone(host, unreadable)
 	if err != nil || !gone {

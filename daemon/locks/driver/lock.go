@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"math"
@@ -14,24 +14,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The part of package queue that callers of this package use.
-type (
-	Request   = queue.Request
-	Requested = queue.Requested
-	Client    = queue.Client
-	Observer  = queue.Observer
-	Happening = queue.Happening
-)
-
-// ErrAbsent ends the wait of a client that did not reconnect after a restart.
-var ErrAbsent = queue.ErrAbsent
-
 // Lock is this host's part in one lock: its slot on the disk, and the queue of the local clients.
 // One goroutine at a time drives it (driver.go).
 type Lock struct {
 	host  *Host
 	Entry layout.Entry
-	q     *queue.Queue // the clients of this host
+	Queue *queue.Queue // the clients of this host
 
 	done  chan struct{} // closed when the driver has ended
 	tasks chan task     // for the driver, when it waits next (task.go)
@@ -83,11 +71,11 @@ func (h *Host) SlotCount() int { return max(h.Member.Highest(), h.Member.ID()) }
 // ClockNumber returns the number of the wall clock for tickets.
 func (h *Host) ClockNumber() uint64 { return bakery.ClockNumber(h.Wall(), h.Disk.SB.Formatted) }
 
-// newLock returns a host's part in a lock. Its driver does not run yet.
-func newLock(host *Host, e layout.Entry) *Lock {
+// New returns a host's part in a lock. Its driver does not run yet.
+func New(host *Host, e layout.Entry) *Lock {
 	id, incarnation := host.ID, host.Member.Incarnation()
 	lk := &Lock{
-		host: host, Entry: e, q: queue.New(host.Host, e), tasks: make(chan task), done: make(chan struct{}),
+		host: host, Entry: e, Queue: queue.New(host.Host, e), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: incarnation, Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
@@ -97,7 +85,7 @@ func newLock(host *Host, e layout.Entry) *Lock {
 		slots:  host.Disk.Slots(e, id, incarnation, host.Member.Resumed()),
 		driver: newDriverMutex(),
 	}
-	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.q.Signal)
+	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.Queue.Signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.driver.Lock() // held by the driver from its start
 	_, lk.hostTableChanged = host.Member.LeaseLeft()

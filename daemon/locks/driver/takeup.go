@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,7 +26,7 @@ func (lk *Lock) takeUp() error {
 		var v bakery.View
 		tries := 0
 		err := lk.persist("reading the own slot failed, retrying", lk.slots.At(lk.host.ID), func() (err error) {
-			v, err = lk.ownSlot(&tries)
+			v, err = lk.ReadOwn(&tries)
 			return err
 		})
 		if err != nil || !v.Readable || v.Slot.Incarnation != lk.host.Member.Incarnation() || v.Slot.Phase == layout.Idle {
@@ -48,7 +49,7 @@ func (lk *Lock) takeUp() error {
 		}
 	}
 	a, err := lk.protocol(a, func() bool {
-		f := lk.q.Front()
+		f := lk.Queue.Front()
 		return f != nil && f.Request.Mode == p.slot.Mode && !f.Request.Try
 	})
 	if err != nil {
@@ -58,14 +59,21 @@ func (lk *Lock) takeUp() error {
 	return lk.finishAcquire(a, 0, p.entered || p.slot.Phase == layout.Held)
 }
 
-// ownSlot reads the own slot. An unreadable slot is an error for the first slotTries: a rewrite
+// ReadOwn reads the own slot. An unreadable slot is an error for the first store.SlotTries: a rewrite
 // destroys its contents, so a passing fault must not count as a loss.
-func (lk *Lock) ownSlot(tries *int) (bakery.View, error) {
+func (lk *Lock) ReadOwn(tries *int) (bakery.View, error) {
 	v, err := lk.slots.ReadOne(lk.host.ID)
-	if *tries++; err == nil && !v.Readable && *tries < slotTries {
+	if *tries++; err == nil && !v.Readable && *tries < store.SlotTries {
 		err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
 	}
 	return v, err
+}
+
+// Resume makes the driver continue from its own slot, as read, and what the previous process
+// recorded. It reports whether that process left the lock in use. It is called before Drive.
+func (lk *Lock) Resume(own bakery.View, records []handover.Session) bool {
+	lk.past = lk.judge(own, lk.host.Member.Incarnation(), records)
+	return lk.past != nil
 }
 
 // judge returns the state of the own slot, nil if it is not in use. Only the handover file shows
@@ -103,11 +111,8 @@ func (lk *Lock) Resumes(r handover.Session) (same, granted bool) {
 }
 
 // Restore puts a client back where a record has it: in the queue, holding the lock, or releasing it.
-func (lk *Lock) Restore(req Request, r handover.Session) *Hold {
-	h := lk.newHold(req, nil)
-	lk.q.Restore(&h.Item, r)
+func (lk *Lock) Restore(req queue.Request, r handover.Session) *Hold {
+	h := lk.NewHold(req, false)
+	lk.Queue.Restore(&h.Item, r)
 	return h
 }
-
-// Queue returns the clients of the lock.
-func (lk *Lock) Queue() *queue.Queue { return lk.q }

@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -36,19 +37,19 @@ type ahead struct {
 
 // reportSlot reports what the own slot shows from now on.
 func (lk *Lock) reportSlot(s bakery.Slot) {
-	if s.Phase != layout.Choosing && s.Phase != layout.Waiting || !lk.q.Traced() || lk.m.Holding() {
+	if s.Phase != layout.Choosing && s.Phase != layout.Waiting || !lk.Queue.Traced() || lk.m.Holding() {
 		return
 	}
-	w := lk.q.Front()
+	w := lk.Queue.Front()
 	if w == nil {
 		return // the client has gone meanwhile
 	}
 	if s.Phase == layout.Choosing {
 		lk.before = ahead{}
-		lk.q.Observe(Happening{Kind: events.Choosing, Request: &w.Request, Ticket: s.Ticket})
+		lk.Queue.Observe(queue.Happening{Kind: events.Choosing, Request: &w.Request, Ticket: s.Ticket})
 		return
 	}
-	h := Happening{Kind: events.Ticket, Request: &w.Request, Ticket: s.Ticket, Ahead: lk.aheadOnDisk()}
+	h := queue.Happening{Kind: events.Ticket, Request: &w.Request, Ticket: s.Ticket, Ahead: lk.aheadOnDisk()}
 	if n := len(h.Ahead); n > 0 {
 		next := h.Ahead[n-1]
 		lk.before = ahead{host: next.Host, slot: lk.slots.Views[next.Host-1], peer: next, toldAt: time.Now()}
@@ -57,12 +58,12 @@ func (lk *Lock) reportSlot(s bakery.Slot) {
 			h.AheadCount, h.Ahead = n, slices.Delete(h.Ahead, 1, n-maxAhead+1)
 		}
 	}
-	lk.q.Observe(h)
+	lk.Queue.Observe(h)
 }
 
 // reportAhead reports for which slot the host waits, if it has changed.
 func (lk *Lock) reportAhead(a bakery.Action) {
-	if !lk.q.Traced() || lk.m.Holding() {
+	if !lk.Queue.Traced() || lk.m.Holding() {
 		return
 	}
 	b, now, host := &lk.before, time.Now(), a.Host
@@ -83,25 +84,25 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 		b.peer = lk.onDisk(host, hosts[host-1].Name)
 	}
 	if b.untold && now.Sub(b.toldAt) >= reportEvery {
-		if w := lk.q.Front(); w != nil {
-			h := Happening{Kind: events.Waiting, Request: &w.Request, At: now, Ticket: lk.m.OwnSlot().Ticket, Ahead: []events.Peer{b.peer}}
+		if w := lk.Queue.Front(); w != nil {
+			h := queue.Happening{Kind: events.Waiting, Request: &w.Request, At: now, Ticket: lk.m.OwnSlot().Ticket, Ahead: []events.Peer{b.peer}}
 			if a.Rank > 1 {
 				h.AheadCount = a.Rank
 			}
-			lk.q.Observe(h)
+			lk.Queue.Observe(h)
 			b.untold, b.toldAt = false, now
 		}
 	}
-	lk.q.WaitedFor(b.peer, b.slot.Slot.Mode, now) // an unreadable slot counts as exclusive
+	lk.Queue.WaitedFor(b.peer, b.slot.Slot.Mode, now) // an unreadable slot counts as exclusive
 }
 
 // rememberBusy records which slot blocks the clients that do not wait.
 func (lk *Lock) rememberBusy() {
-	if !lk.q.Traced() {
+	if !lk.Queue.Traced() {
 		return
 	}
 	if all := lk.aheadOnDisk(); len(all) > 0 {
-		lk.q.WaitedFor(all[0], lk.slots.Views[all[0].Host-1].Slot.Mode, time.Now())
+		lk.Queue.WaitedFor(all[0], lk.slots.Views[all[0].Host-1].Slot.Mode, time.Now())
 	}
 }
 

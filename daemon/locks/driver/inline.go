@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"errors"
@@ -38,7 +38,7 @@ var errLeft = errors.New("left to the driver")
 // just been queued; nil if the caller has just released. It blocks while the device hangs.
 func (lk *Lock) runInline(w *queue.Item) {
 	if !lk.driver.TryLock() {
-		lk.q.Signal()
+		lk.Queue.Signal()
 		return
 	}
 	lk.inline = true
@@ -51,15 +51,15 @@ func (lk *Lock) runInline(w *queue.Item) {
 	left = left || err != nil || lk.unfinished()
 	lk.driver.Unlock()
 	if left {
-		lk.q.Signal()
+		lk.Queue.Signal()
 	}
 }
 
 func (lk *Lock) serveInline(w *queue.Item) error {
 	switch {
-	case lk.failed != nil || lk.trying.on || lk.q.Closed() != nil || lk.removalPending:
+	case lk.failed != nil || lk.trying.on || lk.Queue.Closed() != nil || lk.removalPending:
 		return errLeft
-	case lk.acquisition == nil && w != nil && lk.q.Front() == w && lk.m.Attached():
+	case lk.acquisition == nil && w != nil && lk.Queue.Front() == w && lk.m.Attached():
 		if err := lk.acquireOnDisk(w); err != nil || lk.acquisition == nil {
 			return err
 		}
@@ -72,9 +72,9 @@ func (lk *Lock) serveInline(w *queue.Item) error {
 // unfinished reports whether the driver has more to do than to rest.
 func (lk *Lock) unfinished() bool {
 	if lk.acquisition != nil {
-		return lk.q.Listening()
+		return lk.Queue.Listening()
 	}
-	return lk.trying.on || lk.q.Front() != nil || lk.host.Stopping()
+	return lk.trying.on || lk.Queue.Front() != nil || lk.host.Stopping()
 }
 
 // idle gives up the driver mutex until there is something to do. Called and returns with it held.
@@ -87,7 +87,7 @@ func (lk *Lock) idle() (err error) {
 	}
 	lk.driver.Unlock()
 	select {
-	case <-lk.q.Wake:
+	case <-lk.Queue.Wake:
 		lk.driver.Lock()
 	case <-look:
 		lk.driver.Lock()

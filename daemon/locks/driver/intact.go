@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// errOverwritten is returned when an own slot is readable and shows what this host did not write. A
+// ErrOverwritten is returned when an own slot is readable and shows what this host did not write. A
 // damaged sector is only rewritten, because no host takes it for idle. This slot may have let other
 // hosts in:
 //
@@ -17,7 +17,7 @@ import (
 //	.                             zeroed, or an older slot
 //	.                             blank                    claims, looks: no host is there; enters
 //	looks at its own slot: lost
-var errOverwritten = errors.New("a slot of this host was overwritten: look for another bakeryd with this host id, another program that writes to the device, " +
+var ErrOverwritten = errors.New("a slot of this host was overwritten: look for another bakeryd with this host id, another program that writes to the device, " +
 	"or storage that lost or undid a write")
 
 // intact checks a read of the own slot, with no write of it in flight. If the slot may have let
@@ -30,7 +30,7 @@ func (lk *Lock) intact(v bakery.View) error {
 	}
 	mine := lk.m.OwnSlot()
 	if mine.Phase != layout.Idle && !sameLine(v.Slot, mine) {
-		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.Entry.Name,
+		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", ErrOverwritten, lk.Entry.Name,
 			v.Slot.Phase, v.Slot.Ticket, mine.Phase, mine.Ticket)
 		lk.host.Member.LoseFor(err)
 		return api.ErrLeaseLost

@@ -1,24 +1,21 @@
-package locks
+package driver
 
 import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lookForRequests returns the interval at which a holder's host reads the slots for requests.
-func lookForRequests(lease time.Duration) time.Duration { return min(time.Second, lease/6) }
+// LookForRequests returns the interval at which a holder's host reads the slots for requests.
+func LookForRequests(lease time.Duration) time.Duration { return min(time.Second, lease/6) }
 
 // lastMoment is just before the last time that a request can have. No host writes a later one.
 var lastMoment = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// ask writes a request into the own slot, in whatever phase that is.
-func (lk *Lock) ask(asked []Asked, message string) error {
-	var ticket layout.Ticket
-	for _, a := range asked {
-		ticket = max(ticket, layout.MakeTicket(a.Token.Number(), a.Token.Host()))
-	}
+// Ask writes a request to holders up to ticket into the own slot, in whatever phase that is.
+func (lk *Lock) Ask(ticket layout.Ticket, message string) error {
 	err := lk.do(func() error {
 		err := lk.publish(func(own *layout.Slot) {
 			at := time.Now().UTC().Truncate(time.Microsecond)
@@ -32,7 +29,7 @@ func (lk *Lock) ask(asked []Asked, message string) error {
 		return err
 	})
 	if err == nil {
-		lk.q.Observe(Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.host.ID, HostName: lk.host.Name}, Reason: message})
+		lk.Queue.Observe(queue.Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.host.ID, HostName: lk.host.Name}, Reason: message})
 	}
 	return err
 }
@@ -45,7 +42,7 @@ type requestWatch struct {
 
 // nextLook returns a timer for the next read of requests; due is nil if no client listens.
 func (lk *Lock) nextLook() (due <-chan time.Time, stop func()) {
-	if !lk.q.Listening() {
+	if !lk.Queue.Listening() {
 		return nil, func() {}
 	}
 	t := time.NewTimer(time.Until(lk.requestWatch.next))
@@ -56,7 +53,7 @@ func (lk *Lock) nextLook() (due <-chan time.Time, stop func()) {
 // have died since count, too. A holder that is granted the same ticket later does not get the
 // requests that the holder before it got.
 func (lk *Lock) look() {
-	lk.requestWatch.next = time.Now().Add(lookForRequests(lk.host.Disk.SB.Lease))
+	lk.requestWatch.next = time.Now().Add(LookForRequests(lk.host.Disk.SB.Lease))
 	slots, bad, err := lk.host.Disk.ReadSlots(lk.slots.Dev, lk.Entry.Lock, lk.host.SlotCount())
 	if err != nil {
 		if lk.warn.Allow() {
@@ -70,26 +67,18 @@ func (lk *Lock) look() {
 		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.Entry.Creation || lk.requestWatch.heard[s.Host] == r {
 			continue
 		}
-		told := Requested{Host: s.Host, Message: r.Message}
+		told := queue.Requested{Host: s.Host, Message: r.Message}
 		if h := hosts[s.Host-1]; h.Incarnation == s.Incarnation {
 			told.HostName = h.Name
 		}
-		if lk.q.Requested(told) {
+		if lk.Queue.Requested(told) {
 			if lk.requestWatch.heard == nil {
 				lk.requestWatch.heard = map[int]layout.Request{}
 			}
 			lk.requestWatch.heard[s.Host] = r
 			if s.Host != lk.host.ID { // else it was recorded when it was made
-				lk.q.Observe(Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
+				lk.Queue.Observe(queue.Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
 			}
 		}
 	}
-}
-
-// Asked is a holder that was sent a request.
-type Asked struct {
-	Host     int    `json:"host"`
-	HostName string `json:"host_name"`
-	// of a client of this host; for another host, the ticket that its clients' tokens belong to
-	Token layout.Ticket `json:"token"`
 }

@@ -1,4 +1,4 @@
-package locks
+package driver
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ type acquisition struct {
 // hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
 // are granted it.
 func (lk *Lock) hold(before uint64, used bool) {
-	lk.requestWatch = requestWatch{next: time.Now().Add(lookForRequests(lk.host.Disk.SB.Lease))}
+	lk.requestWatch = requestWatch{next: time.Now().Add(LookForRequests(lk.host.Disk.SB.Lease))}
 	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
 	lk.acquisition.settleSoon()
 }
@@ -65,7 +65,7 @@ func (lk *Lock) serveHold() error {
 func (t *acquisition) serve() error {
 	lk := t.lk
 	for t.ending == nil {
-		held := lk.q.Holders()
+		held := lk.Queue.Holders()
 		granted, err := t.next(held)
 		if err != nil {
 			return err
@@ -91,9 +91,9 @@ func (t *acquisition) serve() error {
 			t.ending = new(lk.m.Release())
 			break
 		}
-		lk.q.CompleteReleases() // those that shared the lock with the remaining holders
-		lk.q.RefuseTries()
-		lk.q.Tell(0)
+		lk.Queue.CompleteReleases() // those that shared the lock with the remaining holders
+		lk.Queue.RefuseTries()
+		lk.Queue.Tell(0)
 		return nil
 	}
 	return t.end()
@@ -106,14 +106,14 @@ func (t *acquisition) end() error {
 		a, err := lk.execute(*t.ending, time.Time{}, always)
 		if err != nil {
 			if !errors.Is(err, errLeft) {
-				lk.q.ReleasesDone()
+				lk.Queue.ReleasesDone()
 			}
 			return err
 		}
 		*t.ending = a
 	}
 	lk.acquisition = nil
-	lk.q.ReleasesDone()
+	lk.Queue.ReleasesDone()
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (t *acquisition) end() error {
 // lock.
 func (t *acquisition) next(held int) (bool, error) {
 	lk := t.lk
-	w := lk.q.Front()
+	w := lk.Queue.Front()
 	if w == nil || t.closed || w.Absent() || w.Request.Mode != t.mode || t.grants >= layout.MaxGrants {
 		return false, nil
 	}
@@ -158,11 +158,11 @@ func (t *acquisition) next(held int) (bool, error) {
 			return false, api.ErrLeaseLost
 		}
 	}
-	if lk.q.Grant(w, lk.m.Token().Grant(t.grants), t.grants > 0) {
+	if lk.Queue.Grant(w, lk.m.Token().Grant(t.grants), t.grants > 0) {
 		t.grants++
 		t.row++
 		t.settleSoon()
-		lk.q.CompleteReleases() // the holder before
+		lk.Queue.CompleteReleases() // the holder before
 	}
 	return true, nil
 }
@@ -170,7 +170,7 @@ func (t *acquisition) next(held int) (bool, error) {
 // waitsForClient reports whether the ticket is kept for a client that has not yet returned after a
 // restart of bakeryd. It is kept no longer than such clients may take.
 func (t *acquisition) waitsForClient() bool {
-	w := t.lk.q.Front()
+	w := t.lk.Queue.Front()
 	return t.grants == 0 && !t.closed && w != nil && w.Absent() && w.Request.Mode == t.mode
 }
 
