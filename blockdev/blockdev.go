@@ -1,9 +1,8 @@
 // Package blockdev reads and writes whole sectors of a disk that other hosts write too.
 //
 // It opens a block device or a file so that every write is one request and durable when it
-// returns. It reports the block sizes and the duration of each request. It simulates disks:
-// [Memory] is a disk in memory that several hosts share, [Faulty] injects faults into any disk.
-// It never knows the meaning of a sector or which host may write it.
+// returns. It reports the block sizes and the duration of each request. It never knows the meaning
+// of a sector or which host may write it. Package test/disktest simulates disks for tests.
 //
 // Begin with [Device], the interface that the other packages use. [Open] returns the real one.
 // One contract suite (contract_test.go) runs over every implementation.
@@ -93,7 +92,7 @@ var (
 // Op is a kind of request.
 type Op uint8
 
-// The kinds of request. OpAny stands for all of them in a [Fault].
+// The kinds of request. OpAny stands for all of them.
 const (
 	OpAny Op = iota
 	OpRead

@@ -1,4 +1,4 @@
-package blockdev
+package blockdev_test
 
 import (
 	"bytes"
@@ -8,11 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // storage is one disk that can be opened any number of times.
 type storage struct {
-	open    func(t testing.TB, readOnly bool) Device
+	open    func(t testing.TB, readOnly bool) blockdev.Device
 	regular bool
 	logical int // 0: the filesystem's choice
 }
@@ -32,15 +35,15 @@ func TestContract(t *testing.T) {
 
 func fileStorage(t testing.TB) storage {
 	path := backingFile(t)
-	return storage{regular: true, open: func(t testing.TB, readOnly bool) Device {
-		return mustOpen(t, path, Options{ReadOnly: readOnly})
+	return storage{regular: true, open: func(t testing.TB, readOnly bool) blockdev.Device {
+		return mustOpen(t, path, blockdev.Options{ReadOnly: readOnly})
 	}}
 }
 
 func loopStorage(t testing.TB, sector int) storage {
 	path := loop(t, backingFile(t), sector)
-	return storage{logical: sector, open: func(t testing.TB, readOnly bool) Device {
-		return mustOpen(t, path, Options{ReadOnly: readOnly})
+	return storage{logical: sector, open: func(t testing.TB, readOnly bool) blockdev.Device {
+		return mustOpen(t, path, blockdev.Options{ReadOnly: readOnly})
 	}}
 }
 
@@ -50,15 +53,15 @@ func twoLoopsStorage(t testing.TB) storage {
 	file := backingFile(t)
 	paths := []string{loop(t, file, 512), loop(t, file, 512)}
 	opened := 0
-	return storage{logical: 512, open: func(t testing.TB, readOnly bool) Device {
+	return storage{logical: 512, open: func(t testing.TB, readOnly bool) blockdev.Device {
 		opened++
-		return mustOpen(t, paths[opened%2], Options{ReadOnly: readOnly})
+		return mustOpen(t, paths[opened%2], blockdev.Options{ReadOnly: readOnly})
 	}}
 }
 
 func memoryStorage(testing.TB) storage {
-	m := NewMemory(testSize, 512, 4096)
-	return storage{logical: 512, open: func(_ testing.TB, readOnly bool) Device {
+	m := disktest.NewMemory(testSize, 512, 4096)
+	return storage{logical: 512, open: func(_ testing.TB, readOnly bool) blockdev.Device {
 		if readOnly {
 			return m.OpenReadOnly()
 		}
@@ -69,7 +72,9 @@ func memoryStorage(testing.TB) storage {
 func faultyStorage(t testing.TB) storage {
 	s := memoryStorage(t)
 	open := s.open
-	s.open = func(t testing.TB, readOnly bool) Device { return NewFaulty(open(t, readOnly), FaultyOptions{}) }
+	s.open = func(t testing.TB, readOnly bool) blockdev.Device {
+		return disktest.NewFaulty(open(t, readOnly), disktest.FaultyOptions{})
+	}
 	return s
 }
 
@@ -111,7 +116,7 @@ func contractTwoHosts(t *testing.T, s storage) {
 		if i%2 == 1 {
 			writer, reader = b, a
 		}
-		p := random(uint64(i), block)
+		p := disktest.Random(uint64(i), block)
 		require.NoError(t, writer.Write(p, int64(i%3*block)))
 		require.Equal(t, p, mustRead(t, reader, int64(i%3*block), block))
 	}
@@ -120,25 +125,25 @@ func contractTwoHosts(t *testing.T, s storage) {
 func contractRefusals(t *testing.T, s storage) {
 	dev := s.open(t, false)
 	block := int64(dev.Info().LogicalBlock)
-	p := Alloc(int(4 * block))
+	p := blockdev.Alloc(int(4 * block))
 	for name, c := range map[string]struct {
 		p    []byte
 		off  int64
 		want error
 	}{
-		"empty":              {p[:0], 0, ErrAlignment},
-		"nil":                {nil, 0, ErrAlignment},
-		"odd length":         {p[:block-1], 0, ErrAlignment},
-		"half a block":       {p[:block/2], 0, ErrAlignment},
-		"odd offset":         {p, 1, ErrAlignment},
-		"half-block offset":  {p, block / 2, ErrAlignment},
-		"odd buffer":         {p[1 : block+1], 0, ErrAlignment},
-		"half-block buffer":  {p[block/2 : block+block/2], 0, ErrAlignment},
-		"negative":           {p, -block, ErrRange},
-		"over the end":       {p, testSize - block, ErrRange},
-		"at the end":         {p, testSize, ErrRange},
-		"beyond the end":     {p, testSize + 8*block, ErrRange},
-		"largest offset":     {p, (1<<63 - 1) / block * block, ErrRange},
+		"empty":              {p[:0], 0, blockdev.ErrAlignment},
+		"nil":                {nil, 0, blockdev.ErrAlignment},
+		"odd length":         {p[:block-1], 0, blockdev.ErrAlignment},
+		"half a block":       {p[:block/2], 0, blockdev.ErrAlignment},
+		"odd offset":         {p, 1, blockdev.ErrAlignment},
+		"half-block offset":  {p, block / 2, blockdev.ErrAlignment},
+		"odd buffer":         {p[1 : block+1], 0, blockdev.ErrAlignment},
+		"half-block buffer":  {p[block/2 : block+block/2], 0, blockdev.ErrAlignment},
+		"negative":           {p, -block, blockdev.ErrRange},
+		"over the end":       {p, testSize - block, blockdev.ErrRange},
+		"at the end":         {p, testSize, blockdev.ErrRange},
+		"beyond the end":     {p, testSize + 8*block, blockdev.ErrRange},
+		"largest offset":     {p, (1<<63 - 1) / block * block, blockdev.ErrRange},
 		"last block is fine": {p[:block], testSize - block, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,32 +157,32 @@ func contractRefusals(t *testing.T, s storage) {
 			}
 		})
 	}
-	require.ErrorIs(t, Zero(dev, 0, 0), ErrAlignment)
-	require.ErrorIs(t, Zero(dev, 1, block), ErrAlignment)
-	require.ErrorIs(t, Zero(dev, 0, testSize+block), ErrRange)
-	require.ErrorIs(t, Zero(dev, -block, block), ErrRange)
+	require.ErrorIs(t, blockdev.Zero(dev, 0, 0), blockdev.ErrAlignment)
+	require.ErrorIs(t, blockdev.Zero(dev, 1, block), blockdev.ErrAlignment)
+	require.ErrorIs(t, blockdev.Zero(dev, 0, testSize+block), blockdev.ErrRange)
+	require.ErrorIs(t, blockdev.Zero(dev, -block, block), blockdev.ErrRange)
 }
 
 func contractReadOnly(t *testing.T, s storage) {
 	rw, ro := s.open(t, false), s.open(t, true)
 	block := ro.Info().LogicalBlock
-	want := random(1, block)
+	want := disktest.Random(1, block)
 	require.NoError(t, rw.Write(want, 0))
 
-	require.ErrorIs(t, ro.Write(Alloc(block), 0), ErrReadOnly)
-	require.ErrorIs(t, Zero(ro, 0, int64(block)), ErrReadOnly)
+	require.ErrorIs(t, ro.Write(blockdev.Alloc(block), 0), blockdev.ErrReadOnly)
+	require.ErrorIs(t, blockdev.Zero(ro, 0, int64(block)), blockdev.ErrReadOnly)
 	require.Equal(t, want, mustRead(t, ro, 0, block))
 }
 
 func contractClosed(t *testing.T, s storage) {
 	dev, other := s.open(t, false), s.open(t, false)
-	p := Alloc(dev.Info().LogicalBlock)
+	p := blockdev.Alloc(dev.Info().LogicalBlock)
 	require.NoError(t, dev.Close())
 
-	require.ErrorIs(t, dev.Read(p, 0), ErrClosed)
-	require.ErrorIs(t, dev.Write(p, 0), ErrClosed)
-	require.ErrorIs(t, Zero(dev, 0, int64(len(p))), ErrClosed)
-	require.ErrorIs(t, dev.Close(), ErrClosed)
+	require.ErrorIs(t, dev.Read(p, 0), blockdev.ErrClosed)
+	require.ErrorIs(t, dev.Write(p, 0), blockdev.ErrClosed)
+	require.ErrorIs(t, blockdev.Zero(dev, 0, int64(len(p))), blockdev.ErrClosed)
+	require.ErrorIs(t, dev.Close(), blockdev.ErrClosed)
 	require.Equal(t, int64(testSize), dev.Info().Size)
 	require.NoError(t, other.Write(p, 0), "the disk is still open elsewhere")
 }
@@ -185,16 +190,16 @@ func contractClosed(t *testing.T, s storage) {
 func contractZero(t *testing.T, s storage) {
 	dev, other := s.open(t, false), s.open(t, false)
 	block := int64(dev.Info().LogicalBlock)
-	p := random(1, int(16*block))
+	p := disktest.Random(1, int(16*block))
 	require.NoError(t, dev.Write(p, 0))
-	require.NoError(t, Zero(dev, 3*block, 5*block))
+	require.NoError(t, blockdev.Zero(dev, 3*block, 5*block))
 
 	want := bytes.Clone(p)
 	clear(want[3*block : 8*block])
 	require.Equal(t, want, mustRead(t, other, 0, len(p)), "and nothing but that")
 
-	require.NoError(t, Zero(dev, 0, testSize))
-	zero, at, err := AllZero(other, 0, testSize, nil)
+	require.NoError(t, blockdev.Zero(dev, 0, testSize))
+	zero, at, err := blockdev.AllZero(other, 0, testSize, nil)
 	require.NoError(t, err)
 	require.True(t, zero)
 	require.Equal(t, int64(-1), at)
@@ -203,12 +208,12 @@ func contractZero(t *testing.T, s storage) {
 
 // Any sequence of requests by two hosts has the same result as on a slice of bytes.
 func contractModel(t *testing.T, s storage) {
-	hosts := []Device{s.open(t, false), s.open(t, false)}
+	hosts := []blockdev.Device{s.open(t, false), s.open(t, false)}
 	block := hosts[0].Info().LogicalBlock
 	const blocks = 64
-	require.NoError(t, Zero(hosts[0], 0, int64(blocks*block)))
+	require.NoError(t, blockdev.Zero(hosts[0], 0, int64(blocks*block)))
 	model := make([]byte, blocks*block)
-	p := Alloc(blocks * block)
+	p := blockdev.Alloc(blocks * block)
 
 	rapid.Check(t, func(t *rapid.T) {
 		for range 8 {
@@ -218,7 +223,7 @@ func contractModel(t *testing.T, s storage) {
 			begin, end := from*block, (from+n)*block
 			switch rapid.IntRange(0, 4).Draw(t, "op") {
 			case 0:
-				require.NoError(t, Zero(host, int64(begin), int64(end-begin)))
+				require.NoError(t, blockdev.Zero(host, int64(begin), int64(end-begin)))
 				clear(model[begin:end])
 			case 1, 2:
 				copy(p, bytes.Repeat([]byte{rapid.Byte().Draw(t, "contents")}, end-begin))
@@ -235,7 +240,7 @@ func contractModel(t *testing.T, s storage) {
 // Hosts that write different blocks do not disturb each other, and closing waits for them.
 func contractConcurrency(t *testing.T, s storage) {
 	const hosts, rounds = 4, 25
-	devs := make([]Device, hosts)
+	devs := make([]blockdev.Device, hosts)
 	for i := range devs {
 		devs[i] = s.open(t, false)
 	}
@@ -244,7 +249,7 @@ func contractConcurrency(t *testing.T, s storage) {
 	var group sync.WaitGroup
 	for i, dev := range devs {
 		group.Go(func() {
-			p, q := random(uint64(i), block), Alloc(hosts*block)
+			p, q := disktest.Random(uint64(i), block), blockdev.Alloc(hosts*block)
 			for round := range rounds {
 				p[0] = byte(round)
 				err := errors.Join(dev.Write(p, int64(i*block)), dev.Read(q, 0))
@@ -264,16 +269,16 @@ func contractConcurrency(t *testing.T, s storage) {
 
 func contractStats(t *testing.T, s storage) {
 	dev := s.open(t, false)
-	p := Alloc(dev.Info().LogicalBlock)
-	require.Zero(t, StatsOf(dev))
+	p := blockdev.Alloc(dev.Info().LogicalBlock)
+	require.Zero(t, blockdev.StatsOf(dev))
 	for range 3 {
 		require.NoError(t, dev.Write(p, 0))
 	}
 	require.NoError(t, dev.Read(p, 0))
 	require.Error(t, dev.Read(p, 1))
-	require.NoError(t, Zero(dev, 0, int64(len(p))))
+	require.NoError(t, blockdev.Zero(dev, 0, int64(len(p))))
 
-	stats := StatsOf(dev)
+	stats := blockdev.StatsOf(dev)
 	require.Equal(t, uint64(3), stats.Write.Count)
 	require.Equal(t, uint64(1), stats.Read.Count, "a refused request is no IO")
 	require.Equal(t, uint64(1), stats.Zero.Count)

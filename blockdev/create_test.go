@@ -1,4 +1,4 @@
-package blockdev
+package blockdev_test
 
 import (
 	"errors"
@@ -9,12 +9,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 func TestCreate(t *testing.T) {
 	path := filepath.Join(diskDir(t), "image")
-	want := random(1, 4096)
-	require.NoError(t, Create(path, testSize, func(dev Device) error {
+	want := disktest.Random(1, 4096)
+	require.NoError(t, blockdev.Create(path, testSize, func(dev blockdev.Device) error {
 		require.NoFileExists(t, path, "not visible before it is filled")
 		require.Equal(t, path, dev.Info().Path)
 		return dev.Write(want, 4096)
@@ -26,28 +29,28 @@ func TestCreate(t *testing.T) {
 	require.EqualValues(t, testSize, st.Size)
 	require.EqualValues(t, 1, st.Nlink)
 	require.Less(t, st.Blocks*512, int64(testSize), "sparse")
-	require.Equal(t, want, mustRead(t, mustOpen(t, path, Options{}), 4096, 4096))
+	require.Equal(t, want, mustRead(t, mustOpen(t, path, blockdev.Options{}), 4096, 4096))
 }
 
 func TestCreateFailures(t *testing.T) {
 	boom := errors.New("boom")
 	for name, c := range map[string]struct {
 		size int64
-		fill func(Device) error
+		fill func(blockdev.Device) error
 		want error
 	}{
-		"fill fails":      {testSize, func(Device) error { return boom }, boom},
-		"fill closes":     {testSize, func(dev Device) error { return dev.Close() }, ErrClosed},
-		"no size":         {0, nil, ErrTooSmall},
-		"negative size":   {-4096, nil, ErrTooSmall},
-		"less than block": {512, nil, ErrTooSmall},
-		"odd size":        {testSize + 1, nil, ErrAlignment},
+		"fill fails":      {testSize, func(blockdev.Device) error { return boom }, boom},
+		"fill closes":     {testSize, func(dev blockdev.Device) error { return dev.Close() }, blockdev.ErrClosed},
+		"no size":         {0, nil, blockdev.ErrTooSmall},
+		"negative size":   {-4096, nil, blockdev.ErrTooSmall},
+		"less than block": {512, nil, blockdev.ErrTooSmall},
+		"odd size":        {testSize + 1, nil, blockdev.ErrAlignment},
 		"enormous":        {1 << 62, nil, unix.EFBIG},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := diskDir(t)
 			path := filepath.Join(dir, "image")
-			err := Create(path, c.size, c.fill)
+			err := blockdev.Create(path, c.size, c.fill)
 			require.ErrorIs(t, err, c.want)
 			require.ErrorContains(t, err, "create "+path+": ")
 			require.NotContains(t, err.Error(), ".image.", "the temporary name is nobody's business")
@@ -56,13 +59,13 @@ func TestCreateFailures(t *testing.T) {
 			require.Empty(t, entries)
 		})
 	}
-	require.ErrorIs(t, Create(filepath.Join(diskDir(t), "no", "image"), testSize, nil), os.ErrNotExist)
+	require.ErrorIs(t, blockdev.Create(filepath.Join(diskDir(t), "no", "image"), testSize, nil), os.ErrNotExist)
 }
 
 func TestCreateLeavesNothingAfterPanic(t *testing.T) {
 	dir := diskDir(t)
 	require.Panics(t, func() {
-		_ = Create(filepath.Join(dir, "image"), testSize, func(Device) error { panic("boom") })
+		_ = blockdev.Create(filepath.Join(dir, "image"), testSize, func(blockdev.Device) error { panic("boom") })
 	})
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -78,7 +81,7 @@ func TestCreateExisting(t *testing.T) {
 	} {
 		path := filepath.Join(dir, name)
 		require.NoError(t, make(path))
-		require.ErrorIs(t, Create(path, testSize, nil), os.ErrExist, name)
+		require.ErrorIs(t, blockdev.Create(path, testSize, nil), os.ErrExist, name)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "file"))
 	require.NoError(t, err)
@@ -86,14 +89,14 @@ func TestCreateExisting(t *testing.T) {
 
 	// It appears while Create fills its own file.
 	path := filepath.Join(dir, "late")
-	err = Create(path, testSize, func(Device) error { return os.WriteFile(path, []byte("precious"), 0o600) })
+	err = blockdev.Create(path, testSize, func(blockdev.Device) error { return os.WriteFile(path, []byte("precious"), 0o600) })
 	require.ErrorIs(t, err, os.ErrExist)
 }
 
 func TestCreateInWorkingDirectory(t *testing.T) {
 	dir := diskDir(t)
 	t.Chdir(dir)
-	require.NoError(t, Create("image", testSize, nil))
+	require.NoError(t, blockdev.Create("image", testSize, nil))
 	require.FileExists(t, filepath.Join(dir, "image"))
 }
 
@@ -118,9 +121,9 @@ func TestCreateAtOnce(t *testing.T) {
 		}
 	})
 	for i := range creators {
-		contents[i] = random(uint64(i), 4096)
+		contents[i] = disktest.Random(uint64(i), 4096)
 		creating.Go(func() {
-			errs[i] = Create(path, testSize, func(dev Device) error { return dev.Write(contents[i], 0) })
+			errs[i] = blockdev.Create(path, testSize, func(dev blockdev.Device) error { return dev.Write(contents[i], 0) })
 		})
 	}
 	creating.Wait()
@@ -136,5 +139,5 @@ func TestCreateAtOnce(t *testing.T) {
 		}
 		require.ErrorIs(t, err, os.ErrExist)
 	}
-	require.Equal(t, winner, mustRead(t, mustOpen(t, path, Options{}), 0, 4096))
+	require.Equal(t, winner, mustRead(t, mustOpen(t, path, blockdev.Options{}), 0, 4096))
 }

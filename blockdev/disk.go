@@ -22,7 +22,7 @@ type Options struct {
 
 // Disk is a block device or a regular file, opened for direct and durable IO.
 type Disk struct {
-	handle
+	Handle
 	fd int
 }
 
@@ -61,7 +61,7 @@ func open(path, name string, opts Options) (*Disk, error) {
 		return nil, err
 	}
 	d := &Disk{fd: fd}
-	d.handle = newHandle(d, Info{Path: name, ReadOnly: opts.ReadOnly})
+	d.Handle = NewHandle(Info{Path: name, ReadOnly: opts.ReadOnly}, d.serve, d.release)
 	if err := d.inspect(opts); err != nil {
 		_ = unix.Close(fd) // nothing was written: the earlier error is returned
 		return nil, err
@@ -120,50 +120,50 @@ func (d *Disk) inspect(opts Options) error {
 	return nil
 }
 
-func (d *Disk) serve(r request) error {
-	switch r.op {
+func (d *Disk) serve(r Request) error {
+	switch r.Op {
 	case OpRead:
 		return d.transfer(unix.Pread, r)
 	case OpWrite:
 		return d.transfer(unix.Pwrite, r)
 	}
-	if err := d.zero(r.off, r.n); err != nil {
-		return d.fail(r, err)
+	if err := d.zero(r.Off, r.N); err != nil {
+		return d.Fail(r, err)
 	}
 	return nil
 }
 
 // transfer makes a request by one system call.
-func (d *Disk) transfer(call func(fd int, p []byte, off int64) (int, error), r request) error {
-	n, err := call(d.fd, r.bytes, r.off)
+func (d *Disk) transfer(call func(fd int, p []byte, off int64) (int, error), r Request) error {
+	n, err := call(d.fd, r.Bytes, r.Off)
 	for err == unix.EINTR {
-		n, err = call(d.fd, r.bytes, r.off)
+		n, err = call(d.fd, r.Bytes, r.Off)
 	}
-	if err != nil || n != len(r.bytes) {
+	if err != nil || n != len(r.Bytes) {
 		return d.explain(r, int64(n), err)
 	}
 	return nil
 }
 
 // explain returns the error of a request that ended with err, or short with got bytes.
-func (d *Disk) explain(r request, got int64, err error) error {
+func (d *Disk) explain(r Request, got int64, err error) error {
 	switch {
 	case errors.Is(err, unix.EINVAL):
 		// The request was aligned as the kernel demands, so the device demands more than that.
 		err = fmt.Errorf("%w: %w", ErrAlignment, err)
 	case err != nil:
-	case r.op == OpWrite:
+	case r.Op == OpWrite:
 		err = fmt.Errorf("only %d written: %w", got, io.ErrShortWrite)
 	default:
 		// Checked only now: this costs a system call that successful requests do not need.
 		end, seekErr := unix.Seek(d.fd, 0, io.SeekEnd)
-		if seekErr == nil && r.off+got < end {
+		if seekErr == nil && r.Off+got < end {
 			err = fmt.Errorf("only %d read: %w", got, unix.EIO)
 		} else {
 			err = fmt.Errorf("only %d read: %w: it has shrunk to %d bytes", got, ErrRange, end)
 		}
 	}
-	return d.fail(r, err)
+	return d.Fail(r, err)
 }
 
 func (d *Disk) release() error {

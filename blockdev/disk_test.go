@@ -1,6 +1,7 @@
-package blockdev
+package blockdev_test
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // Every write is direct and durable, by the flags that the kernel has for the descriptor.
@@ -18,13 +22,13 @@ func TestOpenFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, readOnly := range []bool{false, true} {
-				d := mustOpen(t, path(t), Options{ReadOnly: readOnly})
-				flags, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETFL, 0)
+				d := mustOpen(t, path(t), blockdev.Options{ReadOnly: readOnly})
+				flags, err := unix.FcntlInt(uintptr(d.FD()), unix.F_GETFL, 0)
 				require.NoError(t, err)
 				require.NotZero(t, flags&unix.O_DIRECT, "O_DIRECT")
 				require.NotZero(t, flags&unix.O_DSYNC, "O_DSYNC")
 				require.Equal(t, !readOnly, flags&unix.O_ACCMODE == unix.O_RDWR)
-				inherited, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETFD, 0)
+				inherited, err := unix.FcntlInt(uintptr(d.FD()), unix.F_GETFD, 0)
 				require.NoError(t, err)
 				require.NotZero(t, inherited&unix.FD_CLOEXEC, "O_CLOEXEC")
 			}
@@ -48,17 +52,17 @@ func TestOpenRefusals(t *testing.T) {
 		want error
 		text string
 	}{
-		dir:            {ErrNotDevice, "but a directory"},
-		at("link"):     {ErrNotDevice, "but a directory"},
-		"/dev/null":    {ErrNotDevice, "but a character device"},
-		at("fifo"):     {ErrNotDevice, "but a FIFO"},
-		at("socket"):   {ErrNotDevice, "but a socket"},
-		at("empty"):    {ErrTooSmall, "0 bytes"},
-		at("small"):    {ErrTooSmall, "less than one block of 4096"},
+		dir:            {blockdev.ErrNotDevice, "but a directory"},
+		at("link"):     {blockdev.ErrNotDevice, "but a directory"},
+		"/dev/null":    {blockdev.ErrNotDevice, "but a character device"},
+		at("fifo"):     {blockdev.ErrNotDevice, "but a FIFO"},
+		at("socket"):   {blockdev.ErrNotDevice, "but a socket"},
+		at("empty"):    {blockdev.ErrTooSmall, "0 bytes"},
+		at("small"):    {blockdev.ErrTooSmall, "less than one block of 4096"},
 		at("missing"):  {os.ErrNotExist, "no such file or directory"},
 		at("dangling"): {os.ErrNotExist, "no such file or directory"},
 	} {
-		_, err := Open(path, Options{})
+		_, err := blockdev.Open(path, blockdev.Options{})
 		require.ErrorIs(t, err, c.want, path)
 		require.ErrorContains(t, err, "open "+path+": ")
 		require.ErrorContains(t, err, c.text)
@@ -69,26 +73,26 @@ func TestOpenFollowsLinks(t *testing.T) {
 	file := backingFile(t)
 	link := filepath.Join(filepath.Dir(file), "by-id")
 	require.NoError(t, os.Symlink(file, link))
-	require.Equal(t, link, mustOpen(t, link, Options{}).Info().Path)
+	require.Equal(t, link, mustOpen(t, link, blockdev.Options{}).Info().Path)
 }
 
 func TestOpenReadOnlyDevice(t *testing.T) {
 	dev := loop(t, backingFile(t), 512, "--read-only")
-	_, err := Open(dev, Options{})
-	require.ErrorIs(t, err, ErrReadOnly)
-	mustRead(t, mustOpen(t, dev, Options{ReadOnly: true}), 0, 512)
+	_, err := blockdev.Open(dev, blockdev.Options{})
+	require.ErrorIs(t, err, blockdev.ErrReadOnly)
+	mustRead(t, mustOpen(t, dev, blockdev.Options{ReadOnly: true}), 0, 512)
 }
 
 func TestOpenWithoutDirectIO(t *testing.T) {
 	dir := mount(t, "-t", "tmpfs", "tmpfs")
 	path := filepath.Join(dir, "image")
 	require.NoError(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
-	_, err := Open(path, Options{})
-	require.ErrorIs(t, err, ErrNoDirectIO)
+	_, err := blockdev.Open(path, blockdev.Options{})
+	require.ErrorIs(t, err, blockdev.ErrNoDirectIO)
 	require.ErrorContains(t, err, "use a block device, or a file on ext4 or xfs")
 
 	path = filepath.Join(dir, "new")
-	require.ErrorIs(t, Create(path, 1<<20, nil), ErrNoDirectIO)
+	require.ErrorIs(t, blockdev.Create(path, 1<<20, nil), blockdev.ErrNoDirectIO)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "nothing left behind")
@@ -97,7 +101,7 @@ func TestOpenWithoutDirectIO(t *testing.T) {
 func TestGeometryOfBlockDevice(t *testing.T) {
 	for _, sector := range []int{512, 4096} {
 		path := loop(t, backingFile(t), sector)
-		info := mustOpen(t, path, Options{}).Info()
+		info := mustOpen(t, path, blockdev.Options{}).Info()
 		require.Equal(t, sector, info.LogicalBlock)
 		require.Equal(t, sector, info.PhysicalBlock)
 		require.False(t, info.Regular)
@@ -107,41 +111,41 @@ func TestGeometryOfBlockDevice(t *testing.T) {
 
 func TestGeometryOfFile(t *testing.T) {
 	path := backingFile(t)
-	d := mustOpen(t, path, Options{})
+	d := mustOpen(t, path, blockdev.Options{})
 	info := d.Info()
 	require.True(t, info.Regular)
 	require.GreaterOrEqual(t, info.PhysicalBlock, 4096)
 	require.Zero(t, info.Major)
 
 	// If the kernel does not report the block, probing gives the same result.
-	block, err := probeBlock(d.fd)
+	block, err := blockdev.ProbeBlock(d.FD())
 	require.NoError(t, err)
 	require.Equal(t, info.LogicalBlock, block)
 
 	// Only whole blocks count.
 	require.NoError(t, os.Truncate(path, testSize+100))
-	require.Equal(t, int64(testSize), mustOpen(t, path, Options{}).Info().Size)
+	require.Equal(t, int64(testSize), mustOpen(t, path, blockdev.Options{}).Info().Size)
 }
 
 // Exclusive conflicts with another exclusive holder of the device, but not with a plain open.
 func TestExclusive(t *testing.T) {
 	file := backingFile(t)
 	dev := loop(t, file, 512)
-	plain := mustOpen(t, dev, Options{})
-	holder := mustOpen(t, dev, Options{Exclusive: true})
+	plain := mustOpen(t, dev, blockdev.Options{})
+	holder := mustOpen(t, dev, blockdev.Options{Exclusive: true})
 
-	_, err := Open(dev, Options{Exclusive: true})
-	require.ErrorIs(t, err, ErrBusy)
-	_, err = Open(file, Options{Exclusive: true})
-	require.ErrorIs(t, err, ErrBusy, "the file beneath it")
+	_, err := blockdev.Open(dev, blockdev.Options{Exclusive: true})
+	require.ErrorIs(t, err, blockdev.ErrBusy)
+	_, err = blockdev.Open(file, blockdev.Options{Exclusive: true})
+	require.ErrorIs(t, err, blockdev.ErrBusy, "the file beneath it")
 	require.ErrorContains(t, err, dev)
-	mustOpen(t, dev, Options{})
-	mustOpen(t, file, Options{})
-	require.NoError(t, plain.Write(Alloc(512), 0))
+	mustOpen(t, dev, blockdev.Options{})
+	mustOpen(t, file, blockdev.Options{})
+	require.NoError(t, plain.Write(blockdev.Alloc(512), 0))
 
 	require.NoError(t, holder.Close())
-	mustOpen(t, file, Options{Exclusive: true})
-	mustOpen(t, dev, Options{Exclusive: true})
+	mustOpen(t, file, blockdev.Options{Exclusive: true})
+	mustOpen(t, dev, blockdev.Options{Exclusive: true})
 }
 
 func TestExclusiveOfMountedDevice(t *testing.T) {
@@ -151,68 +155,84 @@ func TestExclusiveOfMountedDevice(t *testing.T) {
 	dev := loop(t, file, 512)
 	mount(t, dev)
 	for _, path := range []string{dev, file} {
-		_, err := Open(path, Options{Exclusive: true})
-		require.ErrorIs(t, err, ErrBusy, path)
+		_, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
+		require.ErrorIs(t, err, blockdev.ErrBusy, path)
 		require.ErrorContains(t, err, "mounted")
 	}
-	mustRead(t, mustOpen(t, dev, Options{ReadOnly: true}), 0, 512)
+	mustRead(t, mustOpen(t, dev, blockdev.Options{ReadOnly: true}), 0, 512)
 }
 
 // A file that shrinks under an open device is an error, never a short read.
 func TestShrunkFile(t *testing.T) {
 	path := backingFile(t)
-	d := mustOpen(t, path, Options{})
+	d := mustOpen(t, path, blockdev.Options{})
 	require.NoError(t, os.Truncate(path, 8192))
 
-	err := d.Read(Alloc(8192), 4096)
-	require.ErrorIs(t, err, ErrRange)
+	err := d.Read(blockdev.Alloc(8192), 4096)
+	require.ErrorIs(t, err, blockdev.ErrRange)
 	require.EqualError(t, err,
 		"read 8192 bytes at 4096 of "+path+": only 4096 read: outside the device: it has shrunk to 8192 bytes")
-	require.ErrorIs(t, d.Read(Alloc(4096), 1<<20), ErrRange)
+	require.ErrorIs(t, d.Read(blockdev.Alloc(4096), 1<<20), blockdev.ErrRange)
 	require.Equal(t, uint64(2), d.Stats().Read.Errors)
 }
 
 // An error contains the request, then the kernel's error.
 func TestErrno(t *testing.T) {
 	path := backingFile(t)
-	d := mustOpen(t, path, Options{})
+	d := mustOpen(t, path, blockdev.Options{})
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: limit.Max}))
 	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)) }()
 
-	err := d.Write(Alloc(4096), 8192)
+	err := d.Write(blockdev.Alloc(4096), 8192)
 	require.ErrorIs(t, err, unix.EFBIG)
 	require.EqualError(t, err, "write 4096 bytes at 8192 of "+path+": file too large")
 
-	err = d.Write(Alloc(8192), 0)
+	err = d.Write(blockdev.Alloc(8192), 0)
 	require.EqualError(t, err, "write 8192 bytes at 0 of "+path+": only 4096 written: short write")
 	require.Equal(t, uint64(2), d.Stats().Write.Errors)
 }
 
 // An alignment that only the kernel rejects is explained too.
 func TestKernelRefusesAlignment(t *testing.T) {
-	d := mustOpen(t, loop(t, backingFile(t), 4096), Options{})
-	d.info.LogicalBlock = 512
-	err := d.Read(Alloc(512), 0)
-	require.ErrorIs(t, err, ErrAlignment)
+	d := mustOpen(t, loop(t, backingFile(t), 4096), blockdev.Options{})
+	d.SetLogicalBlock(512)
+	err := d.Read(blockdev.Alloc(512), 0)
+	require.ErrorIs(t, err, blockdev.ErrAlignment)
 	require.ErrorIs(t, err, unix.EINVAL)
 }
 
 func TestCloseWaitsForRequests(t *testing.T) {
-	d := mustOpen(t, backingFile(t), Options{})
-	id, ok := d.ledger.begin(OpWrite)
+	d := mustOpen(t, backingFile(t), blockdev.Options{})
+	end, ok := d.Begin()
 	require.True(t, ok)
 	closed := make(chan error)
 	go func() { closed <- d.Close() }()
 
-	require.Eventually(t, func() bool { return d.Read(Alloc(4096), 0) != nil }, waitLimit, waitTick,
+	require.Eventually(t, func() bool { return d.Read(blockdev.Alloc(4096), 0) != nil }, waitLimit, waitTick,
 		"requests are refused while it waits")
 	select {
 	case <-closed:
 		t.Fatal("closed with a request under way")
 	default:
 	}
-	d.ledger.end(id, nil)
+	end()
 	require.NoError(t, <-closed)
+}
+
+// Faults work with real devices too.
+func TestFaultyOnLoop(t *testing.T) {
+	f := disktest.NewFaulty(mustOpen(t, loop(t, backingFile(t), 4096), blockdev.Options{}), disktest.FaultyOptions{})
+	old := disktest.Random(1, 8192)
+	require.NoError(t, f.Write(old, 0))
+	f.Inject(disktest.Fault{Op: blockdev.OpWrite, Times: 1, Late: true})
+	f.Inject(disktest.Fault{Op: blockdev.OpWrite, Times: 1, Err: unix.EIO, Landed: 5000})
+	p := disktest.Random(2, 8192)
+	require.ErrorIs(t, f.Write(p, 0), unix.EIO)
+	require.Equal(t, append(bytes.Clone(p[:5000]), old[5000:]...), mustRead(t, f, 0, 8192))
+	require.NoError(t, f.Write(old, 0))
+	_, err := f.Land()
+	require.NoError(t, err)
+	require.Equal(t, old, mustRead(t, f, 0, 8192))
 }

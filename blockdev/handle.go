@@ -5,93 +5,88 @@ import (
 	"reflect"
 )
 
-// handle is the common part of the devices of this package. It checks and counts the requests that
-// its backend serves.
-type handle struct {
-	backend backend
+// Handle implements Device. It checks and counts the requests, and passes them on to be served.
+type Handle struct {
 	info    Info
+	serve   func(Request) error
+	release func() error // called when no request is under way
 	ledger  *ledger
 }
 
-// backend serves the requests of a handle.
-type backend interface {
-	serve(r request) error
-	release() error // called when no request is under way
-}
-
-// request is a call of a Device method. The bytes of an OpZero are nil.
-type request struct {
-	op    Op
-	n     int64
-	off   int64
-	bytes []byte
+// Request is a call of a Device method. The bytes of an OpZero are nil.
+type Request struct {
+	Op    Op
+	N     int64
+	Off   int64
+	Bytes []byte
 }
 
 var (
-	_ Device = (*handle)(nil)
-	_ Zeroer = (*handle)(nil)
+	_ Device = (*Handle)(nil)
+	_ Zeroer = (*Handle)(nil)
 )
 
-func newHandle(b backend, info Info) handle {
-	return handle{backend: b, info: info, ledger: newLedger()}
+// NewHandle returns a Handle that passes valid requests to serve, and calls release when it is closed.
+func NewHandle(info Info, serve func(Request) error, release func() error) Handle {
+	return Handle{info: info, serve: serve, release: release, ledger: newLedger()}
 }
 
 // Info implements Device.
-func (h *handle) Info() Info { return h.info }
+func (h *Handle) Info() Info { return h.info }
 
 // Read implements Device.
-func (h *handle) Read(p []byte, off int64) error {
-	return h.do(request{op: OpRead, n: int64(len(p)), off: off, bytes: p})
+func (h *Handle) Read(p []byte, off int64) error {
+	return h.do(Request{Op: OpRead, N: int64(len(p)), Off: off, Bytes: p})
 }
 
 // Write implements Device.
-func (h *handle) Write(p []byte, off int64) error {
-	return h.do(request{op: OpWrite, n: int64(len(p)), off: off, bytes: p})
+func (h *Handle) Write(p []byte, off int64) error {
+	return h.do(Request{Op: OpWrite, N: int64(len(p)), Off: off, Bytes: p})
 }
 
 // Zero implements Zeroer.
-func (h *handle) Zero(off, n int64) error { return h.do(request{op: OpZero, n: n, off: off}) }
+func (h *Handle) Zero(off, n int64) error { return h.do(Request{Op: OpZero, N: n, Off: off}) }
 
-func (h *handle) do(r request) error {
+func (h *Handle) do(r Request) error {
 	if err := h.info.check(r); err != nil {
-		return h.fail(r, err)
+		return h.Fail(r, err)
 	}
-	id, ok := h.ledger.begin(r.op)
+	id, ok := h.ledger.begin(r.Op)
 	if !ok {
-		return h.fail(r, ErrClosed)
+		return h.Fail(r, ErrClosed)
 	}
-	err := h.backend.serve(r)
+	err := h.serve(r)
 	h.ledger.end(id, err)
 	return err
 }
 
-// fail adds the request to an error: "write 4096 bytes at 8192 of /dev/sdb: input/output error".
-func (h *handle) fail(r request, err error) error {
-	return fmt.Errorf("%v %d bytes at %d of %s: %w", r.op, r.n, r.off, h.info.Path, err)
+// Fail adds the request to an error: "write 4096 bytes at 8192 of /dev/sdb: input/output error".
+func (h *Handle) Fail(r Request, err error) error {
+	return fmt.Errorf("%v %d bytes at %d of %s: %w", r.Op, r.N, r.Off, h.info.Path, err)
 }
 
 // Stats returns statistics since the device was opened.
-func (h *handle) Stats() Stats { return h.ledger.stats() }
+func (h *Handle) Stats() Stats { return h.ledger.stats() }
 
 // Close implements Device.
-func (h *handle) Close() error {
+func (h *Handle) Close() error {
 	if !h.ledger.close() {
 		return fmt.Errorf("close %s: %w", h.info.Path, ErrClosed)
 	}
-	return h.backend.release()
+	return h.release()
 }
 
 // check returns an error for a request that no device with this geometry could serve.
-func (i *Info) check(r request) error {
+func (i *Info) check(r Request) error {
 	block := int64(i.LogicalBlock)
 	switch {
-	case r.n <= 0 || r.n%block != 0 || r.off%block != 0:
+	case r.N <= 0 || r.N%block != 0 || r.Off%block != 0:
 		return fmt.Errorf("%w, which are %d bytes", ErrAlignment, block)
-	case r.off < 0 || r.n > i.Size || r.off > i.Size-r.n:
+	case r.Off < 0 || r.N > i.Size || r.Off > i.Size-r.N:
 		return fmt.Errorf("%w of %d bytes", ErrRange, i.Size)
-	case r.op != OpRead && i.ReadOnly:
+	case r.Op != OpRead && i.ReadOnly:
 		return ErrReadOnly
-	case r.op != OpZero && reflect.ValueOf(&r.bytes[0]).Pointer()%uintptr(min(i.LogicalBlock, pageSize)) != 0:
+	case r.Op != OpZero && reflect.ValueOf(&r.Bytes[0]).Pointer()%uintptr(min(i.LogicalBlock, pageSize)) != 0:
 		return fmt.Errorf("buffer %w: use one of blockdev.Alloc", ErrAlignment)
 	}
 	return nil

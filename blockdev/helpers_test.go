@@ -1,7 +1,6 @@
-package blockdev
+package blockdev_test
 
 import (
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
 )
 
 const (
@@ -64,7 +65,7 @@ func diskDir(t testing.TB) string {
 func backingFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(diskDir(t), "image")
-	require.NoError(t, Create(path, testSize, nil))
+	require.NoError(t, blockdev.Create(path, testSize, nil))
 	return path
 }
 
@@ -93,24 +94,17 @@ func mount(t testing.TB, args ...string) string {
 	return dir
 }
 
-func mustOpen(t testing.TB, path string, opts Options) *Disk {
+func mustOpen(t testing.TB, path string, opts blockdev.Options) *blockdev.Disk {
 	t.Helper()
-	d, err := Open(path, opts)
+	d, err := blockdev.Open(path, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 
-// random returns an aligned buffer of random bytes.
-func random(seed uint64, n int) []byte {
-	p := Alloc(n)
-	fill(rand.New(rand.NewPCG(seed, 0)), p)
-	return p
-}
-
-func mustRead(t testing.TB, dev Device, off int64, n int) []byte {
+func mustRead(t testing.TB, dev blockdev.Device, off int64, n int) []byte {
 	t.Helper()
-	p := Alloc(n)
+	p := blockdev.Alloc(n)
 	require.NoError(t, dev.Read(p, off))
 	return p
 }

@@ -25,9 +25,9 @@ func Zero(dev Device, off, n int64) error {
 	if z, ok := dev.(Zeroer); ok {
 		return z.Zero(off, n)
 	}
-	r, h := request{op: OpZero, n: n, off: off}, handle{info: dev.Info()}
+	r, h := Request{Op: OpZero, N: n, Off: off}, Handle{info: dev.Info()}
 	if err := h.info.check(r); err != nil {
-		return h.fail(r, err)
+		return h.Fail(r, err)
 	}
 	return writeZeroes(dev.Write, off, n)
 }
@@ -79,7 +79,7 @@ func (d *Disk) zero(off, n int64) error {
 }
 
 func (d *Disk) pwrite(p []byte, off int64) error {
-	return d.transfer(unix.Pwrite, request{op: OpWrite, n: int64(len(p)), off: off, bytes: p})
+	return d.transfer(unix.Pwrite, Request{Op: OpWrite, N: int64(len(p)), Off: off, Bytes: p})
 }
 
 func writeZeroes(write func(p []byte, off int64) error, off, n int64) error {

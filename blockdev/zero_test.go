@@ -1,4 +1,4 @@
-package blockdev
+package blockdev_test
 
 import (
 	"bytes"
@@ -6,15 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 func TestAllZero(t *testing.T) {
-	dev := NewMemory(testSize, 512, 512).Open()
-	p := Alloc(512)
-	for _, at := range []int64{0, 1, 511, 512, chunk - 1, chunk, testSize - 1} {
+	dev := disktest.NewMemory(testSize, 512, 512).Open()
+	p := blockdev.Alloc(512)
+	for _, at := range []int64{0, 1, 511, 512, blockdev.Chunk - 1, blockdev.Chunk, testSize - 1} {
 		p[at%512] = 1
 		require.NoError(t, dev.Write(p, at/512*512))
-		zero, first, err := AllZero(dev, 0, testSize, nil)
+		zero, first, err := blockdev.AllZero(dev, 0, testSize, nil)
 		require.NoError(t, err)
 		require.False(t, zero)
 		require.Equal(t, at, first)
@@ -23,46 +26,46 @@ func TestAllZero(t *testing.T) {
 	}
 
 	var done []int64
-	zero, first, err := AllZero(dev, 512, 2*chunk+512, func(n int64) { done = append(done, n) })
+	zero, first, err := blockdev.AllZero(dev, 512, 2*blockdev.Chunk+512, func(n int64) { done = append(done, n) })
 	require.NoError(t, err)
 	require.True(t, zero)
 	require.Equal(t, int64(-1), first)
-	require.Equal(t, []int64{chunk, 2 * chunk, 2*chunk + 512}, done)
+	require.Equal(t, []int64{blockdev.Chunk, 2 * blockdev.Chunk, 2*blockdev.Chunk + 512}, done)
 }
 
 func TestAllZeroErrors(t *testing.T) {
-	f := NewFaulty(NewMemory(testSize, 512, 512).Open(), FaultyOptions{})
-	f.Inject(Fault{Op: OpRead, From: chunk, To: chunk + 1, Err: unix.EIO})
-	_, _, err := AllZero(f, 0, testSize, nil)
+	f := disktest.NewFaulty(disktest.NewMemory(testSize, 512, 512).Open(), disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Op: blockdev.OpRead, From: blockdev.Chunk, To: blockdev.Chunk + 1, Err: unix.EIO})
+	_, _, err := blockdev.AllZero(f, 0, testSize, nil)
 	require.ErrorIs(t, err, unix.EIO)
-	_, _, err = AllZero(f, 1, 512, nil)
-	require.ErrorIs(t, err, ErrAlignment)
-	_, _, err = AllZero(f, testSize, 512, nil)
-	require.ErrorIs(t, err, ErrRange)
+	_, _, err = blockdev.AllZero(f, 1, 512, nil)
+	require.ErrorIs(t, err, blockdev.ErrAlignment)
+	_, _, err = blockdev.AllZero(f, testSize, 512, nil)
+	require.ErrorIs(t, err, blockdev.ErrRange)
 }
 
 // A device that cannot make zeroes by itself is written.
 func TestZeroByWriting(t *testing.T) {
-	mem := NewMemory(testSize, 512, 512)
-	type plain struct{ Device }
+	mem := disktest.NewMemory(testSize, 512, 512)
+	type plain struct{ blockdev.Device }
 	dev := plain{mem.Open()}
-	p := bytes.Repeat([]byte{1}, 2*chunk)
-	aligned := Alloc(len(p))
+	p := bytes.Repeat([]byte{1}, 2*blockdev.Chunk)
+	aligned := blockdev.Alloc(len(p))
 	copy(aligned, p)
 	require.NoError(t, dev.Write(aligned, 0))
-	require.NoError(t, Zero(dev, 512, chunk+512))
-	clear(p[512 : chunk+1024])
+	require.NoError(t, blockdev.Zero(dev, 512, blockdev.Chunk+512))
+	clear(p[512 : blockdev.Chunk+1024])
 	require.Equal(t, p, mustRead(t, dev, 0, len(p)))
-	require.ErrorIs(t, Zero(plain{mem.OpenReadOnly()}, 0, 512), ErrReadOnly)
-	require.ErrorIs(t, Zero(dev, 0, testSize+512), ErrRange)
+	require.ErrorIs(t, blockdev.Zero(plain{mem.OpenReadOnly()}, 0, 512), blockdev.ErrReadOnly)
+	require.ErrorIs(t, blockdev.Zero(dev, 0, testSize+512), blockdev.ErrRange)
 }
 
 // A disk whose filesystem or driver makes no zeroes is written.
 func TestDiskZeroFallback(t *testing.T) {
-	d := mustOpen(t, backingFile(t), Options{})
-	require.NoError(t, d.Write(random(1, testSize), 0))
-	require.NoError(t, writeZeroes(d.pwrite, 0, testSize))
-	zero, _, err := AllZero(d, 0, testSize, nil)
+	d := mustOpen(t, backingFile(t), blockdev.Options{})
+	require.NoError(t, d.Write(disktest.Random(1, testSize), 0))
+	require.NoError(t, d.ZeroByWriting(0, testSize))
+	zero, _, err := blockdev.AllZero(d, 0, testSize, nil)
 	require.NoError(t, err)
 	require.True(t, zero)
 }
@@ -70,8 +73,8 @@ func TestDiskZeroFallback(t *testing.T) {
 // Zeroing a file frees its space.
 func TestZeroMakesHole(t *testing.T) {
 	path := backingFile(t)
-	d := mustOpen(t, path, Options{})
-	require.NoError(t, d.Write(random(1, 1<<20), 0))
+	d := mustOpen(t, path, blockdev.Options{})
+	require.NoError(t, d.Write(disktest.Random(1, 1<<20), 0))
 	var before, after unix.Stat_t
 	require.NoError(t, unix.Stat(path, &before))
 	require.NoError(t, d.Zero(0, 1<<20))

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // beats receives the calls of Alive.
@@ -46,7 +47,7 @@ func TestAlive(t *testing.T) {
 		r.term()
 		holder, _ := r.ask(1, "").granted()
 		told.come(t, 20, "while it holds")
-		release := r.disk.Hang(blockdev.Fault{})
+		release := r.disk.Hang(disktest.Fault{})
 		eventually(t, "a renewal hangs", func() bool { return blockdev.StatsOf(r.d.devices.Opened).Oldest > 100*time.Millisecond })
 		told.come(t, 5, "while the device hangs")
 		holder.until("lost")

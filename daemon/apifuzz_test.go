@@ -29,13 +29,14 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // fuzzedDaemon is a host on a disk in memory with a lease that outlasts the fuzzing.
 func fuzzedDaemon(f *testing.F) (*Host, *server.Server) {
 	g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 16}
 	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Geometry: g, Lease: layout.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
-	disk := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
+	disk := disktest.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
 	dev := disk.Open()
 	buf := blockdev.Alloc(512)
 	for copy := range 2 {

@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 func TestGrantsAreCounted(t *testing.T) {
@@ -66,7 +67,7 @@ func TestGrantsAreCounted(t *testing.T) {
 func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
+		disk.Inject(disktest.Fault{Delay: 100 * time.Microsecond})
 		io := &d.cfg.Tally.IO
 		read := func(k tally.Kind) uint64 { return io[k].Reads.Times.Times().Count }
 		written := func(k tally.Kind) uint64 { return io[k].Writes.Times.Times().Count }
@@ -91,7 +92,7 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 
 		require.Eventually(t, func() bool { return d.cfg.Tally.Renewals.Times().Count > 0 }, generous, time.Millisecond)
 		require.Zero(t, d.cfg.Tally.RenewalFailures.Load())
-		fault := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Host(1), To: c.Geo.Host(2), Times: 1, Err: unix.EIO})
+		fault := disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Host(1), To: c.Geo.Host(2), Times: 1, Err: unix.EIO})
 		<-fault.Hit()
 		require.Eventually(t, func() bool { return d.cfg.Tally.RenewalFailures.Load() == 1 }, generous, time.Millisecond)
 		require.Equal(t, uint64(1), io[tally.Lease].Writes.Errors.Load())
@@ -110,7 +111,7 @@ func TestDeathsAreCounted(t *testing.T) {
 		holder := acquire(t, dying, locks.Request{Name: "x"})
 		t.Cleanup(func() { _ = holder.Release() })
 		require.Eventually(t, func() bool { return d.vitals().Hosts[report.HealthLive] == 3 }, generous, time.Millisecond)
-		disk.Inject(blockdev.Fault{Hang: true})
+		disk.Inject(disktest.Fault{Hang: true})
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 
 		counts := d.cfg.Tally
@@ -155,7 +156,7 @@ func TestVitalsOfAService(t *testing.T) {
 		require.Positive(t, v.MostClients)
 		holder, _ := r.ask(1, "").granted()
 		require.Equal(t, 1, r.svc.Vitals().Term.Sessions)
-		release := r.disk.Hang(blockdev.Fault{})
+		release := r.disk.Hang(disktest.Fault{})
 		holder.until("lost")
 		require.Equal(t, StateLost, r.svc.Vitals().State)
 		holder.leave()

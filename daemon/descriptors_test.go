@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/server"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestClientsBeyondTheLimit: as many connections are served as there are descriptors; the others
@@ -83,7 +84,7 @@ func (d *slowDisk) Read(p []byte, off int64) error {
 // TestRequestsTakeTurns: a hung device occupies a bounded number of threads, however many locks are
 // read.
 func TestRequestsTakeTurns(t *testing.T) {
-	slow := &slowDisk{Device: blockdev.NewMemory(1<<20, 512, 512).Open(), release: make(chan struct{})}
+	slow := &slowDisk{Device: disktest.NewMemory(1<<20, 512, 512).Open(), release: make(chan struct{})}
 	dev := limitDevice(slow)
 	var wg sync.WaitGroup
 	for range 4 * maxUnderWay {

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // acquireEntry creates locks until number want is among them.
@@ -35,7 +36,7 @@ func TestLateWriteOfADeadHost(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			m := c.mortal(1)
 			other := c.host(2)
-			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
+			late := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 			creator := m.ask(1, "") // creates x
 			require.Equal(t, http.StatusInternalServerError, creator.r.StatusCode)
 			require.Positive(t, late.Fired())

@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 type hooked struct {
@@ -62,7 +63,7 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 			third := c.host(3)
 			require.NoError(t, acquire(t, m.d, locks.Request{Name: "x"}).Release())
 			require.NoError(t, acquire(t, b, locks.Request{Name: "x"}).Release())
-			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
+			late := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
 			m.dies(third)
@@ -114,7 +115,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 		// so that lock 0's driver knows its slot
 		_, _, err := b.Create(t.Context(), "unlike", 1)
 		require.NoError(t, err)
-		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
+		late := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 		_, _, err = m.d.Create(t.Context(), "y", 1)
 		require.Error(t, err)
 		require.Positive(t, late.Fired())
@@ -287,7 +288,7 @@ func TestTornClearing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a, b := c.mortal(1), c.host(2), c.host(3)
 		require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
-		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Crash: true, Landed: 50})
+		crash := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Crash: true, Landed: 50})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		within(t, "the crash", func() { <-crash.Hit() })
 		m.dies(a)

@@ -7,14 +7,15 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // faultyHost joins a host whose device can be made to fail. All faults are removed before it
 // leaves.
-func (c *cluster) faultyHost(id int) (*Host, *blockdev.Faulty) {
+func (c *cluster) faultyHost(id int) (*Host, *disktest.Faulty) {
 	c.t.Helper()
-	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	d := c.host(id, through(f))
 	c.t.Cleanup(f.RemoveFaults)
 	return d, f
@@ -23,8 +24,8 @@ func (c *cluster) faultyHost(id int) (*Host, *blockdev.Faulty) {
 // slowly delays each request of a host, as a real disk does. Without that, no time passes in a
 // bubble while hosts contend.
 func (c *cluster) slowly() func(*Config) {
-	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
-	f.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
+	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Delay: 100 * time.Microsecond})
 	return through(f)
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/fencetest"
 )
 
@@ -55,7 +55,7 @@ func TestEvictAgain(t *testing.T) {
 		}
 		require.False(t, evict(), "it renews")
 		require.False(t, evict(), "still")
-		f.Inject(blockdev.Fault{Err: unix.EIO})
+		f.Inject(disktest.Fault{Err: unix.EIO})
 		<-b.Lost()
 		require.True(t, evict(), "it is silent")
 		known, _ := a.mem.Known()
@@ -68,11 +68,11 @@ func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Host) {
 	c.SetPolicy(layout.PolicyFence)
 	agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "false"} }
 	a = c.host(1, agent)
-	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	b := c.host(2, agent, through(f))
 	c.t.Cleanup(f.RemoveFaults)
 	a.fencing.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
-	f.Inject(blockdev.Fault{Err: unix.EIO})
+	f.Inject(disktest.Fault{Err: unix.EIO})
 	<-b.Lost()
 	return a
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // counted counts and delays a host's requests of one kind that touch the slots of a lock.
-func (c *cluster) counted(f *blockdev.Faulty, op blockdev.Op, lock int) *blockdev.Injection {
-	return f.Inject(blockdev.Fault{Op: op, From: c.Geo.Slot(lock, 1), To: c.Geo.Slot(lock+1, 1),
+func (c *cluster) counted(f *disktest.Faulty, op blockdev.Op, lock int) *disktest.Injection {
+	return f.Inject(disktest.Fault{Op: op, From: c.Geo.Slot(lock, 1), To: c.Geo.Slot(lock+1, 1),
 		Delay: 100 * time.Microsecond})
 }
 
@@ -85,7 +86,7 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 		h := acquire(t, d, locks.Request{Name: "x"})
 		require.NoError(t, h.Release())
 		for _, after := range []int{1, 2} { // the first write of the first round, and the second
-			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2),
+			torn := disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2),
 				// the checksum, but not the sequence
 				After: after, Times: 1, Err: unix.EIO, Landed: 60})
 			_, err := d.Floor(t.Context(), "x", 5)
@@ -93,7 +94,7 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 			require.Equal(t, 1, torn.Fired())
 			require.Equal(t, layout.Idle, c.Slot(1, 1).Phase, "it can be read")
 		}
-		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Times: 1, Err: unix.EIO})
+		disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Times: 1, Err: unix.EIO})
 		_, err := d.Floor(t.Context(), "x", 5)
 		require.ErrorIs(t, err, unix.EIO)
 		f, err := d.Floor(t.Context(), "x", 5)
@@ -108,7 +109,7 @@ func TestFloorThatHangs_EndsTheLease(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		create(t, d, "x", 1)
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), After: 1, Hang: true})
+		disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), After: 1, Hang: true})
 		go func() { _, _ = d.Floor(context.Background(), "x", 1) }()
 		within(t, "the end of the lease", func() { <-d.Lost() })
 		disk.RemoveFaults()
@@ -120,7 +121,7 @@ func TestFloorStarvesNoRenewal(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
-		disk.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 10 * time.Millisecond})
+		disk.Inject(disktest.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 10 * time.Millisecond})
 		f, err := d.Floor(t.Context(), "x", int(c.SB.Lease/(30*time.Millisecond))+10)
 		require.NoError(t, err)
 		for _, r := range f.Rounds {
@@ -135,7 +136,7 @@ func TestFloorEnds(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
-		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
+		hang := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			<-hang.Hit()
@@ -157,7 +158,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		var d *Host
 		var late atomic.Int32
 		const mark = time.Nanosecond // the delay of a write of the slot
-		disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Sleep: func(wait time.Duration) {
+		disk := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{Sleep: func(wait time.Duration) {
 			if wait == mark && d.leaseLeft() < d.times().Budget() {
 				late.Add(1)
 			}
@@ -166,12 +167,12 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		d = c.host(1, through(disk))
 		t.Cleanup(disk.RemoveFaults)
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Delay: mark})
-		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 5 * time.Millisecond})
+		disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Delay: mark})
+		reads := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 5 * time.Millisecond})
 		go func() {
 			<-reads.Hit()
 			// no renewal
-			disk.Inject(blockdev.Fault{From: c.Geo.Host(1), To: c.Geo.Host(8), Hang: true})
+			disk.Inject(disktest.Fault{From: c.Geo.Host(1), To: c.Geo.Host(8), Hang: true})
 		}()
 		within(t, "the end of the lease", func() {
 			_, err := d.Floor(t.Context(), "x", measuring.MaxFloorRounds)

@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // settled waits until the disk shows the first host's hold, so that its driver rests.
@@ -23,7 +24,7 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 		d, f := c.faultyHost(1)
 		used(t, d)
 		s := serveSocket(t, d)
-		hung := f.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true})
+		hung := f.Inject(disktest.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true})
 		codes := make(chan string, 1)
 		go func() {
 			_, r := s.post(`{"name": "x", "timeout_ms": 100}`)
@@ -43,7 +44,7 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 // ends. Nothing is held any more, so the watchdog must still be fed (safe).
 func TestLostWhileAReleaseHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		d, err := Join(t.Context(), c.config(1, through(f)))
 		require.NoError(t, err)
 		used(t, d)
@@ -52,10 +53,10 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 		for nextEvent(t, r).Kind != "granted" {
 		}
 		settled(t, c)
-		hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
+		hung := f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
 		require.NoError(t, conn.Close())
 		<-hung.Hit()
-		all := f.Inject(blockdev.Fault{Hang: true})
+		all := f.Inject(disktest.Fault{Hang: true})
 		<-d.Lost()
 		eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(c.clock.Now()) })
 		all.Release()

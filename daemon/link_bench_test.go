@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // benchServer serves a host that is alone on a disk in memory, as bakeryd does.
@@ -24,7 +25,7 @@ func benchServer(b *testing.B) (socket string) {
 	g := layout.Geometry{Stride: 512, Hosts: 3, Locks: 4}
 	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Name: "bench", Geometry: g, Lease: 10 * time.Second,
 		Formatted: time.Now().UTC().Truncate(time.Microsecond)}
-	disk := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
+	disk := disktest.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
 	buf := blockdev.Alloc(512)
 	for copy := range 2 {
 		require.NoError(b, sb.Encode(buf, copy))

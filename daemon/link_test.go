@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
@@ -24,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // testLink is a client that sends and receives lines.
@@ -330,11 +330,11 @@ func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
 	}
 	holder := s.link(`{"lock":{"name":"x"}}`)
 	holder.until("granted")
-	release := f.Hang(blockdev.Fault{From: c.Geo.Slot(2, 1), To: c.Geo.Slot(2, 1) + int64(c.Geo.Hosts*c.Geo.Stride)})
+	release := f.Hang(disktest.Fault{From: c.Geo.Slot(2, 1), To: c.Geo.Slot(2, 1) + int64(c.Geo.Hosts*c.Geo.Stride)})
 	late := s.link(`{"lock":{"name":"y","timeout_ms":50}}`)
 	require.Equal(t, "timeout", late.until("refused").Code)
 	stuck := s.link(`{"lock":{"name":"y"}}`)
-	all := f.Hang(blockdev.Fault{}) // which ends the lease
+	all := f.Hang(disktest.Fault{}) // which ends the lease
 	require.NotEmpty(t, holder.until("lost").Message)
 	require.Equal(t, "unavailable", stuck.until("refused").Code)
 	release()

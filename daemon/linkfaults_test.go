@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the
@@ -26,18 +27,18 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 	eventually(t, "the driver rests", func() bool { return len(d.InUse()) == 0 })
 	from, to := c.Geo.Slot(1, 1), c.Geo.Slot(1, 1)+int64(c.Geo.Hosts*c.Geo.Stride)
-	release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to})
+	release := f.Hang(disktest.Fault{Op: blockdev.OpWrite, From: from, To: to})
 	a := s.link(`{"lock":{"name":"x","mode":"shared"}}`)
 	eventually(t, "a claims", func() bool { return f.Stats().Oldest > 0 })
 	s.link(`{"lock":{"name":"x","mode":"shared"}}`)
 	eventually(t, "b waits", func() bool { return d.Vitals()[0].Waiting == 2 })
 	// The read of the claim passes, that of elsewhere hangs.
-	f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: from, To: to, After: 1, Hang: true})
+	f.Inject(disktest.Fault{Op: blockdev.OpRead, From: from, To: to, After: 1, Hang: true})
 	release()
 	tok := a.until("granted").Token
 	a.unlock(tok)
 	a.leave()                // as client.Unlock does after its timeout
-	f.Hang(blockdev.Fault{}) // the lease is lost
+	f.Hang(disktest.Fault{}) // the lease is lost
 	<-d.mem.Lost()
 	eventually(t, "nothing is held, so the host must not be reset", func() bool { return d.safe(clock.Boottime.Now()) })
 	f.RemoveFaults()

@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // benchmarkHosts joins hosts to a lockspace in a file below BAKERY_TEST_DIR or the directory for
@@ -36,7 +37,7 @@ func benchmarkHosts(b *testing.B, n int) []*Host {
 		var fs unix.Statfs_t
 		require.NoError(b, unix.Statfs(dir, &fs))
 		require.EqualValues(b, unix.TMPFS_MAGIC, fs.Type, "%v", err)
-		disk := blockdev.NewMemory(16<<20, 512, 4096)
+		disk := disktest.NewMemory(16<<20, 512, 4096)
 		formatMemory(b, disk)
 		open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := disk.Open()
@@ -59,7 +60,7 @@ func benchmarkHosts(b *testing.B, n int) []*Host {
 	return hosts
 }
 
-func formatMemory(b *testing.B, disk *blockdev.Memory) {
+func formatMemory(b *testing.B, disk *disktest.Memory) {
 	sb := layout.Superblock{UUID: layout.UUID{1}, Lease: lockspace.DefaultLease, Formatted: time.Now().UTC().Truncate(time.Microsecond),
 		Geometry: layout.Geometry{Stride: 4096, Hosts: lockspace.DefaultHosts, Locks: 16}}
 	require.LessOrEqual(b, sb.Geometry.Size(), disk.Open().Info().Size)

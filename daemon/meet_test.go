@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // meetBoth has two hosts run a coherence check, and returns both reports.
@@ -145,7 +146,7 @@ func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *measur
 	b, faulty := c.faultyHost(2)
 	number := lockNumber(t, a, meetLocks(1, 2)[which])
 	at := c.Geo.Slot(number, 1)
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: after, Times: 1, Returns: blockdev.Stale})
+	faulty.Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: after, Times: 1, Returns: disktest.Stale})
 	return meetBoth(t, a, b, 200, generous)
 }
 
@@ -169,7 +170,7 @@ func TestMeetFindsBlindness(t *testing.T) {
 		b, faulty := c.faultyHost(2)
 		for _, name := range meetLocks(1, 2) {
 			at := c.Geo.Slot(lockNumber(t, a, name), 1)
-			faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: blockdev.Stale})
+			faulty.Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: disktest.Stale})
 		}
 		ofA, ofB := meetBoth(t, a, b, 20, time.Second)
 		require.Equal(t, measuring.MeetAbsent, ofA.Outcome)

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestLossWhileTheStateDirHangs: the system's own disk may hang as the lockspace's does. That
@@ -29,7 +30,7 @@ func TestLossWhileTheStateDirHangs(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { r.Close() })
 		})
-		f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
+		f.Inject(disktest.Fault{Op: blockdev.OpRead, Err: unix.EIO})
 		within(t, "the end of the lease", func() { <-d.Lost() })
 		within(t, "by any request", func() { require.True(t, d.mem.Moments().Lost) })
 	})
@@ -41,7 +42,7 @@ func TestWatchOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		time.Sleep(time.Millisecond)
-		release := f.Hang(blockdev.Fault{Op: blockdev.OpRead})
+		release := f.Hang(disktest.Fault{Op: blockdev.OpRead})
 		defer release()
 		const every = 50 * time.Millisecond
 		d.mem.Watch(0)
@@ -63,8 +64,8 @@ func TestWatchOnce(t *testing.T) {
 // TestFailedClaimTellsOfNoLease: a joining host has no lease that could run out.
 func TestFailedClaimTellsOfNoLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Times: 1, Err: errors.New("no path is left")})
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, Times: 1, Err: errors.New("no path is left")})
 		var log bytes.Buffer
 		d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		require.NoError(t, d.Close(t.Context()))

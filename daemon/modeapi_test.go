@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // change makes an API call about a hold, and returns the status and the answer.
@@ -126,7 +127,7 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 		holder, token := m.ask(1, `, "mode": "shared"`).granted()
 		h := holdOf(m.session(holder))
 		eventually(t, "it is shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Crash: true})
+		m.disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Crash: true})
 		asked := make(chan error, 1)
 		go func() { asked <- h.SetMode(context.Background(), layout.Exclusive) }()
 		eventually(t, "the claim", func() bool { return c.Slot(1, 1).Mode == layout.Exclusive })
@@ -157,7 +158,7 @@ func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 		holder, token := m.ask(1, "").granted()
 		h := holdOf(m.session(holder))
 		eventually(t, "it is shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Crash: true})
+		crash := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Crash: true})
 		asked := make(chan error, 1)
 		go func() { asked <- h.SetMode(context.Background(), layout.Shared) }()
 		<-crash.Hit()

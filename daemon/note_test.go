@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
@@ -21,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // notebook is the journal of one host of a cluster.
@@ -256,7 +256,7 @@ func TestNotesOfWhoIsNotServed(t *testing.T) {
 func TestNotesOfALostLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
-		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		a := c.host(1, through(f), na.in)
 		t.Cleanup(f.RemoveFaults)
 		b := c.host(2, nb.in)
@@ -265,7 +265,7 @@ func TestNotesOfALostLease(t *testing.T) {
 		h := acquire(t, a, locks.Request{Name: "x", PID: 11})
 		c.shown(1)
 		next := start(t, b, locks.Request{Name: "x", PID: 22})
-		f.Inject(blockdev.Fault{Err: unix.EIO})
+		f.Inject(disktest.Fault{Err: unix.EIO})
 		<-h.Lost()
 		require.Contains(t, na.host(events.AtRisk, 1).Reason, "lease is not renewed")
 		require.Contains(t, na.host(events.Lost, 1).Reason, "input/output error")
@@ -317,10 +317,10 @@ func TestNotesOfFencing(t *testing.T) {
 		n := newNotebook(t)
 		agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "true"} }
 		c.host(1, agent, n.in)
-		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		c.host(2, agent, through(f))
 		t.Cleanup(f.RemoveFaults)
-		f.Inject(blockdev.Fault{Err: unix.EIO})
+		f.Inject(disktest.Fault{Err: unix.EIO})
 		fenced, dead := n.host(events.Fenced, 2), n.host(events.Dead, 2)
 		require.Less(t, fenced.Seq, dead.Seq)
 		require.Equal(t, 1, fenced.ByHost)
@@ -355,7 +355,7 @@ func TestNotesOfARestart(t *testing.T) {
 	holder.leave()
 	orphan := second.lock(events.Orphan)
 	require.Equal(t, []any{11, g.Token}, []any{orphan.PID, orphan.Token})
-	m.disk.Inject(blockdev.Fault{Err: unix.EIO})
+	m.disk.Inject(disktest.Fault{Err: unix.EIO})
 	defer m.disk.RemoveFaults()
 	require.Error(t, command.Wait(), "it is stopped")
 	kill := second.lock(events.Kill)

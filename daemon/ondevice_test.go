@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestOnAnotherDevice: the opened device is joined, and is closed again if it holds no lockspace.
@@ -21,7 +22,7 @@ func TestOnAnotherDevice(t *testing.T) {
 		require.NoError(t, h.Release())
 		require.Positive(t, blockdev.StatsOf(dev).Write.Count)
 
-		blank := blockdev.NewMemory(1<<20, 512, 512).Open()
+		blank := disktest.NewMemory(1<<20, 512, 512).Open()
 		join := func(open func() (blockdev.Device, error)) error {
 			_, err := Join(t.Context(), c.config(2).On(open))
 			return err

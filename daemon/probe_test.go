@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // probe probes the lockspace of a cluster.
@@ -23,9 +24,9 @@ func TestProbeLockspace(t *testing.T) {
 		d := c.host(1)
 		h := acquire(t, d, locks.Request{Name: measuring.ProbeLock}) // a holder of the lock is not disturbed
 		own := c.Slot(h.Lock().Entry.Lock, 1)
-		stale := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{})
+		stale := disktest.NewFaulty(c.Disk.OpenReadOnly(), disktest.FaultyOptions{})
 		at := c.Geo.Slot(h.Lock().Entry.Lock, 2)
-		stale.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 5, Times: 1, Returns: blockdev.Stale})
+		stale.Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 5, Times: 1, Returns: disktest.Stale})
 		m, err := c.probe(c.Disk.OpenReadOnly(), stale)
 		require.NoError(t, err)
 		require.True(t, m.Lockspace)

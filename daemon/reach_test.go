@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // tableReads counts one host's reads of the host table.
@@ -115,7 +116,7 @@ func BenchmarkTableRead(b *testing.B) {
 		b.Run(fmt.Sprintf("%d of %d", c.joined, c.formatted), func(b *testing.B) {
 			g := layout.Geometry{Stride: 4096, Hosts: c.formatted, Locks: 1}
 			sb := layout.Superblock{UUID: layout.UUID{1}, Geometry: g, Lease: lease.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
-			dev := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 4096, 4096).Open()
+			dev := disktest.NewMemory(max(g.Size(), layout.HeadSize), 4096, 4096).Open()
 			buf := blockdev.Alloc(g.Stride)
 			for copy := range 2 {
 				require.NoError(b, sb.Encode(buf, copy))

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
@@ -78,7 +79,7 @@ func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 		status, _ := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
 		require.Equal(t, 200, status)
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		m.rise(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		holder.again(m, token.String()).granted()
 		eventually(t, "slot", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		require.Equal(t, "value", string(valueOf(t, m.d).Value))
@@ -93,11 +94,11 @@ func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 		other := c.host(2)
 		holder, _ := m.ask(1, "").granted()
 		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO})
+		m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO})
 		holder.leave()
 		eventually(t, "released", func() bool { return len(m.d.Vitals()) == 0 })
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		m.rise(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		require.NoError(t, got(t, start(t, other, locks.Request{Name: "x"})).Release())
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // removalWrites is the number of writes of the removal of a free lock: two to read intents, one to
@@ -76,13 +77,13 @@ func (d death) test(t *testing.T) {
 	in.visit(m.d, "x")
 	others.visit(m.d, "y")
 	from, to := c.Geo.Entry(1), c.Geo.Size()
-	fault := blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Crash: true}
+	fault := disktest.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Crash: true}
 	if d.whole {
-		fault.Landed = blockdev.All
+		fault.Landed = disktest.All
 	}
 	crash := m.disk.Inject(fault)
 	if d.late {
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Times: 1, Late: true, Err: unix.EIO})
+		m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Times: 1, Late: true, Err: unix.EIO})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -149,7 +150,7 @@ func (d death) test(t *testing.T) {
 func TestRemoveWhatMayComeBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
-		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
+		late := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 		_, _, err := m.d.Create(t.Context(), "x", 2)
 		require.ErrorIs(t, err, unix.EIO)
 		require.Positive(t, late.Fired())
@@ -197,7 +198,7 @@ func TestRestartOfARemover(t *testing.T) {
 			if test.entry {
 				at = c.Geo.Entry(1)
 			}
-			crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
+			crash := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
 			for _, h := range holders {
 				require.NoError(t, h.Release())
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // check returns the findings of check.
@@ -29,9 +30,9 @@ func (c *cluster) repair(d *Host, number int) (string, error) {
 }
 
 // tornEntry makes a host fail during a write of the entry of a lock.
-func (c *cluster) tornEntry(d *Host, f *blockdev.Faulty, name string) {
+func (c *cluster) tornEntry(d *Host, f *disktest.Faulty, name string) {
 	c.t.Helper()
-	torn := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Err: unix.EIO, Landed: 50})
+	torn := f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Err: unix.EIO, Landed: 50})
 	_, err := d.Acquire(c.t.Context(), locks.Request{Name: name, Permits: 3})
 	require.ErrorIs(c.t, err, unix.EIO)
 	require.Positive(c.t, torn.Fired())

@@ -24,6 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // mortal is a host whose bakeryd can be killed and restarted.
@@ -33,7 +34,7 @@ type mortal struct {
 	id    int
 	dir   string // for files that do not survive a reboot
 	state string // for those that do
-	disk  *blockdev.Faulty
+	disk  *disktest.Faulty
 	lives int
 
 	configure func(*Config) // nil if none
@@ -47,10 +48,10 @@ func (c *cluster) mortal(id int) *mortal {
 }
 
 // rise starts bakeryd, on a disk that has faults already.
-func (m *mortal) rise(faults ...blockdev.Fault) {
+func (m *mortal) rise(faults ...disktest.Fault) {
 	m.c.t.Helper()
 	m.lives++
-	m.disk = blockdev.NewFaulty(m.c.Disk.Open(), blockdev.FaultyOptions{})
+	m.disk = disktest.NewFaulty(m.c.Disk.Open(), disktest.FaultyOptions{})
 	for _, f := range faults {
 		m.disk.Inject(f)
 	}
@@ -306,7 +307,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	waiter := m.ask(2, "").waiting()
 	m.kill()
 	// The own slots of all locks are read, one after the other. None is stuck.
-	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(0, 1), To: c.Geo.Slot(4, 2),
+	m.rise(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(0, 1), To: c.Geo.Slot(4, 2),
 		Delay: (c.SB.Lease + session.MinReturn + c.SB.Lease/10) / 5, Times: 5})
 	require.True(t, m.d.mem.Resumed())
 	restored := m.session(waiter)

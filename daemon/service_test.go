@@ -26,6 +26,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 	"github.com/bakeryd/bakeryd/test/watchdogtest"
 )
@@ -40,7 +41,7 @@ type running struct {
 	joined chan *Host
 
 	mu   sync.Mutex
-	disk *blockdev.Faulty // of the last term
+	disk *disktest.Faulty // of the last term
 }
 
 func (c *cluster) run(id int, change ...func(*Config)) *running {
@@ -60,7 +61,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.disk = blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+			r.disk = disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 			sb, copyUsed, err := lockspace.FindLockspace(r.disk)
 			return r.disk, sb, copyUsed, err
 		}}
@@ -135,7 +136,7 @@ func TestHangThenRejoin(t *testing.T) {
 		r := c.run(1)
 		first := r.d.mem.Incarnation()
 		holder, token := r.ask(1, "").granted()
-		release := r.disk.Hang(blockdev.Fault{})
+		release := r.disk.Hang(disktest.Fault{})
 		require.NotEmpty(t, holder.until("lost").Message)
 		require.LessOrEqual(t, r.d.leaseLeft(), time.Duration(0))
 		_, refused := r.post(`{"name": "y"}`)
@@ -165,7 +166,7 @@ func (r *running) strand() (command *os.File, release func()) {
 	holder := r.ask(1, `, "witness": true`)
 	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0)
 	require.NoError(r.t, err)
-	release = r.disk.Hang(blockdev.Fault{})
+	release = r.disk.Hang(disktest.Fault{})
 	holder.until("lost")
 	holder.leave()
 	return command, release
@@ -418,7 +419,7 @@ func TestTermBetweenTwoTermsDisarms(t *testing.T) {
 				return nil, layout.Superblock{}, 0, unix.ENXIO
 			}
 		})
-		r.disk.Inject(blockdev.Fault{Err: unix.EIO})
+		r.disk.Inject(disktest.Fault{Err: unix.EIO})
 		within(t, "the attempt to join again", func() { <-refused })
 		r.ends(nil)
 		require.False(t, r.dog.Armed())
@@ -432,7 +433,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 		r := c.run(1)
 		first := r.d
 		holder, _ := r.ask(1, "").granted()
-		fault := r.disk.Inject(blockdev.Fault{Err: unix.EIO})
+		fault := r.disk.Inject(disktest.Fault{Err: unix.EIO})
 		holder.until("lost")
 		fault.Release()
 		r.term()

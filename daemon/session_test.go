@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
@@ -63,7 +64,7 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
 		eventually(t, "the hold is shown", func() bool { return c.Slot(1, 1).Phase.String() == "held" })
-		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
+		release := m.disk.Hang(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		holder.leave()
 		eventually(t, "the hold is released", func() bool { return len(m.d.Vitals()) == 0 })
 		holder.again(m, token.String())

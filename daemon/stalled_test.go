@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // renewedTimes waits until a host has renewed its lease a number of times.
@@ -35,7 +36,7 @@ const (
 // times. The other host gets the lock. The host joins again only when no write of its earlier
 // incarnation can land any more. It does not lose its other locks again to the same sectors.
 func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
-	for name, fault := range map[string]blockdev.Fault{
+	for name, fault := range map[string]disktest.Fault{
 		"write hangs": {Op: blockdev.OpWrite, Hang: true},
 		"read hangs":  {Op: blockdev.OpRead, Hang: true},
 		"write fails": {Op: blockdev.OpWrite, Err: unix.EIO},
@@ -112,8 +113,8 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 			require.NoError(t, acquire(t, first, locks.Request{Name: "x"}).Release())
 			holder := r.ask(1, "") // of lock a
 			holder.until("granted")
-			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
-			bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
+			fault := disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
+			bad := []*disktest.Injection{disk.Inject(fault), own.Inject(fault)}
 			if !writes {
 				fault.Op = blockdev.OpWrite
 				bad = append(bad, own.Inject(fault))
@@ -152,10 +153,10 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			r, disk := c.runOnOne(1)
 			require.NoError(t, acquire(t, r.d, locks.Request{Name: "x"}).Release())
-			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
+			use, fault := "x", disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
 			// a failed write of an entry is given up, and ends no lease
 			if lock == lockspace.DirectoryLock {
-				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Err: unix.EIO, Hang: true}
+				use, fault = "new", disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Err: unix.EIO, Hang: true}
 			}
 			bad := disk.Inject(fault)
 			for _, leases := range []time.Duration{1, 2, 4} {
@@ -178,9 +179,9 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 }
 
 // runOnOne runs a service whose terms all use one device.
-func (c *cluster) runOnOne(id int) (*running, *blockdev.Faulty) {
+func (c *cluster) runOnOne(id int) (*running, *disktest.Faulty) {
 	c.t.Helper()
-	disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+	disk := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	r := c.run(id, func(cfg *Config) {
 		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			sb, copyUsed, err := lockspace.FindLockspace(disk)
@@ -197,7 +198,7 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		for i, name := range []string{"x", "y"} {
 			require.NoError(t, acquire(t, d, locks.Request{Name: name}).Release())
-			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(i+1, 1), To: c.Geo.Slot(i+1, 2), Hang: true})
+			bad := disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(i+1, 1), To: c.Geo.Slot(i+1, 2), Hang: true})
 			defer bad.Release()
 			go func() { _, _ = d.Acquire(t.Context(), locks.Request{Name: name}) }()
 			<-bad.Hit()
@@ -220,12 +221,12 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 			m.ask(1, "").until("granted")
 			eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 			m.kill()
-			disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
-			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true}
+			disk := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+			fault := disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true}
 			if ofEntries {
 				fault.From, fault.To = c.Geo.Entry(1), c.Geo.Entry(4)
 			}
-			injected := make(chan *blockdev.Injection, 1)
+			injected := make(chan *disktest.Injection, 1)
 			j := newJoiner(c.config(1, through(disk), func(cfg *Config) {
 				cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
 				open := cfg.open
@@ -258,14 +259,14 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
 		require.NoError(t, acquire(t, m.d, locks.Request{Name: "x"}).Release())
-		bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
+		bad := m.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		<-bad.Hit()
 		m.dies(other)
 		bad.Release()
-		disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+		disk := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		// so that the mark lasts
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 3), To: c.Geo.Slot(1, 4), Delay: 2 * time.Millisecond})
+		disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 3), To: c.Geo.Slot(1, 4), Delay: 2 * time.Millisecond})
 		d := c.host(3, through(disk), func(cfg *Config) {
 			cfg.quarantine = new(stall.Quarantine)
 			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.SB.Lease, api.ErrStuck)
@@ -287,7 +288,7 @@ func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 			other := c.host(2)
 			r := c.run(1)
 			first := r.d
-			fault := blockdev.Fault{Op: op, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Hang: true}
+			fault := disktest.Fault{Op: op, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Hang: true}
 			if op == blockdev.OpRead {
 				fault.After = 1 // the lookup, which blocks no host
 			}
@@ -313,7 +314,7 @@ func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
 		r := c.run(1)
 		first := r.d
 		require.NoError(t, acquire(t, first, locks.Request{Name: "x"}).Release())
-		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Err: unix.EIO})
+		bad := r.disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Err: unix.EIO})
 		go func() { _ = first.Remove(t.Context(), "x", false) }()
 		<-bad.Hit()
 		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
@@ -325,7 +326,7 @@ func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
 
 // TestDaemon_WholeDeviceHangs_NoLockIsBlamed: the lease ends by itself then.
 func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
-	for name, fault := range map[string]blockdev.Fault{"hangs": {Hang: true}, "fails": {Err: unix.EIO}} {
+	for name, fault := range map[string]disktest.Fault{"hangs": {Hang: true}, "fails": {Err: unix.EIO}} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			r := c.run(1)
 			d := r.d
@@ -349,7 +350,7 @@ func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
 		d := r.d
 		acquire(t, d, locks.Request{Name: "x"})
 		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
+		bad := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
 		<-bad.Hit()
 		within(t, "the loss", func() { <-d.Lost() })
 		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
@@ -395,8 +396,8 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 		require.NoError(t, acquire(t, first, locks.Request{Name: "x"}).Release())
 		holder := r.ask(1, "") // of lock a
 		holder.until("granted")
-		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
-		bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
+		fault := disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
+		bad := []*disktest.Injection{disk.Inject(fault), own.Inject(fault)}
 		require.NoError(t, acquire(t, other, locks.Request{Name: "x"}).Release())
 		require.ErrorIs(t, first.Err(), api.ErrStuck)
 		holder.until("lost")
@@ -420,7 +421,7 @@ func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 		r, disk := c.runOnOne(0)
 		require.NoError(t, acquire(t, r.d, locks.Request{Name: "x"}).Release())
 		id := r.d.HostID()
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8) + 512, Err: unix.EIO})
+		bad := disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8) + 512, Err: unix.EIO})
 		go func(d *Host) { _, _ = d.Acquire(t.Context(), locks.Request{Name: "x"}) }(r.d)
 		within(t, "the loss", func() { <-r.d.Lost() })
 		require.ErrorIs(t, r.d.Err(), api.ErrStuck)

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
@@ -90,7 +91,7 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 		_, err := d.Status()
 		require.NoError(t, err)
 		entry := c.Geo.Entry(1)
-		fault := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: entry, To: entry + 1, Hang: true})
+		fault := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: entry, To: entry + 1, Hang: true})
 		within(t, "status", func() {
 			answers := make(chan error)
 			for range 4 {
@@ -126,7 +127,7 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 func TestStatusWhenTheLeaseIsLost(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		f.Inject(blockdev.Fault{Op: blockdev.OpRead, Hang: true})
+		f.Inject(disktest.Fault{Op: blockdev.OpRead, Hang: true})
 		within(t, "the lease to be lost", func() { <-d.Lost() })
 		_, err := d.Status()
 		require.ErrorContains(t, err, "IO to memory hangs; this host has lost its lease: ")

@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -128,7 +129,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
 		g := &d.pages
 		require.Nil(t, d.Glance().Error)
-		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
+		hang := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		g.due(true)
 		var a *report.Glance
 		within(t, "the report that it hangs", func() {
@@ -256,7 +257,7 @@ func TestBrowsersOnlyLook(t *testing.T) {
 // TestCostOfAGlance: the figures of packaging/docs/monitoring.md.
 func TestCostOfAGlance(t *testing.T) {
 	const hosts, locks, held = 16, 200, 10
-	disk := blockdev.NewMemory(64<<20, 4096, 4096)
+	disk := disktest.NewMemory(64<<20, 4096, 4096)
 	result, err := format.FormatDevice(t.Context(), disk.Open(), format.Options{Hosts: hosts, Locks: locks, Lease: 30 * time.Second})
 	require.NoError(t, err)
 	sb, dev := result.Superblock, disk.Open()

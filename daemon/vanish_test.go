@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 func dial(t *testing.T, path string) *net.UnixConn {
@@ -148,7 +148,7 @@ func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 		<-first.Session().Done()
 		h, err := first.Session().Outcome()
 		require.NoError(t, err)
-		f.Inject(blockdev.Fault{Err: unix.EIO})
+		f.Inject(disktest.Fault{Err: unix.EIO})
 		<-d.Lost()
 		req.Token = h.Token()
 		_, again := opened(t, d, req)

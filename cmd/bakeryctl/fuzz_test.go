@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // harmless fails if text contains characters that control a terminal or mislead its reader.
@@ -88,7 +89,7 @@ func FuzzRecords(f *testing.F) { // 5000x
 		binary.LittleEndian.PutUint64(record[16:], uint64(off))
 		clear(record[8:12])
 		binary.LittleEndian.PutUint32(record[8:], crc32.Checksum(record, crc32.MakeTable(crc32.Castagnoli)))
-		disk := blockdev.NewMemory(int64(len(image)), 512, 512)
+		disk := disktest.NewMemory(int64(len(image)), 512, 512)
 		if err := disk.Open().Write(image, 0); err != nil {
 			t.Fatal(err)
 		}

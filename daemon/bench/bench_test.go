@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 const (
@@ -37,8 +38,8 @@ type disk struct {
 }
 
 func newDisk() *disk {
-	dev := blockdev.NewFaulty(blockdev.NewMemory(64<<10, 512, 512).Open(), blockdev.FaultyOptions{})
-	dev.Inject(blockdev.Fault{Delay: delay})
+	dev := disktest.NewFaulty(disktest.NewMemory(64<<10, 512, 512).Open(), disktest.FaultyOptions{})
+	dev.Inject(disktest.Fault{Delay: delay})
 	d := &disk{dev: dev, free: make(chan struct{}, 1)}
 	d.free <- struct{}{}
 	return d

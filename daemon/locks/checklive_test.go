@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestCheckOfALiveLockspace: three hosts continuously take, share and create locks, on a disk whose
@@ -25,10 +26,10 @@ func TestCheckOfALiveLockspace(t *testing.T) {
 		var wg sync.WaitGroup
 		stop := make(chan struct{})
 		for id := 1; id <= 3; id++ {
-			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.RemoveFaults)
-			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Flicker: 3, Delay: 200 * time.Microsecond})
+			f.Inject(disktest.Fault{Op: blockdev.OpWrite, Flicker: 3, Delay: 200 * time.Microsecond})
 			for worker := range 3 {
 				wg.Go(func() {
 					for n := 0; ; n++ {

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestOldScanDoesNotHideALock: a lock is not created twice if another client's scan of the
@@ -131,7 +132,7 @@ func TestEntryIsWrittenAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
 		at := c.Geo.Entry(1)
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Times: 1, Err: unix.EIO, Landed: 100})
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Times: 1, Err: unix.EIO, Landed: 100})
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "y"}).Release())
 	})
@@ -142,12 +143,12 @@ func TestEntryIsWrittenAgain(t *testing.T) {
 func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		f.Inject(blockdev.Fault{Hang: true, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512})
+		f.Inject(disktest.Fault{Hang: true, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512})
 		within(t, "giving up", func() {
 			_, err := d.Acquire(timeout(t, 50*time.Millisecond), Request{Name: "x"})
 			require.ErrorIs(t, err, api.ErrTimeout)
 		})
-		f.Inject(blockdev.Fault{Hang: true})
+		f.Inject(disktest.Fault{Hang: true})
 		within(t, "losing", func() {
 			acquireFails(t, d, Request{Name: "x"}, api.ErrUnavailable)
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestRemoveWhatIsBeingMended: an entry is restored, or about to be, while a remover waits for the
@@ -24,7 +25,7 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		removed := removing(t, r, "x", false)
 		require.Eventually(t, func() bool { return c.Slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
 		c.Spoil(c.Geo.Entry(1))
-		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Err: unix.EIO})
+		fault := f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Err: unix.EIO})
 		// its scrub restores it
 		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond)
 		require.NoError(t, h.Release())
@@ -65,7 +66,7 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 		b := c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		slot := c.Geo.Slot(lockspace.DirectoryLock, 1)
-		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
+		held := f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
 		c.Spoil(slot)
 		_, err := b.intents(b.disk.Dev)
 		require.ErrorIs(t, err, api.ErrDamaged)
@@ -91,7 +92,7 @@ func TestLivingCreatorTakesItsIntentBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
 		b := c.host(2)
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
 		_, _, err := a.Create(t.Context(), "x", 1)
 		require.ErrorIs(t, err, unix.EIO)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())

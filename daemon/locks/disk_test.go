@@ -7,13 +7,14 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // faultyHost joins a host whose device can be made to fail. All faults are removed before it
 // leaves.
-func (c *cluster) faultyHost(id int) (*testHost, *blockdev.Faulty) {
+func (c *cluster) faultyHost(id int) (*testHost, *disktest.Faulty) {
 	c.t.Helper()
-	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	d := c.host(id, through(f))
 	c.t.Cleanup(f.RemoveFaults)
 	return d, f
@@ -22,8 +23,8 @@ func (c *cluster) faultyHost(id int) (*testHost, *blockdev.Faulty) {
 // slowly delays each request of a host, as a real disk does. Without that, no time passes in a
 // bubble while hosts contend.
 func (c *cluster) slowly() func(*hostConfig) {
-	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
-	f.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
+	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Delay: 100 * time.Microsecond})
 	return through(f)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestReleaseIsDurableWhenItReturns: a release right after the grant does not return before other
@@ -40,7 +41,7 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		hung := f.Inject(blockdev.Fault{Hang: true})
+		hung := f.Inject(disktest.Fault{Hang: true})
 		waiting := asking(t.Context(), d, Request{Name: "x"})
 		<-hung.Hit()
 		received(t, "the loss", d.Lost())
@@ -146,16 +147,16 @@ func TestExclusionOnABadDisk(t *testing.T) {
 		var wg sync.WaitGroup
 		calls, end := contended(t), time.Now().Add(4*time.Second)
 		for id := 1; id <= 3; id++ {
-			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.RemoveFaults)
-			for _, fault := range []blockdev.Fault{
+			for _, fault := range []disktest.Fault{
 				{Op: blockdev.OpWrite, Chance: 0.3, Flicker: 3, Delay: 100 * time.Microsecond},
-				{Op: blockdev.OpRead, Chance: 0.02, Returns: blockdev.Garbage},
+				{Op: blockdev.OpRead, Chance: 0.02, Returns: disktest.Garbage},
 				{Op: blockdev.OpRead, Chance: 0.02, Err: unix.EIO},
 				{Op: blockdev.OpRead, Chance: 0.005, Err: unix.ETIMEDOUT},
 				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: 100},
-				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: blockdev.All},
+				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: disktest.All},
 			} {
 				fault.From, fault.To = c.Geo.Slot(0, 1), c.Geo.Size()
 				f.Inject(fault)

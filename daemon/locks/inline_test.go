@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // submitted submits a request, and returns a channel with its outcome.
@@ -66,7 +67,7 @@ func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 				d, f := c.faultyHost(1)
 				used(t, d)
 				fail := func() {
-					f.Inject(blockdev.Fault{Op: op, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 1) + int64(8*c.Geo.Stride), Err: unix.ETIMEDOUT, Times: 2})
+					f.Inject(disktest.Fault{Op: op, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 1) + int64(8*c.Geo.Stride), Err: unix.ETIMEDOUT, Times: 2})
 				}
 				if what == "acquire" {
 					fail()
@@ -93,7 +94,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 			d, f := c.faultyHost(1)
 			used(t, d)
 			ctx, cancel := context.WithCancelCause(t.Context())
-			hung := f.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Size(), Hang: true})
+			hung := f.Inject(disktest.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Size(), Hang: true})
 			done := make(chan result, 2)
 			var wg sync.WaitGroup
 			wg.Go(func() { d.Submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
@@ -106,7 +107,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 			} else {
 				defer cancel(nil)
 				want = api.ErrLeaseLost
-				f.Inject(blockdev.Fault{Hang: true})
+				f.Inject(disktest.Fault{Hang: true})
 			}
 			require.ErrorIs(t, received(t, "the decision", done).err, want)
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // settled waits until the disk shows the first host's hold, so that its driver rests.
@@ -40,7 +41,7 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 		next := submitted(t.Context(), d, Request{Name: "x"})
 		eventually(t, "the next waits", queued(2))
 		settled(t, c)
-		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true})
+		look := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true})
 		released := make(chan error, 1)
 		go func() { released <- a.hold.Release() }()
 		<-look.Hit()
@@ -65,7 +66,7 @@ func TestCloseLeavesNoClaim(t *testing.T) {
 		used(t, d)
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		kept := acquire(t, d, Request{Name: "y"})
-		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
+		look := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
 		done := make(chan (<-chan result), 1)
 		go func() { done <- submitted(t.Context(), d, Request{Name: "x"}) }()
 		<-look.Hit()

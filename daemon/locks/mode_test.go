@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 var reader = Request{Name: "x", Mode: layout.Shared}
@@ -234,9 +235,9 @@ func TestModeOfALostHold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, reader)
-		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
+		release := disk.Hang(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		require.ErrorIs(t, h.SetMode(timeout(t, 50*time.Millisecond), layout.Exclusive), api.ErrTimeout, "no client waits for a hung device")
-		defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
+		defer disk.Hang(disktest.Fault{Op: blockdev.OpWrite})()
 		within(t, "hearing of the loss", func() {
 			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), api.ErrLeaseLost)
 		})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestRequest_AndRemovalOfTheLock_HolderIsTold: this host removes a lock of two permits. The mark
@@ -46,7 +47,7 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 		setValue(t, a, "precious")
 		require.NoError(t, a.Close(t.Context()))
 		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 2})
+		disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 2})
 		h := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.Equal(t, "precious", string(valueOf(t, d).Value))

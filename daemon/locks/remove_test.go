@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // removing starts a removal, and returns a channel with its outcome.
@@ -187,7 +188,7 @@ func TestEntryThatCannotBeCleared(t *testing.T) {
 		b := c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		at := c.Geo.Entry(1)
-		broken := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Err: unix.EIO})
+		broken := f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Err: unix.EIO})
 		removed := removing(t, a, "x", false)
 		<-broken.Hit()
 		e, _, err := b.Create(t.Context(), "y", 1)

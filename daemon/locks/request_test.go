@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // listener is a client that receives requests.
@@ -275,7 +275,7 @@ func TestRequestWhileTheDeviceHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		h := acquire(t, c.host(1), Request{Name: "x"})
 		d, f := c.faultyHost(2)
-		f.Inject(blockdev.Fault{Hang: true})
+		f.Inject(disktest.Fault{Hang: true})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := d.Request(ctx, "x", "")

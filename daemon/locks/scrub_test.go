@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -208,7 +209,7 @@ func TestSlotThatStaysBad(t *testing.T) {
 		for _, d := range []*testHost{a, b} {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		}
-		bad := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Returns: blockdev.Garbage}
+		bad := disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Returns: disktest.Garbage}
 		disk.Inject(bad)
 		before := c.Slot(1, 1).Sequence
 		other.Inject(bad)
@@ -261,10 +262,10 @@ func TestHangingIOIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second) // a hang is detected long before the lease is over
 		said := &lines{}
-		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		d := c.host(1, through(f), func(cfg *hostConfig) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
 		t.Cleanup(f.RemoveFaults)
-		for what, fault := range map[string]blockdev.Fault{
+		for what, fault := range map[string]disktest.Fault{
 			"reading the host table":  {Op: blockdev.OpRead},
 			"writing the host record": {Op: blockdev.OpWrite},
 		} {
@@ -284,8 +285,8 @@ func TestHangingIOIsReported(t *testing.T) {
 func TestHangingJoinIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		said := &lines{}
-		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
-		release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite})
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		release := f.Hang(disktest.Fault{Op: blockdev.OpWrite})
 		t.Cleanup(release)
 		cfg := c.config(1, through(f), func(cfg *hostConfig) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
 		joined := make(chan *testHost, 1)

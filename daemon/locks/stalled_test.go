@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // renewedTimes waits until a host has renewed its lease a number of times.
@@ -30,7 +31,7 @@ func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
+		bad := disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
 		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
 		<-bad.Hit()
 		began := c.HostRecord(1).Sequence
@@ -46,7 +47,7 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	runInCluster(t, "slot never used", func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 		d, disk := c.faultyHost(1)
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
+		bad := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
 		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
 		<-bad.Hit()
 		c.renewedTimes(d, twoLeases)
@@ -57,7 +58,7 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, Request{Name: "x"})
 		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true, Times: 1})
+		bad := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true, Times: 1})
 		go func() { _, _ = d.Value(t.Context(), "x") }()
 		<-bad.Hit()
 		c.renewedTimes(d, twoLeases)
@@ -68,7 +69,7 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	runInCluster(t, "scrub", func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 		d, disk := c.faultyHost(1)
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
+		bad := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
 		<-bad.Hit()
 		c.renewedTimes(d, twoLeases)
 		require.NoError(t, d.Err())
@@ -81,7 +82,7 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: c.SB.Lease / 3})
+		disk.Inject(disktest.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: c.SB.Lease / 3})
 		for range 2 {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		}
@@ -97,7 +98,7 @@ func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
 		h := acquire(t, d, Request{Name: "x"})
 		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		before := c.Slot(1, 1).Sequence
-		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 1}
+		fault := disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 1}
 		disk.Inject(fault)
 		fault.Op = blockdev.OpWrite
 		failed := disk.Inject(fault)

@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 func valueOf(t *testing.T, d *testHost) Value {
@@ -169,12 +170,12 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 		a := c.host(1)
 		b, disk := c.faultyHost(2)
 		setValue(t, a, "v")
-		slots := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Returns: blockdev.Garbage, Times: 3}
+		slots := disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Returns: disktest.Garbage, Times: 3}
 		torn := disk.Inject(slots)
 		require.Equal(t, "v", string(valueOf(t, b).Value), "it is read again")
 		require.Equal(t, 3, torn.Fired())
 
-		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
+		hang := disk.Hang(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		_, err := b.Value(timeout(t, 20*time.Millisecond), "x")
 		require.ErrorIs(t, err, api.ErrTimeout, "no client waits for a hung device")
 		hang()
@@ -231,12 +232,12 @@ func TestValueNeverGoesBack(t *testing.T) {
 		var latest layout.Ticket // that is known to be set
 		done := make(chan struct{})
 		for id := 1; id <= 3; id++ {
-			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.RemoveFaults)
-			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 4),
+			f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 4),
 				Chance: 0.3, Flicker: 2, Delay: 100 * time.Microsecond})
-			f.Inject(blockdev.Fault{Op: blockdev.OpRead, Delay: 100 * time.Microsecond})
+			f.Inject(disktest.Fault{Op: blockdev.OpRead, Delay: 100 * time.Microsecond})
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 			writers.Go(func() {
 				for range 40 {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -18,8 +19,8 @@ func TestInspectDamage(t *testing.T) {
 	lockspacetest.Damage(t, dev, g.Host(1))
 	lockspacetest.Damage(t, dev, g.Entry(2))
 	lockspacetest.Damage(t, dev, g.Slot(1, 2))
-	f := blockdev.NewFaulty(dev, blockdev.FaultyOptions{})
-	f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 3), To: g.Slot(1, 3) + 512, Err: unix.EIO})
+	f := disktest.NewFaulty(dev, disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Op: blockdev.OpRead, From: g.Slot(1, 3), To: g.Slot(1, 3) + 512, Err: unix.EIO})
 	s, err := Inspect(f)
 	require.NoError(t, err)
 	require.Equal(t, 1, s.CopyUsed)
@@ -42,8 +43,8 @@ func TestInspectDamage(t *testing.T) {
 
 func TestInspectDeviceFails(t *testing.T) {
 	disk, _ := lockspacetest.Example(t)
-	f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
-	f.Inject(blockdev.Fault{Op: blockdev.OpRead, After: 3, Err: unix.ENXIO})
+	f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Op: blockdev.OpRead, After: 3, Err: unix.ENXIO})
 	_, err := Inspect(f)
 	require.ErrorIs(t, err, unix.ENXIO)
 	require.ErrorContains(t, err, "read host table")

@@ -9,11 +9,12 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 func TestFindLockspace(t *testing.T) {
-	disk := blockdev.NewMemory(1<<20, 512, 4096)
+	disk := disktest.NewMemory(1<<20, 512, 4096)
 	_, _, err := FindLockspace(disk.Open())
 	require.ErrorIs(t, err, ErrNoLockspace)
 	require.ErrorIs(t, err, layout.ErrBlank)
@@ -40,16 +41,16 @@ func TestFindLockspace(t *testing.T) {
 // TestFindLockspaceWithoutAPath: a device that cannot be read at all is not taken for one without a
 // lockspace, which a hint would have formatted.
 func TestFindLockspaceWithoutAPath(t *testing.T) {
-	disk := blockdev.NewMemory(1<<20, 512, 512)
+	disk := disktest.NewMemory(1<<20, 512, 512)
 	lockspacetest.Blank(t, disk)
-	f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
-	f.Inject(blockdev.Fault{Err: unix.EIO})
+	f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Err: unix.EIO})
 	_, _, err := FindLockspace(f)
 	require.ErrorIs(t, err, unix.EIO)
 	require.NotErrorIs(t, err, ErrNoLockspace)
 	require.ErrorContains(t, err, "read superblock")
 	f.RemoveFaults()
-	f.Inject(blockdev.Fault{To: 512, Err: unix.EIO})
+	f.Inject(disktest.Fault{To: 512, Err: unix.EIO})
 	_, copyUsed, err := FindLockspace(f)
 	require.NoError(t, err)
 	require.Equal(t, 1, copyUsed)
@@ -57,18 +58,18 @@ func TestFindLockspaceWithoutAPath(t *testing.T) {
 
 // TestFindLockspaceOnOtherDevice finds lockspaces that were copied to a device they do not fit.
 func TestFindLockspaceOnOtherDevice(t *testing.T) {
-	copied := func(from *blockdev.Memory, to *blockdev.Memory) blockdev.Device {
+	copied := func(from *disktest.Memory, to *disktest.Memory) blockdev.Device {
 		p := lockspacetest.Contents(t, from)
 		dev := to.Open()
 		require.NoError(t, dev.Write(p[:min(int64(len(p)), dev.Info().Size)], 0))
 		return dev
 	}
-	disk := blockdev.NewMemory(1<<20, 512, 512)
+	disk := disktest.NewMemory(1<<20, 512, 512)
 	sb := lockspacetest.Blank(t, disk)
-	_, _, err := FindLockspace(copied(disk, blockdev.NewMemory(1<<20, 4096, 4096)))
+	_, _, err := FindLockspace(copied(disk, disktest.NewMemory(1<<20, 4096, 4096)))
 	require.ErrorIs(t, err, ErrStride)
 	require.ErrorContains(t, err, "stride 512 bytes, logical block 4096 bytes")
-	_, _, err = FindLockspace(copied(disk, blockdev.NewMemory(sb.Geometry.Size()-512, 512, 512)))
+	_, _, err = FindLockspace(copied(disk, disktest.NewMemory(sb.Geometry.Size()-512, 512, 512)))
 	require.ErrorIs(t, err, ErrDeviceSize)
 	require.ErrorContains(t, err, "it needs 8192 bytes (8.0 KiB), the device has 7680 bytes (7.5 KiB)")
 }

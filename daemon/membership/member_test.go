@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/clocktest"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -57,7 +58,7 @@ func space(t *testing.T) *lockspacetest.Lockspace {
 func TestMember_Joins_MayWriteAndGrantUntilItsLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := space(t)
-		f := blockdev.NewFaulty(s.Disk.Open(), blockdev.FaultyOptions{})
+		f := disktest.NewFaulty(s.Disk.Open(), disktest.FaultyOptions{})
 		mb := live(t, s, f, nil)
 		require.Equal(t, 1, mb.ID())
 		require.Equal(t, layout.StateLive, s.HostRecord(1).State)
@@ -65,7 +66,7 @@ func TestMember_Joins_MayWriteAndGrantUntilItsLeaseIsLost(t *testing.T) {
 		require.True(t, ok)
 		ok, _ = mb.MayGrant()
 		require.True(t, ok)
-		f.Inject(blockdev.Fault{Err: unix.EIO})
+		f.Inject(disktest.Fault{Err: unix.EIO})
 		<-mb.Lost()
 		require.ErrorIs(t, mb.Err(), lease.ErrExpired)
 		ok, _ = mb.MayWrite()

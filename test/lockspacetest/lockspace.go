@@ -10,12 +10,13 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // Lockspace is a lockspace in memory, without hosts.
 type Lockspace struct {
 	T    testing.TB
-	Disk *blockdev.Memory
+	Disk *disktest.Memory
 	SB   layout.Superblock
 	Geo  layout.Geometry // geometry of SB as formatted
 	Now  uint64          // ticket number that Intend uses
@@ -24,7 +25,7 @@ type Lockspace struct {
 // New returns a lockspace with the given time of formatting.
 func New(t testing.TB, hosts, locks int, formatted time.Time) *Lockspace {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
-	c := &Lockspace{T: t, Geo: g, Disk: blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512), SB: layout.Superblock{
+	c := &Lockspace{T: t, Geo: g, Disk: disktest.NewMemory(max(g.Size(), layout.HeadSize), 512, 512), SB: layout.Superblock{
 		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
 		Formatted: formatted.UTC().Truncate(time.Microsecond),
 	}}

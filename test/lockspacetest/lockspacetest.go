@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // PutSuperblocks writes the superblock and its copy.
@@ -50,7 +51,7 @@ func PutEntry(t testing.TB, dev blockdev.Device, sb layout.Superblock, e layout.
 }
 
 // Contents returns the contents of a disk.
-func Contents(t testing.TB, disk *blockdev.Memory) []byte {
+func Contents(t testing.TB, disk *disktest.Memory) []byte {
 	t.Helper()
 	dev := disk.Open()
 	p := blockdev.Alloc(int(dev.Info().Size))
@@ -90,9 +91,9 @@ func Dir(t testing.TB) string {
 }
 
 // Example returns a disk with records of every kind and state.
-func Example(t *testing.T) (*blockdev.Memory, layout.Superblock) {
+func Example(t *testing.T) (*disktest.Memory, layout.Superblock) {
 	t.Helper()
-	disk := blockdev.NewMemory(1<<20, 512, 512)
+	disk := disktest.NewMemory(1<<20, 512, 512)
 	dev := disk.Open()
 	sb := layout.Superblock{UUID: layout.UUID{7}, Name: "prod", Geometry: layout.Geometry{Stride: 512, Hosts: 6, Locks: 8},
 		Lease: 30 * time.Second, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
@@ -133,7 +134,7 @@ func Example(t *testing.T) (*blockdev.Memory, layout.Superblock) {
 }
 
 // Blank writes a small lockspace that no host ever joined.
-func Blank(t testing.TB, disk *blockdev.Memory) layout.Superblock {
+func Blank(t testing.TB, disk *disktest.Memory) layout.Superblock {
 	t.Helper()
 	dev := disk.Open()
 	sb := layout.Superblock{UUID: layout.UUID{7}, Name: "blank", Lease: 10 * time.Second, Formatted: time.Now().UTC().Truncate(time.Microsecond),

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -252,11 +253,11 @@ func TestCheckBelievesTheDead(t *testing.T) {
 func TestCheckReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
-		f := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{Seed: 1})
+		f := disktest.NewFaulty(c.Disk.OpenReadOnly(), disktest.FaultyOptions{Seed: 1})
 		for _, at := range []int64{c.Geo.Superblock(1), c.Geo.Host(1), c.Geo.Entry(1), c.Geo.Slot(1, 1)} {
-			f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: blockdev.Garbage}) // not in the first read, which finds the superblock
+			f.Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: disktest.Garbage}) // not in the first read, which finds the superblock
 		}
-		f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(3, 2), To: c.Geo.Slot(3, 2) + 512, Err: unix.EIO})
+		f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(3, 2), To: c.Geo.Slot(3, 2) + 512, Err: unix.EIO})
 		done, err := Check(t.Context(), f, Options{})
 		require.NoError(t, err)
 		require.Len(t, done.Findings, 1, "%+v", done.Findings)
@@ -268,12 +269,12 @@ func TestCheckDeviceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
 		for after := range 6 {
-			f := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{})
-			f.Inject(blockdev.Fault{Op: blockdev.OpRead, After: after, Err: unix.ENXIO})
+			f := disktest.NewFaulty(c.Disk.OpenReadOnly(), disktest.FaultyOptions{})
+			f.Inject(disktest.Fault{Op: blockdev.OpRead, After: after, Err: unix.ENXIO})
 			_, err := Check(t.Context(), f, Options{})
 			require.ErrorIs(t, err, unix.ENXIO, "after %d", after)
 		}
-		_, err := Check(t.Context(), blockdev.NewMemory(1<<20, 512, 512).Open(), Options{})
+		_, err := Check(t.Context(), disktest.NewMemory(1<<20, 512, 512).Open(), Options{})
 		require.ErrorIs(t, err, lockspace.ErrNoLockspace)
 	})
 }
@@ -282,7 +283,7 @@ func TestCheckDeviceFails(t *testing.T) {
 func TestCheckStride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
-		disk := blockdev.NewMemory(c.Disk.Open().Info().Size, 512, 4096)
+		disk := disktest.NewMemory(c.Disk.Open().Info().Size, 512, 4096)
 		require.NoError(t, disk.Open().Write(lockspacetest.Contents(t, c.Disk), 0))
 		done, err := Check(t.Context(), disk.OpenReadOnly(), Options{})
 		require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -59,7 +60,7 @@ func FuzzDisk(f *testing.F) { // 6000x
 	f.Add([]byte{2, 1, 3, 1, 46, 9, 3, 0, 5, 2, 46, 0xff, 0xff, 0xff})
 	f.Add([]byte{2, 1, 43, 0, 1, 1, 9, 3, 2, 0, 1, 2, 0, 43, 0, 1, 8, 2, 3, 9, 0, 1}) // forged, copied, damaged, restored
 	f.Fuzz(func(t *testing.T, program []byte) {
-		disk := blockdev.NewMemory(int64(len(whole)), 512, 512)
+		disk := disktest.NewMemory(int64(len(whole)), 512, 512)
 		image := blockdev.Alloc(len(whole))
 		copy(image, whole)
 		// A step of the program is: record, kind of change, offset in the record, number of

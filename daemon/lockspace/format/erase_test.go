@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -19,7 +20,7 @@ func TestFormatWithForceWaitsForOldHosts(t *testing.T) {
 	for _, stall := range []time.Duration{0, oldLease / 20, oldLease / 2, oldLease * 5 / 6} {
 		t.Run(fmt.Sprintf("a renewal stalls for %v", stall), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				disk := blockdev.NewMemory(1<<20, 512, 4096)
+				disk := disktest.NewMemory(1<<20, 512, 4096)
 				host := liveHost(2, "db2")
 				old := oldLockspace(t, disk, host)
 				r := &renewer{stall: stall}
@@ -53,7 +54,7 @@ func TestFormatWithForce_StateOfAHost_DecidesTheWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				disk := blockdev.NewMemory(1<<20, 512, 4096)
+				disk := disktest.NewMemory(1<<20, 512, 4096)
 				host := liveHost(2, "db2")
 				test.host(&host)
 				old := oldLockspace(t, disk, host)
@@ -77,7 +78,7 @@ func TestFormatWithForce_StateOfAHost_DecidesTheWait(t *testing.T) {
 
 func TestFormatGivesUpOnHostThatDoesNotLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		disk := disktest.NewMemory(1<<20, 512, 4096)
 		host := liveHost(3, "db3")
 		old := oldLockspace(t, disk, host)
 		r := &renewer{heedless: true}
@@ -96,7 +97,7 @@ func TestFormatGivesUpOnHostThatDoesNotLetGo(t *testing.T) {
 // TestFormatInterruptedWaitBeginsAgain: after an interruption the wait is repeated in full.
 func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		disk := disktest.NewMemory(1<<20, 512, 4096)
 		old := oldLockspace(t, disk, liveHost(2, "db2"))
 		o := formatOptions("new")
 		o.Force = true
@@ -117,9 +118,9 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 
 		o.Force = true
 		begin := time.Now()
-		f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
+		f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{})
 		_, err = FormatDevice(t.Context(), &crashAt{Faulty: f, landed: 5000}, o) // in zeroing
-		require.ErrorIs(t, err, blockdev.ErrCrashed)
+		require.ErrorIs(t, err, disktest.ErrCrashed)
 		require.GreaterOrEqual(t, time.Since(begin), 1200*time.Millisecond)
 		_, _, err = lockspace.FindLockspace(disk.Open())
 		require.ErrorIs(t, err, lockspace.ErrInterrupted, "the mark is the last to go")
@@ -134,7 +135,7 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 // assumed.
 func TestFormatOverRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		disk := disktest.NewMemory(1<<20, 512, 4096)
 		host := liveHost(2, "db2")
 		old := oldLockspace(t, disk, host)
 		dev := disk.Open()
@@ -157,32 +158,32 @@ func TestFormatOverRemains(t *testing.T) {
 type diskBefore struct {
 	name         string
 	leaseUnknown bool // whether a torn write may hide the lease
-	prepare      func(t *testing.T, disk *blockdev.Memory) layout.Superblock
+	prepare      func(t *testing.T, disk *disktest.Memory) layout.Superblock
 }
 
 var disksBefore = []diskBefore{
-	{"blank", false, func(*testing.T, *blockdev.Memory) layout.Superblock { return layout.Superblock{} }},
-	{"data", false, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+	{"blank", false, func(*testing.T, *disktest.Memory) layout.Superblock { return layout.Superblock{} }},
+	{"data", false, func(t *testing.T, disk *disktest.Memory) layout.Superblock {
 		p := blockdev.Alloc(512)
 		p[5] = 1
 		require.NoError(t, disk.Open().Write(p, 64<<10))
 		return layout.Superblock{}
 	}},
-	{"lockspace", false, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+	{"lockspace", false, func(t *testing.T, disk *disktest.Memory) layout.Superblock {
 		return oldLockspace(t, disk, liveHost(1, "a"), liveHost(3, "c"))
 	}},
-	{"lockspace of none", false, func(t *testing.T, disk *blockdev.Memory) layout.Superblock { return oldLockspace(t, disk) }},
-	{"lockspace without its superblock", false, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+	{"lockspace of none", false, func(t *testing.T, disk *disktest.Memory) layout.Superblock { return oldLockspace(t, disk) }},
+	{"lockspace without its superblock", false, func(t *testing.T, disk *disktest.Memory) layout.Superblock {
 		old := oldLockspace(t, disk, liveHost(1, "a"))
 		lockspacetest.Damage(t, disk.Open(), 0)
 		return old
 	}},
-	{"lockspace without its copy", true, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+	{"lockspace without its copy", true, func(t *testing.T, disk *disktest.Memory) layout.Superblock {
 		old := oldLockspace(t, disk, liveHost(1, "a"))
 		lockspacetest.Damage(t, disk.Open(), old.Geometry.Superblock(1))
 		return old
 	}},
-	{"remains", true, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+	{"remains", true, func(t *testing.T, disk *disktest.Memory) layout.Superblock {
 		old := oldLockspace(t, disk, liveHost(1, "a"))
 		lockspacetest.Damage(t, disk.Open(), 0)
 		lockspacetest.Damage(t, disk.Open(), old.Geometry.Superblock(1))
@@ -191,7 +192,7 @@ var disksBefore = []diskBefore{
 }
 
 // oldHostsInUse reports whether a record on the disk still shows a host of the old lockspace.
-func oldHostsInUse(t *testing.T, disk *blockdev.Memory, old layout.Superblock) bool {
+func oldHostsInUse(t *testing.T, disk *disktest.Memory, old layout.Superblock) bool {
 	if old.Geometry.Stride == 0 {
 		return false
 	}
@@ -205,8 +206,8 @@ func oldHostsInUse(t *testing.T, disk *blockdev.Memory, old layout.Superblock) b
 }
 
 // interruptedFormat formats with one interruption, checks the disk, and then completes it.
-func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(disk *blockdev.Memory, o Options) error) (completed bool) {
-	disk := blockdev.NewMemory(1<<20, 512, 512)
+func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(disk *disktest.Memory, o Options) error) (completed bool) {
+	disk := disktest.NewMemory(1<<20, 512, 512)
 	old := before.prepare(t, disk)
 	was := lockspacetest.Contents(t, disk)
 	o := formatOptions("new")
@@ -235,14 +236,14 @@ func TestFormatCrash(t *testing.T) {
 	t.Parallel()
 	for _, before := range disksBefore {
 		for _, stride := range []int{512, 2048} {
-			for _, landed := range []int{0, 100, 512, 2000, 5000, blockdev.All} {
+			for _, landed := range []int{0, 100, 512, 2000, 5000, disktest.All} {
 				t.Run(fmt.Sprintf("%s, stride %d, %d landed", before.name, stride, landed), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
 						for nth := 0; ; nth++ {
 							require.Less(t, nth, 50)
-							if interruptedFormat(t, before, stride, func(disk *blockdev.Memory, o Options) error {
-								f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{Seed: 1})
+							if interruptedFormat(t, before, stride, func(disk *disktest.Memory, o Options) error {
+								f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{Seed: 1})
 								_, err := FormatDevice(t.Context(), &crashAt{Faulty: f, left: nth, landed: landed}, o)
 								return err
 							}) {
@@ -265,7 +266,7 @@ func TestFormatCancel(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				for nth := 0; ; nth += 1 + nth/4 { // most requests are reads of the wait
-					if interruptedFormat(t, before, 512, func(disk *blockdev.Memory, o Options) error {
+					if interruptedFormat(t, before, 512, func(disk *disktest.Memory, o Options) error {
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
 						_, err := FormatDevice(ctx, &cancelAt{Device: disk.Open(), left: nth, cancel: cancel}, o)

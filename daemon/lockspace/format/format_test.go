@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -144,7 +145,7 @@ func TestFormatStride(t *testing.T) {
 		{512, 4096, 512, 0, "stride 512 is below its physical block size of 4096"},
 		{512, 131072, 0, 0, "its physical blocks are of 131072 bytes, the largest stride is 65536"},
 	} {
-		disk := blockdev.NewMemory(4<<20, test.logical, test.physical)
+		disk := disktest.NewMemory(4<<20, test.logical, test.physical)
 		o := formatOptions("")
 		o.Stride = test.asked
 		result, err := FormatDevice(t.Context(), disk.Open(), o)
@@ -172,7 +173,7 @@ func TestFormatTooSmall(t *testing.T) {
 		{32 << 10, 2000, 65536, "it has 32768 bytes (32.0 KiB); 6 hosts and 6 locks would fit"},
 		{2 << 10, 1, 1, "need 3072 bytes (3.0 KiB), it has 2048 bytes (2.0 KiB); no lockspace fits"},
 	} {
-		disk := blockdev.NewMemory(test.size, 512, 512)
+		disk := disktest.NewMemory(test.size, 512, 512)
 		o := formatOptions("")
 		o.Hosts, o.Locks = test.hosts, test.locks
 		_, err := FormatDevice(t.Context(), disk.Open(), o)
@@ -189,7 +190,7 @@ func TestFormatTooSmall(t *testing.T) {
 }
 
 func TestFormatOverData(t *testing.T) {
-	disk := blockdev.NewMemory(1<<20, 512, 512)
+	disk := disktest.NewMemory(1<<20, 512, 512)
 	dev := disk.Open()
 	p := blockdev.Alloc(512)
 	p[7] = 9
@@ -211,7 +212,7 @@ func TestFormatOverData(t *testing.T) {
 }
 
 func TestFormatLeavesStrideBehind(t *testing.T) {
-	disk := blockdev.NewMemory(1<<20, 512, 512)
+	disk := disktest.NewMemory(1<<20, 512, 512)
 	o := formatOptions("old")
 	for _, stride := range []int{65536, 512, 4096, 512} {
 		o.Stride = stride
@@ -228,7 +229,7 @@ func TestFormatLeavesStrideBehind(t *testing.T) {
 
 func TestFormatSeesLiveHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		disk := disktest.NewMemory(1<<20, 512, 4096)
 		dead, alive := liveHost(1, "db1"), liveHost(3, "d\u202eb 3")
 		old := oldLockspace(t, disk, dead, alive)
 		r := &renewer{}
@@ -251,7 +252,7 @@ func TestFormatSeesLiveHost(t *testing.T) {
 }
 
 func TestFormatRefusesOtherVersion(t *testing.T) {
-	disk := blockdev.NewMemory(1<<20, 512, 512)
+	disk := disktest.NewMemory(1<<20, 512, 512)
 	oldLockspace(t, disk)
 	p := blockdev.Alloc(512)
 	dev := disk.Open()
@@ -267,20 +268,20 @@ func TestFormatRefusesOtherVersion(t *testing.T) {
 }
 
 func TestFormatNoticesLyingDevice(t *testing.T) {
-	f := blockdev.NewFaulty(blockdev.NewMemory(1<<20, 512, 512).Open(), blockdev.FaultyOptions{})
-	f.Inject(blockdev.Fault{Op: blockdev.OpWrite, To: 512, Late: true})
+	f := disktest.NewFaulty(disktest.NewMemory(1<<20, 512, 512).Open(), disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Op: blockdev.OpWrite, To: 512, Late: true})
 	_, err := FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, ErrVerify)
 }
 
 func TestFormatReportsIO(t *testing.T) {
-	f := blockdev.NewFaulty(blockdev.NewMemory(1<<20, 512, 512).Open(), blockdev.FaultyOptions{})
-	f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: 0, To: 512, Err: unix.EIO})
+	f := disktest.NewFaulty(disktest.NewMemory(1<<20, 512, 512).Open(), disktest.FaultyOptions{})
+	f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: 0, To: 512, Err: unix.EIO})
 	_, err := FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, unix.EIO)
 	require.ErrorContains(t, err, "format memory: write superblock")
 	f.RemoveFaults()
-	f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
+	f.Inject(disktest.Fault{Op: blockdev.OpRead, Err: unix.EIO})
 	_, err = FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, unix.EIO)
 }

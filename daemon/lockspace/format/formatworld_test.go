@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -23,7 +24,7 @@ func formatOptions(name string) Options {
 }
 
 // oldLockspace puts a lockspace with these hosts on a disk, and a slot for each of them.
-func oldLockspace(t testing.TB, disk *blockdev.Memory, hosts ...layout.HostRecord) layout.Superblock {
+func oldLockspace(t testing.TB, disk *disktest.Memory, hosts ...layout.HostRecord) layout.Superblock {
 	t.Helper()
 	o := formatOptions("old")
 	o.Lease, o.Force = oldLease, true
@@ -110,7 +111,7 @@ func (r *renewer) member(dev blockdev.Device, sb layout.Superblock) bool {
 
 // requireOneLockspace checks that a disk holds the complete old lockspace, none, or the complete
 // new one, and returns which.
-func requireOneLockspace(t testing.TB, disk *blockdev.Memory, before []byte, old layout.Superblock) (name string) {
+func requireOneLockspace(t testing.TB, disk *disktest.Memory, before []byte, old layout.Superblock) (name string) {
 	t.Helper()
 	now := lockspacetest.Contents(t, disk)
 	sb, _, err := lockspace.FindLockspace(disk.Open())
@@ -158,13 +159,13 @@ func (c *cancelAt) Write(p []byte, off int64) error {
 // crashAt is a device whose host crashes at its nth write or zeroing. landed bytes of that reach
 // the disk.
 type crashAt struct {
-	*blockdev.Faulty
+	*disktest.Faulty
 	left, landed int
 }
 
 func (c *crashAt) count() {
 	if c.left == 0 {
-		c.Inject(blockdev.Fault{Crash: true, Landed: c.landed})
+		c.Inject(disktest.Fault{Crash: true, Landed: c.landed})
 	}
 	c.left--
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -20,7 +21,7 @@ const vacantSize = 1 << 20
 
 func TestProbeVacant(t *testing.T) {
 	for _, block := range [][2]int{{512, 512}, {512, 4096}, {4096, 4096}} {
-		disk := blockdev.NewMemory(vacantSize, block[0], block[1])
+		disk := disktest.NewMemory(vacantSize, block[0], block[1])
 		m, err := ProbeVacant(t.Context(), disk.Open(), measure.Options{Others: []blockdev.Device{disk.OpenReadOnly()}})
 		require.NoError(t, err)
 		require.Equal(t, measure.ProbeCount, m.Write.Count)
@@ -34,10 +35,10 @@ func TestProbeVacant(t *testing.T) {
 
 // TestProbeVacantIsStopped: a probe that is stopped zeroes its block.
 func TestProbeVacantIsStopped(t *testing.T) {
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
+	disk := disktest.NewMemory(vacantSize, 512, 4096)
 	ctx, cancel := context.WithCancel(t.Context())
-	faulty := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{Sleep: func(time.Duration) { cancel() }})
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpWrite, After: 10, Times: 1, Delay: 1})
+	faulty := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{Sleep: func(time.Duration) { cancel() }})
+	faulty.Inject(disktest.Fault{Op: blockdev.OpWrite, After: 10, Times: 1, Delay: 1})
 	_, err := ProbeVacant(ctx, faulty, measure.Options{})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
@@ -45,7 +46,7 @@ func TestProbeVacantIsStopped(t *testing.T) {
 
 func TestProbeVacantRefuses(t *testing.T) {
 	for _, at := range []int{0, 600, 4096, vacantSize - 1} {
-		disk := blockdev.NewMemory(vacantSize, 512, 512)
+		disk := disktest.NewMemory(vacantSize, 512, 512)
 		p := blockdev.Alloc(512)
 		p[at%512] = 1
 		require.NoError(t, disk.Open().Write(p, int64(at/512*512)))
@@ -55,7 +56,7 @@ func TestProbeVacantRefuses(t *testing.T) {
 		require.ErrorContains(t, err, "it holds unknown data")
 		require.Equal(t, before, lockspacetest.Contents(t, disk))
 	}
-	disk := blockdev.NewMemory(vacantSize, 512, 512)
+	disk := disktest.NewMemory(vacantSize, 512, 512)
 	oldLockspace(t, disk, liveHost(1, "db1"))
 	before := lockspacetest.Contents(t, disk)
 	_, err := ProbeVacant(t.Context(), disk.Open(), measure.Options{})
@@ -64,18 +65,18 @@ func TestProbeVacantRefuses(t *testing.T) {
 }
 
 // killedProbe writes on a disk what a probe leaves that is killed after some writes.
-func killedProbe(t *testing.T, disk *blockdev.Memory) {
+func killedProbe(t *testing.T, disk *disktest.Memory) {
 	t.Helper()
-	faulty := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpWrite, After: 5, Crash: true})
+	faulty := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{})
+	faulty.Inject(disktest.Fault{Op: blockdev.OpWrite, After: 5, Crash: true})
 	_, err := ProbeVacant(t.Context(), faulty, measure.Options{})
-	require.ErrorIs(t, err, blockdev.ErrCrashed)
+	require.ErrorIs(t, err, disktest.ErrCrashed)
 	require.True(t, isScratch(lockspacetest.Contents(t, disk)))
 }
 
 func TestProbeKilled(t *testing.T) {
 	t.Parallel()
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
+	disk := disktest.NewMemory(vacantSize, 512, 4096)
 	killedProbe(t, disk)
 
 	o, err := ReadOccupancy(t.Context(), disk.OpenReadOnly())
@@ -102,7 +103,7 @@ func TestProbeKilled(t *testing.T) {
 
 // TestProbeKilledBesideData: a block that a probe left does not hide data behind it.
 func TestProbeKilledBesideData(t *testing.T) {
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
+	disk := disktest.NewMemory(vacantSize, 512, 4096)
 	killedProbe(t, disk)
 	p := blockdev.Alloc(512)
 	p[3] = 1
@@ -114,7 +115,7 @@ func TestProbeKilledBesideData(t *testing.T) {
 
 func TestProbeGivesWayToAnother(t *testing.T) {
 	t.Parallel()
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
+	disk := disktest.NewMemory(vacantSize, 512, 4096)
 	s, err := openScratch(t.Context(), disk.Open())
 	require.NoError(t, err)
 	_, err = s.Write()
@@ -145,14 +146,14 @@ func TestProbeGivesWayToAnother(t *testing.T) {
 // TestProbeDisturbed: a probe does not write a block again that another program, such as format,
 // has written.
 func TestProbeDisturbed(t *testing.T) {
-	disk := blockdev.NewMemory(vacantSize, 512, 512)
+	disk := disktest.NewMemory(vacantSize, 512, 512)
 	other := bytes.Repeat([]byte{7}, 512)
-	faulty := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{Sleep: func(time.Duration) {
+	faulty := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{Sleep: func(time.Duration) {
 		p := blockdev.Alloc(512)
 		copy(p, other)
 		assert.NoError(t, disk.Open().Write(p, 0))
 	}})
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 20, Times: 1, Delay: 1})
+	faulty.Inject(disktest.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 20, Times: 1, Delay: 1})
 	_, err := ProbeVacant(t.Context(), faulty, measure.Options{})
 	require.ErrorIs(t, err, measure.ErrDisturbed)
 	require.Equal(t, other, lockspacetest.Contents(t, disk)[:512])
@@ -160,10 +161,10 @@ func TestProbeDisturbed(t *testing.T) {
 
 func TestProbeSeesStaleWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(vacantSize, 512, 512)
-		late := blockdev.NewFaulty(disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale})
-		never := blockdev.NewMemory(vacantSize, 512, 512).OpenReadOnly()
+		disk := disktest.NewMemory(vacantSize, 512, 512)
+		late := disktest.NewFaulty(disk.OpenReadOnly(), disktest.FaultyOptions{})
+		late.Inject(disktest.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: disktest.Stale})
+		never := disktest.NewMemory(vacantSize, 512, 512).OpenReadOnly()
 		m, err := ProbeVacant(t.Context(), disk.Open(), measure.Options{Others: []blockdev.Device{late, never, disk.OpenReadOnly()}})
 		require.NoError(t, err)
 		require.Equal(t, measure.PathWrites, m.Paths[0].Writes)
@@ -179,9 +180,9 @@ func TestProbeSeesStaleWays(t *testing.T) {
 // the time.
 func TestProbeStandsStill_WayIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(vacantSize, 512, 512)
-		late := blockdev.NewFaulty(disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale, Delay: time.Minute})
+		disk := disktest.NewMemory(vacantSize, 512, 512)
+		late := disktest.NewFaulty(disk.OpenReadOnly(), disktest.FaultyOptions{})
+		late.Inject(disktest.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: disktest.Stale, Delay: time.Minute})
 		m, err := ProbeVacant(t.Context(), disk.Open(), measure.Options{Others: []blockdev.Device{late}})
 		require.NoError(t, err)
 		require.Equal(t, 1, m.Paths[0].Stale)

@@ -10,10 +10,11 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // disk is a disk in memory that may be far larger than the memory: only written sectors take space.
-// It is an unnamed file, not a [blockdev.Memory], so that it is in neither the measured heap nor
+// It is an unnamed file, not a [disktest.Memory], so that it is in neither the measured heap nor
 // the resident set.
 type disk struct {
 	file *os.File
@@ -84,8 +85,8 @@ func (d *disk) open(latency time.Duration) (*handle, blockdev.Device) {
 	if latency == 0 {
 		return h, h
 	}
-	slow := blockdev.NewFaulty(h, blockdev.FaultyOptions{})
-	slow.Inject(blockdev.Fault{Delay: latency})
+	slow := disktest.NewFaulty(h, disktest.FaultyOptions{})
+	slow.Inject(disktest.Fault{Delay: latency})
 	return h, slow
 }
 

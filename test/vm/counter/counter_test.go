@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 const hosts = 3
@@ -20,7 +21,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T) rig {
-	return rig{t, blockdev.NewMemory((hosts+1)*NotesSize, SectorSize, 4096).Open()}
+	return rig{t, disktest.NewMemory((hosts+1)*NotesSize, SectorSize, 4096).Open()}
 }
 
 // ReadAt implements io.ReaderAt.

@@ -1,4 +1,4 @@
-package blockdev
+package disktest
 
 import (
 	"bytes"
@@ -9,14 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
 )
 
 // faulty returns a device for faults, another one on the same disk without faults, and the
 // contents of their first 16 blocks.
-func faulty(t *testing.T) (f *Faulty, other Device, old []byte) {
+func faulty(t *testing.T) (f *Faulty, other blockdev.Device, old []byte) {
 	mem := NewMemory(1<<20, 512, 4096)
 	other = mem.Open()
-	old = random(1, 16*512)
+	old = Random(1, 16*512)
 	require.NoError(t, other.Write(old, 0))
 	return NewFaulty(mem.Open(), FaultyOptions{Seed: 1}), other, old
 }
@@ -28,8 +30,8 @@ func TestFaultMatching(t *testing.T) {
 		fails bool
 	}{
 		"any":          {Fault{}, 0, true},
-		"op":           {Fault{Op: OpWrite}, 0, true},
-		"other op":     {Fault{Op: OpRead}, 0, false},
+		"op":           {Fault{Op: blockdev.OpWrite}, 0, true},
+		"other op":     {Fault{Op: blockdev.OpRead}, 0, false},
 		"within":       {Fault{From: 512, To: 513}, 0, true},
 		"just before":  {Fault{From: 0, To: 1024}, 1024, false},
 		"just after":   {Fault{From: 2048, To: 4096}, 1024, false},
@@ -44,7 +46,7 @@ func TestFaultMatching(t *testing.T) {
 			f, _, _ := faulty(t)
 			c.fault.Err = unix.EIO
 			injected := f.Inject(c.fault)
-			err := f.Write(Alloc(1024), c.off)
+			err := f.Write(blockdev.Alloc(1024), c.off)
 			if !c.fails {
 				require.NoError(t, err)
 				require.Zero(t, injected.Fired())
@@ -59,10 +61,10 @@ func TestFaultMatching(t *testing.T) {
 
 func TestFaultCounts(t *testing.T) {
 	f, _, _ := faulty(t)
-	injected := f.Inject(Fault{Op: OpRead, After: 2, Times: 3, Err: unix.EIO})
+	injected := f.Inject(Fault{Op: blockdev.OpRead, After: 2, Times: 3, Err: unix.EIO})
 	var fails []bool
 	for range 7 {
-		fails = append(fails, f.Read(Alloc(512), 0) != nil)
+		fails = append(fails, f.Read(blockdev.Alloc(512), 0) != nil)
 	}
 	require.Equal(t, []bool{false, false, true, true, true, false, false}, fails)
 	require.Equal(t, 3, injected.Fired())
@@ -73,17 +75,17 @@ func TestNewestFaultHits(t *testing.T) {
 	f, _, _ := faulty(t)
 	f.Inject(Fault{Err: unix.EIO})
 	f.Inject(Fault{Times: 1, Err: unix.ETIMEDOUT})
-	require.ErrorIs(t, f.Read(Alloc(512), 0), unix.ETIMEDOUT)
-	require.ErrorIs(t, f.Read(Alloc(512), 0), unix.EIO)
+	require.ErrorIs(t, f.Read(blockdev.Alloc(512), 0), unix.ETIMEDOUT)
+	require.ErrorIs(t, f.Read(blockdev.Alloc(512), 0), unix.EIO)
 	f.RemoveFaults()
-	require.NoError(t, f.Read(Alloc(512), 0))
+	require.NoError(t, f.Read(blockdev.Alloc(512), 0))
 }
 
 func TestFailedWrite(t *testing.T) {
 	for _, landed := range []int{0, 1, 512, 700, 1023, 1024, 5000, All} {
 		f, other, old := faulty(t)
-		f.Inject(Fault{Op: OpWrite, Times: 1, Err: unix.EIO, Landed: landed})
-		p := random(2, 1024)
+		f.Inject(Fault{Op: blockdev.OpWrite, Times: 1, Err: unix.EIO, Landed: landed})
+		p := Random(2, 1024)
 		require.ErrorIs(t, f.Write(p, 512), unix.EIO)
 		want := bytes.Clone(old)
 		if landed == All {
@@ -98,7 +100,7 @@ func TestFailedWrite(t *testing.T) {
 func TestFailedZero(t *testing.T) {
 	for landed, zeroed := range map[int]int{0: 0, 511: 0, 1023: 512, All: 2048} {
 		f, other, old := faulty(t)
-		f.Inject(Fault{Op: OpZero, Err: unix.EIO, Landed: landed})
+		f.Inject(Fault{Op: blockdev.OpZero, Err: unix.EIO, Landed: landed})
 		require.ErrorIs(t, f.Zero(0, 2048), unix.EIO)
 		want := bytes.Clone(old)
 		clear(want[:zeroed])
@@ -108,25 +110,25 @@ func TestFailedZero(t *testing.T) {
 
 func TestCrash(t *testing.T) {
 	f, other, old := faulty(t)
-	f.Inject(Fault{Op: OpWrite, Crash: true, Landed: 100})
-	p := random(2, 512)
+	f.Inject(Fault{Op: blockdev.OpWrite, Crash: true, Landed: 100})
+	p := Random(2, 512)
 	require.ErrorIs(t, f.Write(p, 0), ErrCrashed)
 	require.ErrorIs(t, f.Write(p, 0), ErrCrashed)
-	require.ErrorIs(t, f.Read(Alloc(512), 0), ErrCrashed)
+	require.ErrorIs(t, f.Read(blockdev.Alloc(512), 0), ErrCrashed)
 	require.ErrorIs(t, f.Zero(0, 512), ErrCrashed)
 	want := append(bytes.Clone(p[:100]), old[100:]...)
 	require.Equal(t, want, mustRead(t, other, 0, len(old)))
 
 	f.RemoveFaults()
-	require.ErrorIs(t, f.Read(Alloc(512), 0), ErrCrashed)
+	require.ErrorIs(t, f.Read(blockdev.Alloc(512), 0), ErrCrashed)
 }
 
 func TestLateWrite(t *testing.T) {
 	f, other, old := faulty(t)
-	f.Inject(Fault{Op: OpWrite, Times: 1, Late: true, Err: unix.ETIMEDOUT})
-	f.Inject(Fault{Op: OpWrite, Times: 1, Late: true})
-	acknowledged, timedOut := random(2, 512), random(3, 512)
-	p := Alloc(512)
+	f.Inject(Fault{Op: blockdev.OpWrite, Times: 1, Late: true, Err: unix.ETIMEDOUT})
+	f.Inject(Fault{Op: blockdev.OpWrite, Times: 1, Late: true})
+	acknowledged, timedOut := Random(2, 512), Random(3, 512)
+	p := blockdev.Alloc(512)
 	copy(p, acknowledged)
 	require.NoError(t, f.Write(p, 0))
 	copy(p, timedOut)
@@ -148,8 +150,8 @@ func TestLateWrite(t *testing.T) {
 func TestHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, other, old := faulty(t)
-		release := f.Hang(Fault{Op: OpWrite, From: 0, To: 512})
-		p := random(2, 512)
+		release := f.Hang(Fault{Op: blockdev.OpWrite, From: 0, To: 512})
+		p := Random(2, 512)
 		written := make(chan error, 1)
 		go func() { written <- f.Write(p, 0) }()
 		synctest.Wait()
@@ -164,7 +166,7 @@ func TestHang(t *testing.T) {
 		go func() { closed <- f.Close() }()
 		synctest.Wait()
 		require.Empty(t, closed, "closing waits")
-		require.ErrorIs(t, f.Read(p, 0), ErrClosed)
+		require.ErrorIs(t, f.Read(p, 0), blockdev.ErrClosed)
 
 		release()
 		release()
@@ -176,9 +178,9 @@ func TestHang(t *testing.T) {
 
 func TestCrashFailsWhatHangs(t *testing.T) {
 	f, other, old := faulty(t)
-	injected := f.Inject(Fault{Op: OpWrite, Times: 1, Hang: true})
+	injected := f.Inject(Fault{Op: blockdev.OpWrite, Times: 1, Hang: true})
 	written := make(chan error)
-	go func() { written <- f.Write(random(2, 512), 0) }()
+	go func() { written <- f.Write(Random(2, 512), 0) }()
 	<-injected.Hit()
 	f.Crash()
 	f.RemoveFaults()
@@ -198,8 +200,8 @@ func TestDelay(t *testing.T) {
 
 func TestStaleRead(t *testing.T) {
 	f, other, old := faulty(t)
-	injected := f.Inject(Fault{Op: OpRead, From: 700, To: 1300, Returns: Stale})
-	p := random(2, len(old))
+	injected := f.Inject(Fault{Op: blockdev.OpRead, From: 700, To: 1300, Returns: Stale})
+	p := Random(2, len(old))
 	require.NoError(t, other.Write(p, 0))
 	want := bytes.Clone(p)
 	copy(want[512:1536], old[512:1536])
@@ -210,7 +212,7 @@ func TestStaleRead(t *testing.T) {
 
 func TestGarbageRead(t *testing.T) {
 	f, other, old := faulty(t)
-	f.Inject(Fault{Op: OpRead, From: 512, To: 1024, Returns: Garbage})
+	f.Inject(Fault{Op: blockdev.OpRead, From: 512, To: 1024, Returns: Garbage})
 	first, second := mustRead(t, f, 0, len(old)), mustRead(t, f, 0, len(old))
 	require.NotEqual(t, old[512:1024], first[512:1024])
 	require.NotEqual(t, first[512:1024], second[512:1024])
@@ -223,7 +225,7 @@ func TestGarbageRead(t *testing.T) {
 // end it is new.
 func TestFlicker(t *testing.T) {
 	f, other, old := faulty(t)
-	p := random(2, len(old))
+	p := Random(2, len(old))
 	var isOld, isNew, isElse int
 	f.sleep = func(time.Duration) {
 		got := mustRead(t, other, 0, len(old))
@@ -238,7 +240,7 @@ func TestFlicker(t *testing.T) {
 			}
 		}
 	}
-	f.Inject(Fault{Op: OpWrite, Flicker: 4, Delay: time.Millisecond})
+	f.Inject(Fault{Op: blockdev.OpWrite, Flicker: 4, Delay: time.Millisecond})
 	require.NoError(t, f.Write(p, 0))
 	require.Positive(t, isOld)
 	require.Positive(t, isNew)
@@ -252,7 +254,7 @@ func TestChanceFollowsSeed(t *testing.T) {
 		f := NewFaulty(NewMemory(1<<20, 512, 512).Open(), FaultyOptions{Seed: seed})
 		f.Inject(Fault{Chance: 0.3, Err: unix.EIO})
 		for range 200 {
-			fates = append(fates, f.Read(Alloc(512), 0) != nil)
+			fates = append(fates, f.Read(blockdev.Alloc(512), 0) != nil)
 		}
 		return fates
 	}
@@ -274,27 +276,18 @@ func TestInjectPanicsAtNonsense(t *testing.T) {
 		{From: -1},
 		{To: 1<<20 + 1},
 		{Chance: 2},
-		{Op: OpWrite, Returns: Garbage},
-		{Op: OpRead, Late: true},
+		{Op: blockdev.OpWrite, Returns: Garbage},
+		{Op: blockdev.OpRead, Late: true},
 		{Flicker: 1},
-		{Op: OpWrite, Landed: 5},
+		{Op: blockdev.OpWrite, Landed: 5},
 	} {
 		require.Panics(t, func() { f.Inject(fault) }, "%+v", fault)
 	}
 }
 
-// Faults work with real devices too.
-func TestFaultyOnLoop(t *testing.T) {
-	f := NewFaulty(mustOpen(t, loop(t, backingFile(t), 4096), Options{}), FaultyOptions{})
-	old := random(1, 8192)
-	require.NoError(t, f.Write(old, 0))
-	f.Inject(Fault{Op: OpWrite, Times: 1, Late: true})
-	f.Inject(Fault{Op: OpWrite, Times: 1, Err: unix.EIO, Landed: 5000})
-	p := random(2, 8192)
-	require.ErrorIs(t, f.Write(p, 0), unix.EIO)
-	require.Equal(t, append(bytes.Clone(p[:5000]), old[5000:]...), mustRead(t, f, 0, 8192))
-	require.NoError(t, f.Write(old, 0))
-	_, err := f.Land()
-	require.NoError(t, err)
-	require.Equal(t, old, mustRead(t, f, 0, 8192))
+func mustRead(t testing.TB, dev blockdev.Device, off int64, n int) []byte {
+	t.Helper()
+	p := blockdev.Alloc(n)
+	require.NoError(t, dev.Read(p, off))
+	return p
 }

@@ -1,10 +1,12 @@
-package blockdev
+package disktest
 
 import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
 )
 
 // Fault selects requests and defines how they fail. A zero field has no effect.
@@ -12,11 +14,11 @@ import (
 // A request first waits (Delay, Hang). Then the first of Crash, Late, Err, Flicker and Returns that is
 // set takes effect.
 type Fault struct {
-	Op       Op      // OpAny: every kind
-	From, To int64   // requests that overlap [From,To); To 0 is the end of the device
-	After    int     // number of matching requests that pass first
-	Times    int     // number of requests that are hit then; 0 is all
-	Chance   float64 // probability with which each of these is hit; 0 is 1
+	Op       blockdev.Op // OpAny: every kind
+	From, To int64       // requests that overlap [From,To); To 0 is the end of the device
+	After    int         // number of matching requests that pass first
+	Times    int         // number of requests that are hit then; 0 is all
+	Chance   float64     // probability with which each of these is hit; 0 is 1
 
 	Delay time.Duration // the request waits for Delay,
 	Hang  bool          // then until it is released
@@ -90,8 +92,8 @@ func (i *Injection) Release() {
 }
 
 // matches reports whether the fault applies to a request.
-func (i *Injection) matches(r request) bool {
-	return (i.Op == OpAny || i.Op == r.op) && r.off < i.To && i.From < r.off+r.n
+func (i *Injection) matches(r blockdev.Request) bool {
+	return (i.Op == blockdev.OpAny || i.Op == r.Op) && r.Off < i.To && i.From < r.Off+r.N
 }
 
 // spent reports whether the fault has hit Times requests.
@@ -121,12 +123,12 @@ func (i *Injection) random(nth, purpose uint64) *rand.Rand {
 
 // remember reads the present contents of the fault's range.
 func (i *Injection) remember() {
-	block := int64(i.faulty.info.LogicalBlock)
+	block := int64(i.faulty.Info().LogicalBlock)
 	i.base = i.From - i.From%block
 	p := scratch.Get(int((i.To - i.base + block - 1) / block * block))
 	defer scratch.Put(p)
 	if err := i.faulty.dev.Read(p, i.base); err != nil {
-		panic("blockdev: inject: " + err.Error())
+		panic("disktest: inject: " + err.Error())
 	}
 	i.before = bytes.Clone(p)
 }
@@ -167,15 +169,15 @@ func fill(dice *rand.Rand, p []byte) {
 	}
 }
 
-func (i *Injection) validate(info Info) error {
+func (i *Injection) validate(info blockdev.Info) error {
 	switch {
 	case i.From < 0 || i.To <= i.From || i.To > info.Size:
 		return fmt.Errorf("fault in [%d,%d) of a device of %d bytes", i.From, i.To, info.Size)
 	case i.Chance < 0 || i.Chance > 1:
 		return fmt.Errorf("fault with probability %v", i.Chance)
-	case i.Returns != Right && i.Op != OpRead:
+	case i.Returns != Right && i.Op != blockdev.OpRead:
 		return fmt.Errorf("fault of %v with what a read returns", i.Op)
-	case (i.Late || i.Flicker != 0) && i.Op != OpWrite:
+	case (i.Late || i.Flicker != 0) && i.Op != blockdev.OpWrite:
 		return fmt.Errorf("fault of %v with how a write lands", i.Op)
 	case i.Landed != 0 && i.Err == nil && !i.Crash:
 		return fmt.Errorf("fault with %d bytes landed, but no failure", i.Landed)

@@ -1,4 +1,4 @@
-package blockdev
+package disktest
 
 import (
 	"errors"
@@ -8,7 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
 )
+
+// scratch has the buffers of faults.
+var scratch blockdev.Pool
 
 // ErrCrashed is returned by a Faulty after a Fault with Crash.
 var ErrCrashed = errors.New("host has crashed")
@@ -19,8 +24,8 @@ var ErrCrashed = errors.New("host has crashed")
 // Random choices follow from the seed: the nth request that matches a fault always has the same
 // result.
 type Faulty struct {
-	handle
-	dev   Device
+	blockdev.Handle
+	dev   blockdev.Device
 	seed  uint64
 	sleep func(time.Duration)
 
@@ -29,12 +34,12 @@ type Faulty struct {
 	mu     sync.Mutex   // guards the fields below, and the counts of every Injection
 	rules  []*Injection // oldest first
 	nextID uint64
-	late   []request // oldest first
+	late   []blockdev.Request // oldest first
 }
 
 var (
-	_ Device = (*Faulty)(nil)
-	_ Zeroer = (*Faulty)(nil)
+	_ blockdev.Device = (*Faulty)(nil)
+	_ blockdev.Zeroer = (*Faulty)(nil)
 )
 
 // FaultyOptions configure NewFaulty: the seed of random choices, and the way to wait.
@@ -45,9 +50,9 @@ type FaultyOptions struct {
 
 // NewFaulty returns a device that wraps and owns dev. It passes on every request that no injected
 // fault hits.
-func NewFaulty(dev Device, opts FaultyOptions) *Faulty {
+func NewFaulty(dev blockdev.Device, opts FaultyOptions) *Faulty {
 	f := &Faulty{dev: dev, seed: opts.Seed, sleep: opts.Sleep}
-	f.handle = newHandle(f, dev.Info())
+	f.Handle = blockdev.NewHandle(dev.Info(), f.serve, dev.Close)
 	if f.sleep == nil {
 		f.sleep = time.Sleep
 	}
@@ -58,11 +63,11 @@ func NewFaulty(dev Device, opts FaultyOptions) *Faulty {
 // fault is inconsistent, or if it needs old contents (Stale) and these cannot be read.
 func (f *Faulty) Inject(fault Fault) *Injection {
 	if fault.To == 0 {
-		fault.To = f.info.Size
+		fault.To = f.Info().Size
 	}
 	i := &Injection{Fault: fault, faulty: f, hit: make(chan struct{}), release: make(chan struct{})}
-	if err := i.validate(f.info); err != nil {
-		panic("blockdev: " + err.Error())
+	if err := i.validate(f.Info()); err != nil {
+		panic("disktest: " + err.Error())
 	}
 	if fault.Returns != Right {
 		i.remember()
@@ -100,8 +105,8 @@ func (f *Faulty) Land() (int, error) {
 	f.late = nil
 	f.mu.Unlock()
 	for n, r := range late {
-		err := f.dev.Write(r.bytes, r.off)
-		scratch.Put(r.bytes)
+		err := f.dev.Write(r.Bytes, r.Off)
+		scratch.Put(r.Bytes)
 		if err != nil {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -115,13 +120,10 @@ func (f *Faulty) Land() (int, error) {
 // Crash makes the host crash now: hanging requests fail when released, later ones immediately.
 func (f *Faulty) Crash() { f.crashed.Store(true) }
 
-// release implements backend. Close has waited for the requests that hang.
-func (f *Faulty) release() error { return f.dev.Close() }
-
 // serve serves a request, with the effect of a fault.
-func (f *Faulty) serve(r request) error {
+func (f *Faulty) serve(r blockdev.Request) error {
 	if f.crashed.Load() {
-		return f.fail(r, ErrCrashed)
+		return f.Fail(r, ErrCrashed)
 	}
 	i, nth := f.match(r)
 	if i == nil {
@@ -129,32 +131,32 @@ func (f *Faulty) serve(r request) error {
 	}
 	dice := i.random(uint64(nth), 1)
 	if i.wait(); f.crashed.Load() {
-		return f.fail(r, ErrCrashed)
+		return f.Fail(r, ErrCrashed)
 	}
 	switch {
 	case i.Crash:
 		f.Crash()
-		return f.fail(r, f.land(r, i.Landed, ErrCrashed))
+		return f.Fail(r, f.land(r, i.Landed, ErrCrashed))
 	case i.Late:
 		f.keep(r)
 		if i.Err != nil {
-			return f.fail(r, i.Err)
+			return f.Fail(r, i.Err)
 		}
 		return nil
 	case i.Err != nil:
-		return f.fail(r, f.land(r, i.Landed, i.Err))
+		return f.Fail(r, f.land(r, i.Landed, i.Err))
 	case i.Flicker > 0:
 		return f.flicker(i, dice, r)
 	}
 	err := f.pass(r)
 	if err == nil && i.Returns != Right {
-		i.corrupt(dice, r.bytes, r.off)
+		i.corrupt(dice, r.Bytes, r.Off)
 	}
 	return err
 }
 
 // match returns the fault that hits a request, nil if none, and the index of the request there.
-func (f *Faulty) match(r request) (hit *Injection, nth int) {
+func (f *Faulty) match(r blockdev.Request) (hit *Injection, nth int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, i := range slices.Backward(f.rules) {
@@ -184,40 +186,40 @@ func (i *Injection) wait() {
 }
 
 // pass sends a request to the device.
-func (f *Faulty) pass(r request) error {
-	switch r.op {
-	case OpRead:
-		return f.dev.Read(r.bytes, r.off)
-	case OpWrite:
-		return f.dev.Write(r.bytes, r.off)
+func (f *Faulty) pass(r blockdev.Request) error {
+	switch r.Op {
+	case blockdev.OpRead:
+		return f.dev.Read(r.Bytes, r.Off)
+	case blockdev.OpWrite:
+		return f.dev.Write(r.Bytes, r.Off)
 	default:
-		return Zero(f.dev, r.off, r.n)
+		return blockdev.Zero(f.dev, r.Off, r.N)
 	}
 }
 
 // keep delays a write until Land.
-func (f *Faulty) keep(r request) {
-	kept := scratch.Get(len(r.bytes))
-	copy(kept, r.bytes)
-	r.bytes = kept
+func (f *Faulty) keep(r blockdev.Request) {
+	kept := scratch.Get(len(r.Bytes))
+	copy(kept, r.Bytes)
+	r.Bytes = kept
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.late = append(f.late, r)
 }
 
 // land writes the first bytes of a write or zeroing that fails with cause.
-func (f *Faulty) land(r request, landed int, cause error) error {
-	block := int64(f.info.LogicalBlock)
-	n := min(int64(landed), r.n)
+func (f *Faulty) land(r blockdev.Request, landed int, cause error) error {
+	block := int64(f.Info().LogicalBlock)
+	n := min(int64(landed), r.N)
 	if landed == All {
-		n = r.n
+		n = r.N
 	}
 	var err error
 	switch {
-	case r.op == OpWrite && n > 0:
+	case r.Op == blockdev.OpWrite && n > 0:
 		err = f.tear(r, n)
-	case r.op == OpZero && n >= block:
-		err = Zero(f.dev, r.off, n-n%block)
+	case r.Op == blockdev.OpZero && n >= block:
+		err = blockdev.Zero(f.dev, r.Off, n-n%block)
 	}
 	if err != nil {
 		return fmt.Errorf("%w; landing %d bytes: %w", cause, n, err)
@@ -226,28 +228,28 @@ func (f *Faulty) land(r request, landed int, cause error) error {
 }
 
 // tear writes the first n bytes of a write.
-func (f *Faulty) tear(r request, n int64) error {
-	block := int64(f.info.LogicalBlock)
+func (f *Faulty) tear(r blockdev.Request, n int64) error {
+	block := int64(f.Info().LogicalBlock)
 	torn := scratch.Get(int((n + block - 1) / block * block))
 	defer scratch.Put(torn)
-	if err := f.dev.Read(torn, r.off); err != nil {
+	if err := f.dev.Read(torn, r.Off); err != nil {
 		return err
 	}
-	copy(torn, r.bytes[:n])
-	return f.dev.Write(torn, r.off)
+	copy(torn, r.Bytes[:n])
+	return f.dev.Write(torn, r.Off)
 }
 
 // flicker writes, after showing other states.
-func (f *Faulty) flicker(i *Injection, dice *rand.Rand, r request) error {
-	old, state := scratch.Get(int(r.n)), scratch.Get(int(r.n))
+func (f *Faulty) flicker(i *Injection, dice *rand.Rand, r blockdev.Request) error {
+	old, state := scratch.Get(int(r.N)), scratch.Get(int(r.N))
 	defer scratch.Put(old)
 	defer scratch.Put(state)
-	if err := f.dev.Read(old, r.off); err != nil {
+	if err := f.dev.Read(old, r.Off); err != nil {
 		return err
 	}
 	for range i.Flicker {
-		flicker(dice, state, old, r.bytes, f.info.LogicalBlock)
-		if err := f.dev.Write(state, r.off); err != nil {
+		flicker(dice, state, old, r.Bytes, f.Info().LogicalBlock)
+		if err := f.dev.Write(state, r.Off); err != nil {
 			return err
 		}
 		if i.Delay > 0 {

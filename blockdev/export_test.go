@@ -1,0 +1,22 @@
+package blockdev
+
+// Chunk is the size of one request of AllZero.
+const Chunk = chunk
+
+// ProbeBlock returns the smallest block in which the beginning of an open file can be read.
+var ProbeBlock = probeBlock
+
+// FD returns the descriptor of a disk.
+func (d *Disk) FD() int { return d.fd }
+
+// SetLogicalBlock makes a disk accept requests that the kernel may refuse.
+func (d *Disk) SetLogicalBlock(n int) { d.info.LogicalBlock = n }
+
+// Begin begins a request that is under way until end is called, and reports whether the disk is open.
+func (d *Disk) Begin() (end func(), ok bool) {
+	id, ok := d.ledger.begin(OpWrite)
+	return func() { d.ledger.end(id, nil) }, ok
+}
+
+// ZeroByWriting does what Zero does if neither the filesystem nor the driver makes zeroes.
+func (d *Disk) ZeroByWriting(off, n int64) error { return writeZeroes(d.pwrite, off, n) }
