@@ -33,8 +33,16 @@ type Device interface {
 	// track of the request, it may still land later.
 	Write(p []byte, off int64) error
 
+	// Zero sets the n bytes at off to zero and returns when that is durable, in the most efficient
+	// way that the device has. It returns the errors of Write. After one, any part of the range
+	// may be zero.
+	Zero(off, n int64) error
+
 	// Info returns the properties of the device at the time when it was opened.
 	Info() Info
+
+	// Stats returns statistics since the device was opened.
+	Stats() Stats
 
 	// Close refuses further requests, waits for those under way, then closes the device. It waits
 	// without limit: a request in the kernel cannot be cancelled. It returns ErrClosed if called

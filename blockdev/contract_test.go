@@ -157,10 +157,10 @@ func contractRefusals(t *testing.T, s storage) {
 			}
 		})
 	}
-	require.ErrorIs(t, blockdev.Zero(dev, 0, 0), blockdev.ErrAlignment)
-	require.ErrorIs(t, blockdev.Zero(dev, 1, block), blockdev.ErrAlignment)
-	require.ErrorIs(t, blockdev.Zero(dev, 0, testSize+block), blockdev.ErrRange)
-	require.ErrorIs(t, blockdev.Zero(dev, -block, block), blockdev.ErrRange)
+	require.ErrorIs(t, dev.Zero(0, 0), blockdev.ErrAlignment)
+	require.ErrorIs(t, dev.Zero(1, block), blockdev.ErrAlignment)
+	require.ErrorIs(t, dev.Zero(0, testSize+block), blockdev.ErrRange)
+	require.ErrorIs(t, dev.Zero(-block, block), blockdev.ErrRange)
 }
 
 func contractReadOnly(t *testing.T, s storage) {
@@ -170,7 +170,7 @@ func contractReadOnly(t *testing.T, s storage) {
 	require.NoError(t, rw.Write(want, 0))
 
 	require.ErrorIs(t, ro.Write(blockdev.Alloc(block), 0), blockdev.ErrReadOnly)
-	require.ErrorIs(t, blockdev.Zero(ro, 0, int64(block)), blockdev.ErrReadOnly)
+	require.ErrorIs(t, ro.Zero(0, int64(block)), blockdev.ErrReadOnly)
 	require.Equal(t, want, mustRead(t, ro, 0, block))
 }
 
@@ -181,7 +181,7 @@ func contractClosed(t *testing.T, s storage) {
 
 	require.ErrorIs(t, dev.Read(p, 0), blockdev.ErrClosed)
 	require.ErrorIs(t, dev.Write(p, 0), blockdev.ErrClosed)
-	require.ErrorIs(t, blockdev.Zero(dev, 0, int64(len(p))), blockdev.ErrClosed)
+	require.ErrorIs(t, dev.Zero(0, int64(len(p))), blockdev.ErrClosed)
 	require.ErrorIs(t, dev.Close(), blockdev.ErrClosed)
 	require.Equal(t, int64(testSize), dev.Info().Size)
 	require.NoError(t, other.Write(p, 0), "the disk is still open elsewhere")
@@ -192,13 +192,13 @@ func contractZero(t *testing.T, s storage) {
 	block := int64(dev.Info().LogicalBlock)
 	p := disktest.Random(1, int(16*block))
 	require.NoError(t, dev.Write(p, 0))
-	require.NoError(t, blockdev.Zero(dev, 3*block, 5*block))
+	require.NoError(t, dev.Zero(3*block, 5*block))
 
 	want := bytes.Clone(p)
 	clear(want[3*block : 8*block])
 	require.Equal(t, want, mustRead(t, other, 0, len(p)), "and nothing but that")
 
-	require.NoError(t, blockdev.Zero(dev, 0, testSize))
+	require.NoError(t, dev.Zero(0, testSize))
 	zero, at, err := blockdev.AllZero(other, 0, testSize, nil)
 	require.NoError(t, err)
 	require.True(t, zero)
@@ -211,7 +211,7 @@ func contractModel(t *testing.T, s storage) {
 	hosts := []blockdev.Device{s.open(t, false), s.open(t, false)}
 	block := hosts[0].Info().LogicalBlock
 	const blocks = 64
-	require.NoError(t, blockdev.Zero(hosts[0], 0, int64(blocks*block)))
+	require.NoError(t, hosts[0].Zero(0, int64(blocks*block)))
 	model := make([]byte, blocks*block)
 	p := blockdev.Alloc(blocks * block)
 
@@ -223,7 +223,7 @@ func contractModel(t *testing.T, s storage) {
 			begin, end := from*block, (from+n)*block
 			switch rapid.IntRange(0, 4).Draw(t, "op") {
 			case 0:
-				require.NoError(t, blockdev.Zero(host, int64(begin), int64(end-begin)))
+				require.NoError(t, host.Zero(int64(begin), int64(end-begin)))
 				clear(model[begin:end])
 			case 1, 2:
 				copy(p, bytes.Repeat([]byte{rapid.Byte().Draw(t, "contents")}, end-begin))
@@ -270,15 +270,15 @@ func contractConcurrency(t *testing.T, s storage) {
 func contractStats(t *testing.T, s storage) {
 	dev := s.open(t, false)
 	p := blockdev.Alloc(dev.Info().LogicalBlock)
-	require.Zero(t, blockdev.StatsOf(dev))
+	require.Zero(t, dev.Stats())
 	for range 3 {
 		require.NoError(t, dev.Write(p, 0))
 	}
 	require.NoError(t, dev.Read(p, 0))
 	require.Error(t, dev.Read(p, 1))
-	require.NoError(t, blockdev.Zero(dev, 0, int64(len(p))))
+	require.NoError(t, dev.Zero(0, int64(len(p))))
 
-	stats := blockdev.StatsOf(dev)
+	stats := dev.Stats()
 	require.Equal(t, uint64(3), stats.Write.Count)
 	require.Equal(t, uint64(1), stats.Read.Count, "a refused request is no IO")
 	require.Equal(t, uint64(1), stats.Zero.Count)

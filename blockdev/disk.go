@@ -26,11 +26,6 @@ type Disk struct {
 	fd int
 }
 
-var (
-	_ Device = (*Disk)(nil)
-	_ Zeroer = (*Disk)(nil)
-)
-
 // Open opens the block device or regular file at path, following symbolic links.
 //
 // Every Read and Write is one pread or pwrite, without the page cache (O_DIRECT) and durable when

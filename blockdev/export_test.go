@@ -18,5 +18,5 @@ func (d *Disk) Begin() (end func(), ok bool) {
 	return func() { d.ledger.end(id, nil) }, ok
 }
 
-// ZeroByWriting does what Zero does if neither the filesystem nor the driver makes zeroes.
-func (d *Disk) ZeroByWriting(off, n int64) error { return writeZeroes(d.pwrite, off, n) }
+// WriteZeroes does what Zero does if neither the filesystem nor the driver makes zeroes.
+func (d *Disk) WriteZeroes(off, n int64) error { return d.writeZeroes(off, n) }

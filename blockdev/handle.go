@@ -21,10 +21,7 @@ type Request struct {
 	Bytes []byte
 }
 
-var (
-	_ Device = (*Handle)(nil)
-	_ Zeroer = (*Handle)(nil)
-)
+var _ Device = (*Handle)(nil)
 
 // NewHandle returns a Handle that passes valid requests to serve, and calls release when it is closed.
 func NewHandle(info Info, serve func(Request) error, release func() error) Handle {
@@ -44,7 +41,7 @@ func (h *Handle) Write(p []byte, off int64) error {
 	return h.do(Request{Op: OpWrite, N: int64(len(p)), Off: off, Bytes: p})
 }
 
-// Zero implements Zeroer.
+// Zero implements Device.
 func (h *Handle) Zero(off, n int64) error { return h.do(Request{Op: OpZero, N: n, Off: off}) }
 
 func (h *Handle) do(r Request) error {
@@ -65,7 +62,7 @@ func (h *Handle) Fail(r Request, err error) error {
 	return fmt.Errorf("%v %d bytes at %d of %s: %w", r.Op, r.N, r.Off, h.info.Path, err)
 }
 
-// Stats returns statistics since the device was opened.
+// Stats implements Device.
 func (h *Handle) Stats() Stats { return h.ledger.stats() }
 
 // Close implements Device.

@@ -23,15 +23,6 @@ type Latency struct {
 	Max           time.Duration
 }
 
-// StatsOf returns the Stats of a device that keeps them, as all in this package do, otherwise
-// zero Stats.
-func StatsOf(dev Device) Stats {
-	if d, ok := dev.(interface{ Stats() Stats }); ok {
-		return d.Stats()
-	}
-	return Stats{}
-}
-
 // ledger tracks the requests of one device. Close waits on it and Stats reads it.
 type ledger struct {
 	epoch time.Time // start of the times below: a Duration costs half a clock reading less than a Time

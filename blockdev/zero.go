@@ -8,29 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunk is the size of one request of Zero and AllZero if they transfer every byte.
+// chunk is the size of one request of writeZeroes and AllZero.
 const chunk = 1 << 20
-
-// Zeroer is a Device that can write zeroes more efficiently than by Write.
-type Zeroer interface {
-	// Zero sets the n bytes at off to zero and returns when that is durable. It returns the
-	// errors of Device.Write. After one, any part of the range may be zero.
-	Zero(off, n int64) error
-}
-
-// Zero sets n bytes at off of a device to zero and returns when that is durable, in the most
-// efficient way that the device has. It returns the errors of Device.Write. After one, any part
-// of the range may be zero.
-func Zero(dev Device, off, n int64) error {
-	if z, ok := dev.(Zeroer); ok {
-		return z.Zero(off, n)
-	}
-	r, h := Request{Op: OpZero, N: n, Off: off}, Handle{info: dev.Info()}
-	if err := h.info.check(r); err != nil {
-		return h.Fail(r, err)
-	}
-	return writeZeroes(dev.Write, off, n)
-}
 
 // AllZero reports whether the n bytes at off of a device are all zero, and returns the offset of
 // the first that is not, or -1 if they are or are not known. The progress function, unless nil,
@@ -69,8 +48,8 @@ func (d *Disk) zero(off, n int64) error {
 	for err == unix.EINTR {
 		err = unix.Fallocate(d.fd, mode, off, n)
 	}
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
-		err = writeZeroes(d.pwrite, off, n)
+	if errors.Is(err, errors.ErrUnsupported) || err == unix.EINVAL {
+		err = d.writeZeroes(off, n)
 	}
 	if err != nil {
 		return err
@@ -78,20 +57,16 @@ func (d *Disk) zero(off, n int64) error {
 	return unix.Fsync(d.fd)
 }
 
-func (d *Disk) pwrite(p []byte, off int64) error {
-	return d.transfer(unix.Pwrite, Request{Op: OpWrite, N: int64(len(p)), Off: off, Bytes: p})
-}
-
-func writeZeroes(write func(p []byte, off int64) error, off, n int64) error {
+// writeZeroes does what zero does if neither the filesystem nor the driver makes zeroes.
+func (d *Disk) writeZeroes(off, n int64) error {
 	p := scratch.Get(int(min(chunk, n)))
 	defer scratch.Put(p)
 	clear(p)
-	for n > 0 {
-		part := p[:min(int64(len(p)), n)]
-		if err := write(part, off); err != nil {
+	for end := off + n; off < end; off += int64(len(p)) {
+		p = p[:min(int64(len(p)), end-off)]
+		if err := d.transfer(unix.Pwrite, Request{Op: OpWrite, N: int64(len(p)), Off: off, Bytes: p}); err != nil {
 			return err
 		}
-		off, n = off+int64(len(part)), n-int64(len(part))
 	}
 	return nil
 }

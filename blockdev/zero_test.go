@@ -1,7 +1,6 @@
 package blockdev_test
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,27 +43,11 @@ func TestAllZeroErrors(t *testing.T) {
 	require.ErrorIs(t, err, blockdev.ErrRange)
 }
 
-// A device that cannot make zeroes by itself is written.
-func TestZeroByWriting(t *testing.T) {
-	mem := disktest.NewMemory(testSize, 512, 512)
-	type plain struct{ blockdev.Device }
-	dev := plain{mem.Open()}
-	p := bytes.Repeat([]byte{1}, 2*blockdev.Chunk)
-	aligned := blockdev.Alloc(len(p))
-	copy(aligned, p)
-	require.NoError(t, dev.Write(aligned, 0))
-	require.NoError(t, blockdev.Zero(dev, 512, blockdev.Chunk+512))
-	clear(p[512 : blockdev.Chunk+1024])
-	require.Equal(t, p, mustRead(t, dev, 0, len(p)))
-	require.ErrorIs(t, blockdev.Zero(plain{mem.OpenReadOnly()}, 0, 512), blockdev.ErrReadOnly)
-	require.ErrorIs(t, blockdev.Zero(dev, 0, testSize+512), blockdev.ErrRange)
-}
-
 // A disk whose filesystem or driver makes no zeroes is written.
 func TestDiskZeroFallback(t *testing.T) {
 	d := mustOpen(t, backingFile(t), blockdev.Options{})
 	require.NoError(t, d.Write(disktest.Random(1, testSize), 0))
-	require.NoError(t, d.ZeroByWriting(0, testSize))
+	require.NoError(t, d.WriteZeroes(0, testSize))
 	zero, _, err := blockdev.AllZero(d, 0, testSize, nil)
 	require.NoError(t, err)
 	require.True(t, zero)

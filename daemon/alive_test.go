@@ -48,7 +48,7 @@ func TestAlive(t *testing.T) {
 		holder, _ := r.ask(1, "").granted()
 		told.come(t, 20, "while it holds")
 		release := r.disk.Hang(disktest.Fault{})
-		eventually(t, "a renewal hangs", func() bool { return blockdev.StatsOf(r.d.devices.Opened).Oldest > 100*time.Millisecond })
+		eventually(t, "a renewal hangs", func() bool { return r.d.devices.Opened.Stats().Oldest > 100*time.Millisecond })
 		told.come(t, 5, "while the device hangs")
 		holder.until("lost")
 		told.come(t, 5, "with the lease lost and a holder left")

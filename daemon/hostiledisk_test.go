@@ -236,6 +236,10 @@ func (d onlySector) Read(p []byte, off int64) error {
 
 func (d onlySector) Write([]byte, int64) error { return errors.New("no") }
 
+func (d onlySector) Zero(int64, int64) error { return errors.New("no") }
+
+func (d onlySector) Stats() blockdev.Stats { return blockdev.Stats{} }
+
 func (d onlySector) Info() blockdev.Info {
 	return blockdev.Info{Size: d.g.Size(), LogicalBlock: 512, PhysicalBlock: 512}
 }

@@ -20,7 +20,7 @@ func TestOnAnotherDevice(t *testing.T) {
 		d := c.host(1, func(cfg *Config) { *cfg = cfg.On(func() (blockdev.Device, error) { return dev, nil }) })
 		h := acquire(t, d, locks.Request{Name: "x"})
 		require.NoError(t, h.Release())
-		require.Positive(t, blockdev.StatsOf(dev).Write.Count)
+		require.Positive(t, dev.Stats().Write.Count)
 
 		blank := disktest.NewMemory(1<<20, 512, 512).Open()
 		join := func(open func() (blockdev.Device, error)) error {

@@ -24,7 +24,7 @@ func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 	left, _ := h.mem.LeaseLeft()
 	r.ThisHost = &report.ThisHost{
 		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: h.mem.Incarnation(), State: h.state(), LeaseLeftMS: left.Milliseconds(),
-		IO: ioReport(blockdev.StatsOf(h.devices.Opened)), Renewals: renewalsReport(h.cfg.Tally),
+		IO: ioReport(h.devices.Opened.Stats()), Renewals: renewalsReport(h.cfg.Tally),
 	}
 	for i := range r.Locks {
 		h.Describe(&r.Locks[i], r.ThisHost)

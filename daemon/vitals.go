@@ -59,7 +59,7 @@ func (h *Host) vitals() *TermVitals {
 	return &TermVitals{
 		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.Device,
 		Lease: h.disk.SB.Lease, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
-		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: blockdev.StatsOf(h.devices.Opened), Locks: h.Vitals(),
+		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
 	}
 }
 

@@ -37,11 +37,6 @@ type Faulty struct {
 	late   []blockdev.Request // oldest first
 }
 
-var (
-	_ blockdev.Device = (*Faulty)(nil)
-	_ blockdev.Zeroer = (*Faulty)(nil)
-)
-
 // FaultyOptions configure NewFaulty: the seed of random choices, and the way to wait.
 type FaultyOptions struct {
 	Seed  uint64
@@ -193,7 +188,7 @@ func (f *Faulty) pass(r blockdev.Request) error {
 	case blockdev.OpWrite:
 		return f.dev.Write(r.Bytes, r.Off)
 	default:
-		return blockdev.Zero(f.dev, r.Off, r.N)
+		return f.dev.Zero(r.Off, r.N)
 	}
 }
 
@@ -219,7 +214,7 @@ func (f *Faulty) land(r blockdev.Request, landed int, cause error) error {
 	case r.Op == blockdev.OpWrite && n > 0:
 		err = f.tear(r, n)
 	case r.Op == blockdev.OpZero && n >= block:
-		err = blockdev.Zero(f.dev, r.Off, n-n%block)
+		err = f.dev.Zero(r.Off, n-n%block)
 	}
 	if err != nil {
 		return fmt.Errorf("%w; landing %d bytes: %w", cause, n, err)

@@ -105,6 +105,12 @@ func (p *path) open(proc *process) (blockdev.Device, error) {
 
 func (h *handle) Info() blockdev.Info { return h.info }
 
+// Zero implements blockdev.Device; hosts do not use it.
+func (h *handle) Zero(off, n int64) error { return errors.ErrUnsupported }
+
+// Stats implements blockdev.Device; the simulation keeps none.
+func (h *handle) Stats() blockdev.Stats { return blockdev.Stats{} }
+
 // ready waits until the machine runs. It fails when the process is dead.
 func (h *handle) ready() error {
 	for {

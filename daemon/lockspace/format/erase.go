@@ -187,7 +187,7 @@ func (f *formatter) hostTable(found occupant) ([]lockspace.HostRow, error) {
 
 // zero zeroes the area from an offset upwards: step 4.
 func (f *formatter) zero(ctx context.Context, from int64) error {
-	return f.inChunks(ctx, "zeroing", "zeroed", from, func(off, n int64) (bool, error) { return true, blockdev.Zero(f.dev, off, n) })
+	return f.inChunks(ctx, "zeroing", "zeroed", from, func(off, n int64) (bool, error) { return true, f.dev.Zero(off, n) })
 }
 
 // allZero reports whether the area is zeroes from an offset on; at is the first byte that is not.

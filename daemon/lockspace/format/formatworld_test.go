@@ -156,6 +156,11 @@ func (c *cancelAt) Write(p []byte, off int64) error {
 	return c.Device.Write(p, off)
 }
 
+func (c *cancelAt) Zero(off, n int64) error {
+	c.count()
+	return c.Device.Zero(off, n)
+}
+
 // crashAt is a device whose host crashes at its nth write or zeroing. landed bytes of that reach
 // the disk.
 type crashAt struct {

@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -120,6 +121,12 @@ func (h *handle) Write(p []byte, off int64) error {
 	_, err := h.file.WriteAt(p, off)
 	return err
 }
+
+// Zero implements blockdev.Device; hosts do not use it.
+func (h *handle) Zero(off, n int64) error { return errors.ErrUnsupported }
+
+// Stats implements blockdev.Device; Traffic has what is measured.
+func (h *handle) Stats() blockdev.Stats { return blockdev.Stats{} }
 
 // Close does nothing: other hosts use the disk.
 func (h *handle) Close() error { return nil }
