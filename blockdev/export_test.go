@@ -1,8 +1,5 @@
 package blockdev
 
-// Chunk is the size of one request of AllZero.
-const Chunk = chunk
-
 // ProbeBlock returns the smallest block in which the beginning of an open file can be read.
 var ProbeBlock = probeBlock
 

@@ -46,8 +46,9 @@ type formatter struct {
 }
 
 const (
-	// eraseChunk is the number of bytes read or zeroed between two checks of the context.
-	eraseChunk = 64 << 20
+	// readChunk and zeroChunk are the bytes read and zeroed between two checks of the context.
+	readChunk = 1 << 20
+	zeroChunk = 64 << 20
 
 	// progressInterval is the time between two progress messages of a long step.
 	progressInterval = 5 * time.Second
@@ -187,28 +188,35 @@ func (f *formatter) hostTable(found occupant) ([]lockspace.HostRow, error) {
 
 // zero zeroes the area from an offset upwards: step 4.
 func (f *formatter) zero(ctx context.Context, from int64) error {
-	return f.inChunks(ctx, "zeroing", "zeroed", from, func(off, n int64) (bool, error) { return true, f.dev.Zero(off, n) })
+	return f.inChunks(ctx, "zeroing", "zeroed", from, zeroChunk, func(off, n int64) (bool, error) { return true, f.dev.Zero(off, n) })
 }
 
-// allZero reports whether the area is zeroes from an offset on; at is the first byte that is not.
-func (f *formatter) allZero(ctx context.Context, from int64) (zero bool, at int64, err error) {
-	zero, at = true, -1
-	err = f.inChunks(ctx, "looking for data", "read", from, func(off, n int64) (bool, error) {
-		zero, at, err = blockdev.AllZero(f.dev, off, n, func(done int64) { f.o.Counter.Report("looking for data", off+done, f.area, true) })
-		return zero, err
+// firstNonZero returns the first byte of the area from an offset on that is not zero, or -1.
+func (f *formatter) firstNonZero(ctx context.Context, from int64) (at int64, err error) {
+	p, zeroes := lockspace.Pool.Get(readChunk), lockspace.Pool.Get(readChunk)
+	defer lockspace.Pool.Put(p)
+	defer lockspace.Pool.Put(zeroes)
+	clear(zeroes)
+	at = -1
+	err = f.inChunks(ctx, "looking for data", "read", from, readChunk, func(off, n int64) (bool, error) {
+		if err := f.dev.Read(p[:n], off); err != nil || bytes.Equal(p[:n], zeroes[:n]) {
+			return true, err
+		}
+		at = off + int64(slices.IndexFunc(p, func(b byte) bool { return b != 0 }))
+		return false, nil
 	})
-	return zero && err == nil, at, err
+	return at, err
 }
 
 // inChunks calls do for the chunks of the area from an offset on, until it returns false, and
 // reports the progress.
-func (f *formatter) inChunks(ctx context.Context, step, done string, from int64, do func(off, n int64) (bool, error)) error {
+func (f *formatter) inChunks(ctx context.Context, step, done string, from, chunk int64, do func(off, n int64) (bool, error)) error {
 	reported := time.Now()
-	for off := from; off < f.area; off += eraseChunk {
+	for off := from; off < f.area; off += chunk {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(eraseChunk, f.area-off)
+		n := min(chunk, f.area-off)
 		if more, err := do(off, n); err != nil || !more {
 			return err
 		}

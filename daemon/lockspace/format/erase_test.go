@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -279,4 +280,38 @@ func TestFormatCancel(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestFirstNonZero(t *testing.T) {
+	const size = 2*readChunk + 512
+	disk := disktest.NewMemory(4<<20, 512, 512)
+	var done []int64
+	f := &formatter{dev: disk.Open(), area: size, o: Options{Counter: func(_ string, n, total int64, _ bool) {
+		require.EqualValues(t, size, total)
+		done = append(done, n)
+	}}}
+	at, err := f.firstNonZero(t.Context(), 0)
+	require.NoError(t, err)
+	require.EqualValues(t, -1, at)
+	require.Equal(t, []int64{readChunk, 2 * readChunk, size}, done)
+
+	p := blockdev.Alloc(512)
+	for _, want := range []int64{0, 1, 511, 512, readChunk - 1, readChunk, size - 1} {
+		p[want%512] = 1
+		require.NoError(t, f.dev.Write(p, want/512*512))
+		at, err := f.firstNonZero(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, want, at)
+		at, err = f.firstNonZero(t.Context(), want/512*512+512)
+		require.NoError(t, err)
+		require.EqualValues(t, -1, at, "before the offset")
+		clear(p)
+		require.NoError(t, f.dev.Write(p, want/512*512))
+	}
+
+	faulty := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{})
+	faulty.Inject(disktest.Fault{Op: blockdev.OpRead, From: readChunk, To: readChunk + 1, Err: unix.EIO})
+	f.dev = faulty
+	_, err = f.firstNonZero(t.Context(), 0)
+	require.ErrorIs(t, err, unix.EIO)
 }

@@ -43,11 +43,11 @@ func isScratch(head []byte) bool { return bytes.HasPrefix(head, []byte(scratchMa
 // surveyScratch finds out whether a device holds anything but a scratch block.
 func (f *formatter) surveyScratch(ctx context.Context) (occupant, error) {
 	o := occupant{kind: deviceForeign, what: "the block of a bakeryctl probe --write that is running or was killed"}
-	zero, at, err := f.allZero(ctx, int64(max(f.dev.Info().PhysicalBlock, lockspace.BlockSize(f.dev))))
+	at, err := f.firstNonZero(ctx, int64(max(f.dev.Info().PhysicalBlock, lockspace.BlockSize(f.dev))))
 	if err != nil {
 		return o, err
 	}
-	if !zero {
+	if at >= 0 {
 		o.what += fmt.Sprintf(", and unknown data, the first byte that is not zero at %d", at)
 		return o, nil
 	}

@@ -56,11 +56,11 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	if isScratch(head) {
 		return f.surveyScratch(ctx)
 	}
-	zero, at, err := f.allZero(ctx, 0)
+	at, err := f.firstNonZero(ctx, 0)
 	if err != nil {
 		return occupant{}, err
 	}
-	if !zero {
+	if at >= 0 {
 		found, err := f.surveyRemains(ctx)
 		if err != nil || found.kind == deviceRemains {
 			return found, err
@@ -70,7 +70,7 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
 		return occupant{kind: deviceForeign, what: signature}, nil
 	}
-	if zero {
+	if at < 0 {
 		return occupant{kind: deviceVacant}, nil
 	}
 	return occupant{kind: deviceForeign, what: fmt.Sprintf("unknown data, the first byte that is not zero at %d", at)}, nil
