@@ -41,41 +41,20 @@ func (e Entry) Free() bool { return e.Name == "" }
 func (e Entry) Blank() bool { return e.Creation == 0 }
 
 func (e *Entry) check(g Geometry) error {
-	if err := within("lock", e.Lock, 1, g.Locks); err != nil {
+	err := firstError(within("lock", e.Lock, 1, g.Locks), checkNotZero("creation", e.Creation), checkCreation(e.Creation))
+	switch {
+	case err != nil:
 		return err
-	}
-	if e.Creation == 0 {
-		return fmt.Errorf("creation 0, want another: %w", ErrField)
-	}
-	if err := checkCreation(e.Creation); err != nil {
-		return err
-	}
-	if e.Free() {
+	case e.Free():
 		return within("permits of a free entry", e.Permits, 0, 0)
 	}
-	if err := within("permits", e.Permits, 1, MaxHosts); err != nil {
-		return err
-	}
-	return ValidateLockName(e.Name)
+	return firstError(within("permits", e.Permits, 1, MaxHosts), ValidateLockName(e.Name))
 }
 
 // EncodeEntry writes a directory entry into buf, and zeroes into the rest of buf.
 func (s Space) EncodeEntry(buf []byte, e Entry) error {
-	if err := s.encodeEntry(buf, &e); err != nil {
+	if err := firstError(checkSize(buf), checkUUID(s.UUID), e.check(s.Geometry)); err != nil {
 		return fmt.Errorf("directory entry of lock %d: %w", e.Lock, err)
-	}
-	return nil
-}
-
-func (s Space) encodeEntry(buf []byte, e *Entry) error {
-	if err := checkSize(buf); err != nil {
-		return err
-	}
-	if err := checkUUID(s.UUID); err != nil {
-		return err
-	}
-	if err := e.check(s.Geometry); err != nil {
-		return err
 	}
 	clear(buf)
 	le.PutUint32(buf[entryLock:], uint32(e.Lock))
@@ -98,31 +77,17 @@ func (s Space) DecodeEntry(buf []byte, lock int) (Entry, error) {
 }
 
 func (s Space) decodeEntry(buf []byte, lock int, address int64) (e Entry, err error) {
-	if err := checkSize(buf); err != nil {
-		return e, err
-	}
-	buf = buf[:RecordSize]
 	e.Lock = lock
-	if isZero(buf) {
-		return e, nil
-	}
-	if err := unseal(buf, magicEntry); err != nil {
+	buf, err = s.open(buf, magicEntry, address)
+	if err != nil || buf == nil {
 		return e, err
 	}
-	if err := isOf(buf, s.UUID, address); err != nil {
-		return e, err
-	}
-	if err := isNumber("lock", int(le.Uint32(buf[entryLock:])), lock); err != nil {
-		return e, err
-	}
-	if err := checkReserved(buf, entryEnd); err != nil {
+	err = firstError(isNumber("lock", int(le.Uint32(buf[entryLock:])), lock), checkReserved(buf, entryEnd))
+	if err != nil {
 		return e, err
 	}
 	e.Permits = int(le.Uint16(buf[entryPermits:]))
 	e.Creation = le.Uint64(buf[entryCreation:])
-	length := le.Uint16(buf[entryNameLength:])
-	if e.Name, err = decodeText("lock name", buf[entryName:entryEnd], length); err != nil {
-		return e, err
-	}
-	return e, e.check(s.Geometry)
+	e.Name, err = decodeText("", "lock name", buf[entryName:entryEnd], le.Uint16(buf[entryNameLength:]))
+	return e, firstError(err, e.check(s.Geometry))
 }

@@ -35,10 +35,7 @@ func (g Geometry) Validate() error {
 	if g.Stride < MinStride || g.Stride > MaxStride || g.Stride&(g.Stride-1) != 0 {
 		return fmt.Errorf("stride %d, want a power of two from %d to %d: %w", g.Stride, MinStride, MaxStride, ErrField)
 	}
-	if err := within("hosts", g.Hosts, 1, MaxHosts); err != nil {
-		return err
-	}
-	return within("locks", g.Locks, 1, MaxLocks)
+	return firstError(within("hosts", g.Hosts, 1, MaxHosts), within("locks", g.Locks, 1, MaxLocks))
 }
 
 // Superblock returns the address of the superblock (copy 0) or of its copy (copy 1).

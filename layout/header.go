@@ -58,7 +58,7 @@ func seal(record []byte, magic string, id UUID, address int64) {
 	le.PutUint32(record[headerChecksum:], checksum(record))
 }
 
-// unseal checks that the record is intact and has the expected type. isOf checks its identity.
+// unseal checks that the record is intact and has the expected type.
 func unseal(record []byte, magic string) error {
 	if found := record[headerMagic:headerVersion]; string(found) != magic {
 		return fmt.Errorf("magic %q, want %q: %w", found, magic, ErrMagic)
@@ -72,11 +72,22 @@ func unseal(record []byte, magic string) error {
 	return nil
 }
 
-func isOf(record []byte, id UUID, address int64) error {
-	if found := UUID(record[headerUUID:headerEnd]); found != id {
-		return fmt.Errorf("uuid %v, want %v: %w", found, id, ErrIdentity)
+// open returns the record in buf after it has checked its header, or nil if it is blank.
+func (s Space) open(buf []byte, magic string, address int64) ([]byte, error) {
+	if err := checkSize(buf); err != nil {
+		return nil, err
 	}
-	return isAt(record, address)
+	record := buf[:RecordSize]
+	if isZero(record) {
+		return nil, nil
+	}
+	if err := unseal(record, magic); err != nil {
+		return nil, err
+	}
+	if found := UUID(record[headerUUID:headerEnd]); found != s.UUID {
+		return nil, fmt.Errorf("uuid %v, want %v: %w", found, s.UUID, ErrIdentity)
+	}
+	return record, isAt(record, address)
 }
 
 func isAt(record []byte, address int64) error {
@@ -101,16 +112,25 @@ func checkSize(buf []byte) error {
 	return nil
 }
 
+// firstError returns the first of some errors that is not nil. With cmp.Or, which compares both words
+// of an interface, decoding a slot takes a fifth longer.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkReserved returns an error if a reserved byte is not zero, so that decoding and then
 // encoding is the identity. end is where the fields of the record end.
 func checkReserved(record []byte, end int) error {
-	if err := checkZero(record, headerReserved1, headerChecksum); err != nil {
-		return err
-	}
-	if err := checkZero(record, headerReserved2, headerAddress); err != nil {
-		return err
-	}
-	return checkZero(record, end, RecordSize)
+	return firstError(
+		checkZero(record, headerReserved1, headerChecksum),
+		checkZero(record, headerReserved2, headerAddress),
+		checkZero(record, end, RecordSize),
+	)
 }
 
 func checkZero(record []byte, from, to int) error {
@@ -135,6 +155,14 @@ func isZero(b []byte) bool {
 	return true
 }
 
+// checkNotZero rejects a number that only blank records have.
+func checkNotZero(field string, number uint64) error {
+	if number == 0 {
+		return fmt.Errorf("%s 0, want another: %w", field, ErrField)
+	}
+	return nil
+}
+
 // checkUUID prevents a zero Space from writing records that every other zero Space accepts.
 func checkUUID(id UUID) error {
 	if id.IsZero() {
@@ -154,18 +182,8 @@ func micros(t time.Time) uint64 {
 	return uint64(t.UnixMicro())
 }
 
-func fromMicros(us uint64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(int64(us)).UTC()
-}
-
 func checkTime(field string, t time.Time) error {
-	if t.IsZero() {
-		return nil
-	}
-	if t.Unix() < 0 || t.Unix() > maxMicros/1_000_000 {
+	if !t.IsZero() && (t.Unix() < 0 || t.Unix() > maxMicros/1_000_000) {
 		return fmt.Errorf("%s %v, want a time from 1970 to 9999: %w", field, t, ErrField)
 	}
 	return nil
@@ -175,5 +193,8 @@ func decodeTime(field string, us uint64) (time.Time, error) {
 	if us > maxMicros {
 		return time.Time{}, fmt.Errorf("%s %d us, want at most %d: %w", field, us, uint64(maxMicros), ErrField)
 	}
-	return fromMicros(us), nil
+	if us == 0 {
+		return time.Time{}, nil
+	}
+	return time.UnixMicro(int64(us)).UTC(), nil
 }

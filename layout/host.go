@@ -16,23 +16,15 @@ const (
 	StateLeft                     // has released everything
 )
 
-var hostStateNames = []string{"virgin", "joining", "live", "left"}
+var hostStates = enum{"host state", []string{"virgin", "joining", "live", "left"}}
 
-func (s HostState) String() string { return enumString("host state", hostStateNames, uint8(s)) }
+func (s HostState) String() string { return hostStates.name(uint8(s)) }
 
 // MarshalText returns the state's name.
-func (s HostState) MarshalText() ([]byte, error) {
-	return enumText("host state", hostStateNames, uint8(s))
-}
+func (s HostState) MarshalText() ([]byte, error) { return hostStates.marshal(uint8(s)) }
 
 // UnmarshalText reads the state's name.
-func (s *HostState) UnmarshalText(text []byte) error {
-	value, err := parseEnum("host state", hostStateNames, string(text))
-	if err == nil {
-		*s = HostState(value)
-	}
-	return err
-}
+func (s *HostState) UnmarshalText(text []byte) error { return unmarshal(hostStates, s, text) }
 
 // VerdictKind is the claim that a verdict makes about an incarnation.
 type VerdictKind uint8
@@ -44,26 +36,18 @@ const (
 	VerdictForgotten                    // it is dead, and its host id may be given to another machine
 )
 
-var verdictKindNames = []string{"dead", "wish", "forgotten"}
+var verdictKinds = enum{"verdict", []string{"dead", "wish", "forgotten"}}
 
 // Dead reports whether a verdict of this kind declares a host dead.
 func (k VerdictKind) Dead() bool { return k == VerdictDead || k == VerdictForgotten }
 
-func (k VerdictKind) String() string { return enumString("verdict", verdictKindNames, uint8(k)) }
+func (k VerdictKind) String() string { return verdictKinds.name(uint8(k)) }
 
 // MarshalText returns the kind's name.
-func (k VerdictKind) MarshalText() ([]byte, error) {
-	return enumText("verdict", verdictKindNames, uint8(k))
-}
+func (k VerdictKind) MarshalText() ([]byte, error) { return verdictKinds.marshal(uint8(k)) }
 
 // UnmarshalText reads the kind's name.
-func (k *VerdictKind) UnmarshalText(text []byte) error {
-	value, err := parseEnum("verdict", verdictKindNames, string(text))
-	if err == nil {
-		*k = VerdictKind(value)
-	}
-	return err
-}
+func (k *VerdictKind) UnmarshalText(text []byte) error { return unmarshal(verdictKinds, k, text) }
 
 // Verdict is published by one host about an incarnation of another.
 type Verdict struct {
@@ -168,32 +152,23 @@ const _ = uint(hostEnd-496) + uint(496-hostEnd) // hostEnd is 496
 func (r HostRecord) Blank() bool { return r.State == StateBlank }
 
 func (r *HostRecord) check(g Geometry) error {
-	if err := within("host", r.ID, 1, g.Hosts); err != nil {
-		return err
-	}
-	if err := within("host state", int(r.State), int(StateJoining), int(StateLeft)); err != nil {
-		return err
-	}
-	if err := checkIncarnation(r.Incarnation); err != nil {
-		return err
-	}
-	if err := within("highest host", r.ReadHorizon, 0, g.Hosts); err != nil {
-		return err
-	}
-	if err := checkText("host name", r.Name, 0, MaxName); err != nil {
-		return err
-	}
-	if err := within("number of verdicts", len(r.Verdicts), 0, MaxVerdicts); err != nil {
+	err := firstError(
+		within("host", r.ID, 1, g.Hosts),
+		within("host state", int(r.State), int(StateJoining), int(StateLeft)),
+		checkNotZero("incarnation", r.Incarnation),
+		within("highest host", r.ReadHorizon, 0, g.Hosts),
+		ValidateHostName(r.Name),
+		within("number of verdicts", len(r.Verdicts), 0, MaxVerdicts),
+	)
+	if err != nil {
 		return err
 	}
 	for i, v := range r.Verdicts {
-		err := within("host", v.Host, 1, g.Hosts)
-		if err == nil {
-			err = checkIncarnation(v.Incarnation)
-		}
-		if err == nil {
-			err = checkEnum("kind", verdictKindNames, uint8(v.Kind))
-		}
+		err := firstError(
+			within("host", v.Host, 1, g.Hosts),
+			checkNotZero("incarnation", v.Incarnation),
+			within("kind", int(v.Kind), 0, int(VerdictForgotten)),
+		)
 		if err != nil {
 			return fmt.Errorf("verdict %d: %w", i+1, err)
 		}
@@ -211,41 +186,17 @@ func (r *HostRecord) check(g Geometry) error {
 
 // check returns an error if a number is out of range. Lock 0 has slots, but no entry.
 func (c Complaint) check(g Geometry) error {
-	if err := within("host", c.Host, 0, g.Hosts); err != nil {
-		return err
-	}
 	first := 0
 	if c.Host == 0 {
 		first = 1
 	}
-	return within("lock", c.Lock, first, g.Locks)
-}
-
-// checkIncarnation rejects 0: a blank record must not match any incarnation.
-func checkIncarnation(incarnation uint64) error {
-	if incarnation == 0 {
-		return fmt.Errorf("incarnation 0, want another: %w", ErrField)
-	}
-	return nil
+	return firstError(within("host", c.Host, 0, g.Hosts), within("lock", c.Lock, first, g.Locks))
 }
 
 // EncodeHost writes a host record into buf, and zeroes into the rest of buf.
 func (s Space) EncodeHost(buf []byte, r HostRecord) error {
-	if err := s.encodeHost(buf, &r); err != nil {
+	if err := firstError(checkSize(buf), checkUUID(s.UUID), r.check(s.Geometry)); err != nil {
 		return fmt.Errorf("record of host %d: %w", r.ID, err)
-	}
-	return nil
-}
-
-func (s Space) encodeHost(buf []byte, r *HostRecord) error {
-	if err := checkSize(buf); err != nil {
-		return err
-	}
-	if err := checkUUID(s.UUID); err != nil {
-		return err
-	}
-	if err := r.check(s.Geometry); err != nil {
-		return err
 	}
 	clear(buf)
 	le.PutUint16(buf[hostID:], uint16(r.ID))
@@ -290,33 +241,21 @@ func (s Space) DecodeHost(buf []byte, id int) (HostRecord, error) {
 }
 
 func (s Space) decodeHost(buf []byte, id int, address int64) (r HostRecord, err error) {
-	if err := checkSize(buf); err != nil {
-		return r, err
-	}
-	buf = buf[:RecordSize]
 	r.ID = id
-	if isZero(buf) {
-		return r, nil
-	}
-	if err := unseal(buf, magicHost); err != nil {
+	buf, err = s.open(buf, magicHost, address)
+	if err != nil || buf == nil {
 		return r, err
 	}
-	if err := isOf(buf, s.UUID, address); err != nil {
-		return r, err
-	}
-	if err := isNumber("host", int(le.Uint16(buf[hostID:])), id); err != nil {
-		return r, err
-	}
-	if err := checkReserved(buf, hostEnd); err != nil {
-		return r, err
-	}
-	if err := checkZero(buf, hostReserved, hostName); err != nil {
+	err = firstError(
+		isNumber("host", int(le.Uint16(buf[hostID:])), id),
+		checkReserved(buf, hostEnd),
+		checkZero(buf, hostReserved, hostName),
+		within("watchdog armed", int(buf[hostWatchdogArmed]), 0, 1),
+	)
+	if err != nil {
 		return r, err
 	}
 	r.State = HostState(buf[hostState])
-	if err := within("watchdog armed", int(buf[hostWatchdogArmed]), 0, 1); err != nil {
-		return r, err
-	}
 	r.WatchdogArmed = buf[hostWatchdogArmed] == 1
 	r.WatchdogSeconds = le.Uint16(buf[hostWatchdogSeconds:])
 	r.ReadHorizon = int(le.Uint16(buf[hostReadHorizon:]))
@@ -325,60 +264,52 @@ func (s Space) decodeHost(buf []byte, id int, address int64) (r HostRecord, err 
 	r.MachineID = [16]byte(buf[hostMachineID:hostBootID])
 	r.BootID = [16]byte(buf[hostBootID:hostPRKey])
 	r.PRKey = le.Uint64(buf[hostPRKey:])
-	length := le.Uint16(buf[hostNameLength:])
-	if r.Name, err = decodeText("host name", buf[hostName:hostVerdicts], length); err != nil {
+	if r.Name, err = decodeText("", "host name", buf[hostName:hostVerdicts], le.Uint16(buf[hostNameLength:])); err != nil {
 		return r, err
 	}
-	if r.Verdicts, err = decodeVerdicts(buf, int(le.Uint16(buf[hostVerdictCount:]))); err != nil {
+	if r.Verdicts, err = decodeVerdicts(buf); err != nil {
 		return r, err
 	}
-	if r.Complaints, err = decodeComplaints(buf, int(le.Uint16(buf[hostComplaintCount:]))); err != nil {
-		return r, err
-	}
-	return r, r.check(s.Geometry)
+	r.Complaints, err = decodeComplaints(buf)
+	return r, firstError(err, r.check(s.Geometry))
 }
 
-func decodeVerdicts(record []byte, count int) ([]Verdict, error) {
-	if err := within("number of verdicts", count, 0, MaxVerdicts); err != nil {
-		return nil, err
-	}
-	if err := checkZero(record, hostVerdicts+count*verdictSize, hostComplaints); err != nil {
-		return nil, err
-	}
-	if count == 0 {
-		return nil, nil
-	}
-	verdicts := make([]Verdict, count)
-	for i := range verdicts {
-		at := hostVerdicts + i*verdictSize
-		if err := checkZero(record, at+verdictReserved, at+verdictIncarnation); err != nil {
-			return nil, err
+func decodeVerdicts(record []byte) ([]Verdict, error) {
+	count := int(le.Uint16(record[hostVerdictCount:]))
+	return decodeList(record, "number of verdicts", count, MaxVerdicts, hostVerdicts, hostComplaints, func(at int) (Verdict, error) {
+		v := Verdict{
+			Host:        int(le.Uint16(record[at+verdictHost:])),
+			Kind:        VerdictKind(record[at+verdictKind]),
+			Incarnation: le.Uint64(record[at+verdictIncarnation:]),
 		}
-		verdicts[i].Host = int(le.Uint16(record[at+verdictHost:]))
-		verdicts[i].Kind = VerdictKind(record[at+verdictKind])
-		verdicts[i].Incarnation = le.Uint64(record[at+verdictIncarnation:])
-	}
-	return verdicts, nil
+		return v, checkZero(record, at+verdictReserved, at+verdictIncarnation)
+	})
 }
 
-func decodeComplaints(record []byte, count int) ([]Complaint, error) {
-	if err := within("number of complaints", count, 0, MaxComplaints); err != nil {
+func decodeComplaints(record []byte) ([]Complaint, error) {
+	count := int(le.Uint16(record[hostComplaintCount:]))
+	return decodeList(record, "number of complaints", count, MaxComplaints, hostComplaints, hostEnd, func(at int) (Complaint, error) {
+		c := Complaint{Host: int(le.Uint16(record[at+complaintHost:])), Lock: int(le.Uint32(record[at+complaintLock:]))}
+		return c, checkZero(record, at+complaintReserved, at+complaintLock)
+	})
+}
+
+// decodeList decodes the first count elements of a list that has room for most of them, from byte
+// from of a record to byte end. The rest must be zero.
+func decodeList[T any](record []byte, field string, count, most, from, end int, decode func(at int) (T, error)) ([]T, error) {
+	if err := within(field, count, 0, most); err != nil {
 		return nil, err
 	}
-	if err := checkZero(record, hostComplaints+count*complaintSize, hostEnd); err != nil {
+	size := (end - from) / most
+	if err := checkZero(record, from+count*size, end); err != nil || count == 0 {
 		return nil, err
 	}
-	if count == 0 {
-		return nil, nil
-	}
-	complaints := make([]Complaint, count)
-	for i := range complaints {
-		at := hostComplaints + i*complaintSize
-		if err := checkZero(record, at+complaintReserved, at+complaintLock); err != nil {
+	list := make([]T, count)
+	for i := range list {
+		var err error
+		if list[i], err = decode(from + i*size); err != nil {
 			return nil, err
 		}
-		complaints[i].Host = int(le.Uint16(record[at+complaintHost:]))
-		complaints[i].Lock = int(le.Uint32(record[at+complaintLock:]))
 	}
-	return complaints, nil
+	return list, nil
 }

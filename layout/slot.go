@@ -31,21 +31,15 @@ const (
 	Held                  // holds the lock; ordered as Waiting is
 )
 
-var phaseNames = []string{"idle", "choosing", "waiting", "held"}
+var phases = enum{"phase", []string{"idle", "choosing", "waiting", "held"}}
 
-func (p Phase) String() string { return enumString("phase", phaseNames, uint8(p)) }
+func (p Phase) String() string { return phases.name(uint8(p)) }
 
 // MarshalText returns the phase's name.
-func (p Phase) MarshalText() ([]byte, error) { return enumText("phase", phaseNames, uint8(p)) }
+func (p Phase) MarshalText() ([]byte, error) { return phases.marshal(uint8(p)) }
 
 // UnmarshalText reads the phase's name.
-func (p *Phase) UnmarshalText(text []byte) error {
-	value, err := parseEnum("phase", phaseNames, string(text))
-	if err == nil {
-		*p = Phase(value)
-	}
-	return err
-}
+func (p *Phase) UnmarshalText(text []byte) error { return unmarshal(phases, p, text) }
 
 // Mode is the mode of a request or hold.
 type Mode uint8
@@ -56,21 +50,15 @@ const (
 	Shared
 )
 
-var modeNames = []string{"exclusive", "shared"}
+var modes = enum{"mode", []string{"exclusive", "shared"}}
 
-func (m Mode) String() string { return enumString("mode", modeNames, uint8(m)) }
+func (m Mode) String() string { return modes.name(uint8(m)) }
 
 // MarshalText returns the mode's name.
-func (m Mode) MarshalText() ([]byte, error) { return enumText("mode", modeNames, uint8(m)) }
+func (m Mode) MarshalText() ([]byte, error) { return modes.marshal(uint8(m)) }
 
 // UnmarshalText reads the mode's name.
-func (m *Mode) UnmarshalText(text []byte) error {
-	value, err := parseEnum("mode", modeNames, string(text))
-	if err == nil {
-		*m = Mode(value)
-	}
-	return err
-}
+func (m *Mode) UnmarshalText(text []byte) error { return unmarshal(modes, m, text) }
 
 // Holder describes the holder of the lock for people. The protocol does not use it.
 type Holder struct {
@@ -188,87 +176,47 @@ func TruncateCommand(command string) string {
 }
 
 func (r *Slot) check(g Geometry) error {
-	if err := within("lock", r.Lock, 0, g.Locks); err != nil {
-		return err
-	}
-	if err := within("host", r.Host, 1, g.Hosts); err != nil {
-		return err
-	}
-	if err := checkIncarnation(r.Incarnation); err != nil {
-		return err
-	}
-	if err := checkEnum("phase", phaseNames, uint8(r.Phase)); err != nil {
-		return err
-	}
-	if err := checkEnum("mode", modeNames, uint8(r.Mode)); err != nil {
-		return err
-	}
-	if err := r.Ticket.check("ticket", g.Hosts); err != nil {
-		return err
-	}
-	if r.Ticket != 0 && r.Ticket.Host() != r.Host {
+	return firstError(
+		within("lock", r.Lock, 0, g.Locks),
+		within("host", r.Host, 1, g.Hosts),
+		checkNotZero("incarnation", r.Incarnation),
+		phases.check(uint8(r.Phase)),
+		modes.check(uint8(r.Mode)),
+		r.Ticket.check("ticket", g.Hosts),
+		r.checkTicket(),
+		checkCreation(r.Creation),
+		r.Ticket.checkGrant("ticket"),
+		r.ValueToken.check("value token", g.Hosts),
+		ValidateValue(r.Value),
+		within("process id", r.Holder.PID, 0, math.MaxInt32),
+		checkTime("since", r.Holder.Since),
+		checkText("command", r.Holder.Command, 0, MaxCommand),
+		r.Request.check(g),
+	)
+}
+
+func (r *Slot) checkTicket() error {
+	switch {
+	case r.Ticket != 0 && r.Ticket.Host() != r.Host:
 		return fmt.Errorf("ticket %v is of host %d, want %d: %w", r.Ticket, r.Ticket.Host(), r.Host, ErrField)
-	}
-	if r.Ticket == 0 && r.Phase != Idle {
+	case r.Ticket == 0 && r.Phase != Idle:
 		return fmt.Errorf("%v without a ticket: %w", r.Phase, ErrField)
-	}
-	if err := checkCreation(r.Creation); err != nil {
-		return err
-	}
-	if r.Ticket.grant() != 0 {
-		return fmt.Errorf("ticket %v is the token of grant %d, want 0: %w", r.Ticket, r.Ticket.grant(), ErrField)
-	}
-	if err := r.ValueToken.check("value token", g.Hosts); err != nil {
-		return err
-	}
-	if err := within("bytes of value", len(r.Value), 0, MaxValue); err != nil {
-		return err
-	}
-	if err := within("process id", r.Holder.PID, 0, math.MaxInt32); err != nil {
-		return err
-	}
-	if err := checkTime("since", r.Holder.Since); err != nil {
-		return err
-	}
-	if err := checkText("command", r.Holder.Command, 0, MaxCommand); err != nil {
-		return err
-	}
-	return r.Request.check(g)
-}
-
-func (r *Request) check(g Geometry) error {
-	if err := r.Ticket.check("request ticket", g.Hosts); err != nil {
-		return err
-	}
-	if r.Ticket.grant() != 0 {
-		return fmt.Errorf("request ticket %v is the token of grant %d, want 0: %w", r.Ticket, r.Ticket.grant(), ErrField)
-	}
-	if err := checkTime("request since", r.At); err != nil {
-		return err
-	}
-	if r.Ticket == 0 && (micros(r.At) != 0 || r.Message != "") {
-		return fmt.Errorf("request without a ticket, want no time and no message: %w", ErrField)
-	}
-	return ValidateRequest(r.Message)
-}
-
-// EncodeSlot writes a slot into buf, and zeroes into the rest of buf.
-func (s Space) EncodeSlot(buf []byte, r Slot) error {
-	if err := s.encodeSlot(buf, &r); err != nil {
-		return fmt.Errorf("slot of host %d in lock %d: %w", r.Host, r.Lock, err)
 	}
 	return nil
 }
 
-func (s Space) encodeSlot(buf []byte, r *Slot) error {
-	if err := checkSize(buf); err != nil {
-		return err
+func (r *Request) check(g Geometry) error {
+	err := firstError(r.Ticket.check("request ticket", g.Hosts), r.Ticket.checkGrant("request ticket"), checkTime("request since", r.At))
+	if err == nil && r.Ticket == 0 && (micros(r.At) != 0 || r.Message != "") {
+		err = fmt.Errorf("request without a ticket, want no time and no message: %w", ErrField)
 	}
-	if err := checkUUID(s.UUID); err != nil {
-		return err
-	}
-	if err := r.check(s.Geometry); err != nil {
-		return err
+	return firstError(err, ValidateRequest(r.Message))
+}
+
+// EncodeSlot writes a slot into buf, and zeroes into the rest of buf.
+func (s Space) EncodeSlot(buf []byte, r Slot) error {
+	if err := firstError(checkSize(buf), checkUUID(s.UUID), r.check(s.Geometry)); err != nil {
+		return fmt.Errorf("slot of host %d in lock %d: %w", r.Host, r.Lock, err)
 	}
 	clear(buf)
 	le.PutUint32(buf[slotLock:], uint32(r.Lock))
@@ -313,27 +261,17 @@ func (s Space) RedecodeSlot(before Slot, buf []byte, lock, host int) (Slot, erro
 }
 
 func (s Space) decodeSlot(before Slot, buf []byte, lock, host int, address int64) (r Slot, err error) {
-	if err := checkSize(buf); err != nil {
-		return r, err
-	}
-	buf = buf[:RecordSize]
 	r.Lock, r.Host = lock, host
-	if isZero(buf) {
-		return r, nil
-	}
-	if err := unseal(buf, magicSlot); err != nil {
+	buf, err = s.open(buf, magicSlot, address)
+	if err != nil || buf == nil {
 		return r, err
 	}
-	if err := isOf(buf, s.UUID, address); err != nil {
-		return r, err
-	}
-	if err := isNumber("lock", int(le.Uint32(buf[slotLock:])), lock); err != nil {
-		return r, err
-	}
-	if err := isNumber("host", int(le.Uint16(buf[slotHost:])), host); err != nil {
-		return r, err
-	}
-	if err := checkReserved(buf, slotEnd); err != nil {
+	err = firstError(
+		isNumber("lock", int(le.Uint32(buf[slotLock:])), lock),
+		isNumber("host", int(le.Uint16(buf[slotHost:])), host),
+		checkReserved(buf, slotEnd),
+	)
+	if err != nil {
 		return r, err
 	}
 	r.Phase = Phase(buf[slotPhase])
@@ -348,7 +286,7 @@ func (s Space) decodeSlot(before Slot, buf []byte, lock, host int, address int64
 	}
 	r.Holder.PID = int(le.Uint32(buf[slotPID:]))
 	length := le.Uint16(buf[slotCommandLength:])
-	if r.Holder.Command, err = redecodeText(before.Holder.Command, "command", buf[slotCommand:slotValue], length); err != nil {
+	if r.Holder.Command, err = decodeText(before.Holder.Command, "command", buf[slotCommand:slotValue], length); err != nil {
 		return r, err
 	}
 	value, err := decodeBytes("value", buf[slotValue:slotRequest], le.Uint16(buf[slotValueLength:]))
@@ -358,10 +296,8 @@ func (s Space) decodeSlot(before Slot, buf []byte, lock, host int, address int64
 	if len(value) > 0 {
 		r.Value = append(before.Value[:0], value...)
 	}
-	if r.Request, err = decodeRequest(before.Request, buf); err != nil {
-		return r, err
-	}
-	return r, r.check(s.Geometry)
+	r.Request, err = decodeRequest(before.Request, buf)
+	return r, firstError(err, r.check(s.Geometry))
 }
 
 func decodeRequest(before Request, buf []byte) (r Request, err error) {
@@ -369,6 +305,6 @@ func decodeRequest(before Request, buf []byte) (r Request, err error) {
 	if r.At, err = decodeTime("request since", le.Uint64(buf[slotRequestAt:])); err != nil {
 		return r, err
 	}
-	r.Message, err = redecodeText(before.Message, "request message", buf[slotRequestText:slotEnd], le.Uint16(buf[slotRequestLength:]))
+	r.Message, err = decodeText(before.Message, "request message", buf[slotRequestText:slotEnd], le.Uint16(buf[slotRequestLength:]))
 	return r, err
 }

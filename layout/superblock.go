@@ -28,27 +28,21 @@ const (
 	PolicyManual               // an operator has confirmed it
 )
 
-var policyNames = []string{"lease", "fence", "manual"}
+var policies = enum{"policy", []string{"lease", "fence", "manual"}}
 
 // ParsePolicy reads "lease", "fence" or "manual".
-func ParsePolicy(text string) (Policy, error) {
-	value, err := parseEnum("policy", policyNames, text)
-	return Policy(value), err
+func ParsePolicy(text string) (p Policy, err error) {
+	err = p.UnmarshalText([]byte(text))
+	return p, err
 }
 
-func (p Policy) String() string { return enumString("policy", policyNames, uint8(p)) }
+func (p Policy) String() string { return policies.name(uint8(p)) }
 
 // MarshalText returns the policy's name.
-func (p Policy) MarshalText() ([]byte, error) { return enumText("policy", policyNames, uint8(p)) }
+func (p Policy) MarshalText() ([]byte, error) { return policies.marshal(uint8(p)) }
 
-// UnmarshalText is ParsePolicy.
-func (p *Policy) UnmarshalText(text []byte) error {
-	value, err := ParsePolicy(string(text))
-	if err == nil {
-		*p = value
-	}
-	return err
-}
+// UnmarshalText reads the policy's name.
+func (p *Policy) UnmarshalText(text []byte) error { return unmarshal(policies, p, text) }
 
 // Superblock holds the parameters that all hosts of a lockspace must agree on. Only formatting
 // writes it.
@@ -94,40 +88,29 @@ const _ = uint(superblockEnd-136) + uint(136-superblockEnd) // superblockEnd is 
 func (sb Superblock) Space() Space { return Space{UUID: sb.UUID, Geometry: sb.Geometry} }
 
 func (sb *Superblock) check() error {
-	if err := checkUUID(sb.UUID); err != nil {
-		return err
-	}
-	if err := sb.Geometry.Validate(); err != nil {
-		return err
-	}
-	if err := checkEnum("policy", policyNames, uint8(sb.Policy)); err != nil {
-		return err
-	}
-	if sb.Lease < MinLease || sb.Lease > MaxLease || sb.Lease%time.Microsecond != 0 {
-		return fmt.Errorf("lease %v, want %v to %v in whole microseconds: %w", sb.Lease, MinLease, MaxLease, ErrField)
-	}
-	if err := checkTime("formatted", sb.Formatted); err != nil {
-		return err
-	}
-	return ValidateLockspaceName(sb.Name)
+	return firstError(
+		checkUUID(sb.UUID),
+		sb.Geometry.Validate(),
+		policies.check(uint8(sb.Policy)),
+		checkLease(sb.Lease),
+		checkTime("formatted", sb.Formatted),
+		ValidateLockspaceName(sb.Name),
+	)
 }
 
-// Encode writes the superblock (copy 0) or its copy (copy 1) into buf, and zeroes into the rest
-// of buf. On an error, ErrShort or ErrField, buf is unchanged.
-func (sb Superblock) Encode(buf []byte, copy int) error {
-	mustBeWithin("superblock copy", copy, 0, 1)
-	if err := sb.encode(buf, copy); err != nil {
-		return fmt.Errorf("%s: %w", superblockWhere(copy), err)
+func checkLease(lease time.Duration) error {
+	if lease < MinLease || lease > MaxLease || lease%time.Microsecond != 0 {
+		return fmt.Errorf("lease %v, want %v to %v in whole microseconds: %w", lease, MinLease, MaxLease, ErrField)
 	}
 	return nil
 }
 
-func (sb *Superblock) encode(buf []byte, which int) error {
-	if err := checkSize(buf); err != nil {
-		return err
-	}
-	if err := sb.check(); err != nil {
-		return err
+// Encode writes the superblock (copy 0) or its copy (copy 1) into buf, and zeroes into the rest
+// of buf. On an error, ErrShort or ErrField, buf is unchanged.
+func (sb Superblock) Encode(buf []byte, which int) error {
+	mustBeWithin("superblock copy", which, 0, 1)
+	if err := firstError(checkSize(buf), sb.check()); err != nil {
+		return fmt.Errorf("%s: %w", superblockWhere(which), err)
 	}
 	clear(buf)
 	le.PutUint32(buf[superblockStride:], uint32(sb.Geometry.Stride))
@@ -162,17 +145,14 @@ func decodeSuperblock(buf []byte, which int) (sb Superblock, err error) {
 	if isZero(buf) {
 		return sb, fmt.Errorf("all zeroes: %w", ErrBlank)
 	}
-	if err := unseal(buf, magicSuperblock); err != nil {
-		return sb, err
-	}
 	stride := le.Uint32(buf[superblockStride:])
-	if err := isAt(buf, int64(stride)*int64(which)); err != nil {
-		return sb, err
-	}
-	if err := checkReserved(buf, superblockEnd); err != nil {
-		return sb, err
-	}
-	if err := checkZero(buf, superblockReserved, superblockNameLength); err != nil {
+	err = firstError(
+		unseal(buf, magicSuperblock),
+		isAt(buf, int64(stride)*int64(which)),
+		checkReserved(buf, superblockEnd),
+		checkZero(buf, superblockReserved, superblockNameLength),
+	)
+	if err != nil {
 		return sb, err
 	}
 	sb.UUID = UUID(buf[headerUUID:headerEnd])
@@ -190,11 +170,8 @@ func decodeSuperblock(buf []byte, which int) (sb Superblock, err error) {
 	if sb.Formatted, err = decodeTime("formatted", le.Uint64(buf[superblockFormatted:])); err != nil {
 		return sb, err
 	}
-	length := le.Uint16(buf[superblockNameLength:])
-	if sb.Name, err = decodeText("lockspace name", buf[superblockName:superblockEnd], length); err != nil {
-		return sb, err
-	}
-	return sb, sb.check()
+	sb.Name, err = decodeText("", "lockspace name", buf[superblockName:superblockEnd], le.Uint16(buf[superblockNameLength:]))
+	return sb, firstError(err, sb.check())
 }
 
 func superblockWhere(copy int) string {

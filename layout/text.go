@@ -49,14 +49,8 @@ func checkText(field, text string, low, high int) error {
 	return nil
 }
 
-// decodeText returns the first length bytes of a fixed area. The rest of it must be zero.
-func decodeText(field string, area []byte, length uint16) (string, error) {
-	found, err := decodeBytes(field, area, length)
-	return string(found), err
-}
-
-// redecodeText is decodeText, but returns before if the text is unchanged.
-func redecodeText(before, field string, area []byte, length uint16) (string, error) {
+// decodeText returns the first length bytes of a fixed area, as the string before if that is equal.
+func decodeText(before, field string, area []byte, length uint16) (string, error) {
 	found, err := decodeBytes(field, area, length)
 	if err == nil && string(found) == before {
 		return before, nil
@@ -64,6 +58,7 @@ func redecodeText(before, field string, area []byte, length uint16) (string, err
 	return string(found), err
 }
 
+// decodeBytes returns the first length bytes of a fixed area. The rest of it must be zero.
 func decodeBytes(field string, area []byte, length uint16) ([]byte, error) {
 	if int(length) > len(area) {
 		return nil, fmt.Errorf("%s of %d bytes, want at most %d: %w", field, length, len(area), ErrField)
@@ -74,27 +69,35 @@ func decodeBytes(field string, area []byte, length uint16) ([]byte, error) {
 	return area[:length], nil
 }
 
-func enumString(field string, names []string, value uint8) string {
-	if int(value) < len(names) {
-		return names[value]
-	}
-	return fmt.Sprintf("%s(%d)", field, value)
+// enum has the names of the values of a field.
+type enum struct {
+	field string
+	names []string
 }
 
-func enumText(field string, names []string, value uint8) ([]byte, error) {
-	if err := checkEnum(field, names, value); err != nil {
+// name returns the name of a value, also of one that the format does not allow.
+func (e enum) name(value uint8) string {
+	if int(value) < len(e.names) {
+		return e.names[value]
+	}
+	return fmt.Sprintf("%s(%d)", e.field, value)
+}
+
+func (e enum) check(value uint8) error { return within(e.field, int(value), 0, len(e.names)-1) }
+
+func (e enum) marshal(value uint8) ([]byte, error) {
+	if err := e.check(value); err != nil {
 		return nil, err
 	}
-	return []byte(names[value]), nil
+	return []byte(e.names[value]), nil
 }
 
-func parseEnum(field string, names []string, text string) (uint8, error) {
-	if value := slices.Index(names, text); value >= 0 {
-		return uint8(value), nil
+// unmarshal sets value to the one with the name text.
+func unmarshal[T ~uint8](e enum, value *T, text []byte) error {
+	found := slices.Index(e.names, string(text))
+	if found < 0 {
+		return fmt.Errorf("%s %q, want %s: %w", e.field, text, strings.Join(e.names, " or "), ErrField)
 	}
-	return 0, fmt.Errorf("%s %q, want %s: %w", field, text, strings.Join(names, " or "), ErrField)
-}
-
-func checkEnum(field string, names []string, value uint8) error {
-	return within(field, int(value), 0, len(names)-1)
+	*value = T(found)
+	return nil
 }

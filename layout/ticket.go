@@ -95,6 +95,14 @@ func checkCreation(creation uint64) error {
 	return nil
 }
 
+// checkGrant refuses a token of a later grant than the first.
+func (t Ticket) checkGrant(field string) error {
+	if t.grant() != 0 {
+		return fmt.Errorf("%s %v is the token of grant %d, want 0: %w", field, t, t.grant(), ErrField)
+	}
+	return nil
+}
+
 // check accepts no ticket, and any ticket or token of one of the hosts.
 func (t Ticket) check(field string, hosts int) error {
 	if t.Number() > MaxNumber {
