@@ -17,79 +17,34 @@ func (m *Meter) MeasureSlot(ctx context.Context, device string, o measure.Option
 	if err != nil {
 		return nil, fmt.Errorf("lock %q: %w", ProbeLock, err)
 	}
-	g := m.disk.SB.Geometry
-	s := &slotPatch{meter: m, lk: lk, buf: blockdev.Alloc(g.Stride), many: blockdev.Alloc(min(measure.ManySlots, g.Hosts) * g.Stride)}
-	done, err := measure.Run(ctx, s, o)
+	space, number, host := m.disk.SB.Space(), lk.Entry.Lock, m.mem.ID()
+	g := space.Geometry
+	var last layout.Slot // as last written
+	done, err := measure.Run(ctx, &measure.Patch{
+		Dev: m.disk.Dev, At: g.Slot(number, host), Block: blockdev.Alloc(g.Stride),
+		ManyAt: g.Slot(number, 1), Many: blockdev.Alloc(min(measure.ManySlots, g.Hosts) * g.Stride),
+		// The slot is rewritten as it is; the sequence distinguishes the writes.
+		Write: func() (took time.Duration, err error) {
+			err = lk.WithSlot(func(slot locks.SlotTx) error {
+				begun := time.Now()
+				err := slot.Publish(func(*layout.Slot) {})
+				took, last = time.Since(begun), slot.Own()
+				return err
+			})
+			return took, err
+		},
+		// It may have been repaired since, and then has a later sequence.
+		Shows: func(block []byte) bool {
+			found, err := space.DecodeSlot(block, number, host)
+			return err == nil && found.Incarnation == last.Incarnation && found.Sequence >= last.Sequence
+		},
+	}, o)
 	if err != nil {
 		return nil, fmt.Errorf("probe %s: %w", device, err)
 	}
 	done.Lockspace = true
 	return done, nil
 }
-
-// slotPatch is the own slot of a lock. It is rewritten as it is; the sequence distinguishes the
-// writes.
-type slotPatch struct {
-	meter *Meter
-	lk    *locks.Lock
-	last  layout.Slot // as last written
-	buf   []byte
-	many  []byte
-}
-
-func (s *slotPatch) space() layout.Space { return s.meter.disk.SB.Space() }
-func (s *slotPatch) at() int64           { return s.space().Geometry.Slot(s.lk.Entry.Lock, s.meter.mem.ID()) }
-
-// Write implements patch.
-func (s *slotPatch) Write() (took time.Duration, err error) {
-	err = s.lk.WithSlot(func(slot locks.SlotTx) error {
-		begun := time.Now()
-		err := slot.Publish(func(*layout.Slot) {})
-		took, s.last = time.Since(begun), slot.Own()
-		return err
-	})
-	return took, err
-}
-
-// Read implements patch.
-func (s *slotPatch) Read() (time.Duration, error) {
-	dev := s.meter.disk.Dev
-	begun := time.Now()
-	err := dev.Read(s.buf, s.at())
-	took := time.Since(begun)
-	if err == nil && !s.shows(s.buf) {
-		err = fmt.Errorf("%w, at byte %d of %s", measure.ErrDisturbed, s.at(), dev.Info().Path)
-	}
-	return took, err
-}
-
-// shows reports whether a sector is the slot as last written, or later: it may have been repaired
-// since.
-func (s *slotPatch) shows(sector []byte) bool {
-	found, err := s.space().DecodeSlot(sector, s.lk.Entry.Lock, s.meter.mem.ID())
-	return err == nil && found.Incarnation == s.last.Incarnation && found.Sequence >= s.last.Sequence
-}
-
-// ReadMany implements patch.
-func (s *slotPatch) ReadMany() (time.Duration, error) {
-	begun := time.Now()
-	err := s.meter.disk.Dev.Read(s.many, s.space().Geometry.Slot(s.lk.Entry.Lock, 1))
-	return time.Since(begun), err
-}
-
-// Many implements patch.
-func (s *slotPatch) Many() int { return len(s.many) / len(s.buf) }
-
-// SeenBy implements patch.
-func (s *slotPatch) SeenBy(other blockdev.Device) (bool, error) {
-	if err := other.Read(s.buf, s.at()); err != nil {
-		return false, err
-	}
-	return s.shows(s.buf), nil
-}
-
-// Close implements patch.
-func (s *slotPatch) Close() error { return nil }
 
 // ProbeLock is the lock whose slot a probe writes.
 const ProbeLock = "probe"

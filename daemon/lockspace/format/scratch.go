@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -59,14 +60,11 @@ func (f *formatter) surveyScratch(ctx context.Context) (occupant, error) {
 	return o, nil
 }
 
-// scratch is a Patch on an empty device.
+// scratch is a Patch on an empty device: its first physical block.
 type scratch struct {
-	dev         blockdev.Device
-	buf, back   []byte // of one physical block
-	nonce       uint64
-	count       uint64
-	many        []byte
-	manyAddress int64
+	measure.Patch
+	buf   []byte // contents as last written
+	count uint64 // number of writes
 }
 
 // scratchStill is how long a scratch block must not change to count as left by a killed probe.
@@ -84,82 +82,53 @@ func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
 		return nil, fmt.Errorf("%w: it holds %s", ErrOccupied, found.what)
 	}
 	info := dev.Info()
-	s := &scratch{dev: dev, buf: blockdev.Alloc(info.PhysicalBlock), back: blockdev.Alloc(info.PhysicalBlock), nonce: lockspace.Nonce()}
+	s := &scratch{buf: blockdev.Alloc(info.PhysicalBlock)}
+	s.Patch = measure.Patch{
+		Dev: dev, Block: blockdev.Alloc(info.PhysicalBlock),
+		Many:  blockdev.Alloc(int(min(measure.ManySlots*int64(info.PhysicalBlock), info.Size))),
+		Write: s.write, Shows: func(block []byte) bool { return bytes.Equal(block, s.buf) },
+	}
 	if found.scratch {
 		if err := s.waitStill(ctx); err != nil {
 			return nil, err
 		}
 	}
 	g := defaultGeometry(info.PhysicalBlock)
-	s.many = blockdev.Alloc(int(min(measure.ManySlots*int64(info.PhysicalBlock), info.Size)))
 	if g.Validate() == nil && g.Size() <= info.Size {
-		s.manyAddress = g.Slot(1, 1)
+		s.ManyAt = g.Slot(1, 1)
 	}
 	copy(s.buf, scratchMagic)
-	binary.LittleEndian.PutUint64(s.buf[scratchNonce:], s.nonce)
+	binary.LittleEndian.PutUint64(s.buf[scratchNonce:], lockspace.Nonce())
 	copy(s.buf[scratchText:], scratchMessage)
 	return s, nil
 }
 
 // waitStill returns ErrProbed if the scratch block changes within scratchStill.
 func (s *scratch) waitStill(ctx context.Context) error {
-	if err := s.dev.Read(s.buf, 0); err != nil {
+	if err := s.Dev.Read(s.buf, 0); err != nil {
 		return err
 	}
 	for begun := time.Now(); time.Since(begun) < scratchStill; {
 		if err := retry.Pause(ctx, scratchStill/20); err != nil {
 			return err
 		}
-		if err := s.dev.Read(s.back, 0); err != nil {
-			return err
-		}
-		if !bytes.Equal(s.buf, s.back) {
-			return ErrProbed
+		if still, err := s.SeenBy(s.Dev); err != nil || !still {
+			return cmp.Or(err, ErrProbed)
 		}
 	}
 	clear(s.buf)
 	return nil
 }
 
-// Write implements patch.
-func (s *scratch) Write() (time.Duration, error) {
+func (s *scratch) write() (time.Duration, error) {
 	s.count++
 	binary.LittleEndian.PutUint64(s.buf[scratchCount:], s.count)
 	begun := time.Now()
-	err := s.dev.Write(s.buf, 0)
+	err := s.Dev.Write(s.buf, 0)
 	return time.Since(begun), err
 }
 
-// Read implements patch.
-func (s *scratch) Read() (time.Duration, error) {
-	begun := time.Now()
-	err := s.dev.Read(s.back, 0)
-	took := time.Since(begun)
-	if err == nil && !bytes.Equal(s.back, s.buf) {
-		err = fmt.Errorf("%w, at byte 0 of %s", measure.ErrDisturbed, s.dev.Info().Path)
-	}
-	return took, err
-}
-
-// ReadMany implements patch.
-func (s *scratch) ReadMany() (time.Duration, error) {
-	begun := time.Now()
-	err := s.dev.Read(s.many, s.manyAddress)
-	return time.Since(begun), err
-}
-
-// Many implements patch.
-func (s *scratch) Many() int { return len(s.many) / len(s.buf) }
-
-// SeenBy implements patch.
-func (s *scratch) SeenBy(other blockdev.Device) (bool, error) {
-	if err := other.Read(s.back, 0); err != nil {
-		return false, err
-	}
-	return bytes.Equal(s.back, s.buf), nil
-}
-
-// Close implements measure.Patch. It zeroes the block, unless another program has written it.
+// Close zeroes the block, unless another program has written it.
 func (s *scratch) Close() error {
 	if s.count == 0 {
 		return nil
@@ -168,7 +137,7 @@ func (s *scratch) Close() error {
 		return fmt.Errorf("read the block before zeroing it: %w", err)
 	}
 	clear(s.buf)
-	if err := s.dev.Write(s.buf, 0); err != nil {
+	if err := s.Dev.Write(s.buf, 0); err != nil {
 		return fmt.Errorf("zero the block: %w", err)
 	}
 	if _, err := s.Read(); err != nil {
@@ -185,7 +154,7 @@ func ProbeVacant(ctx context.Context, dev blockdev.Device, o measure.Options) (*
 	if err != nil {
 		return nil, fmt.Errorf("probe %s: %w", dev.Info().Path, err)
 	}
-	m, err := measure.Run(ctx, s, o)
+	m, err := measure.Run(ctx, &s.Patch, o)
 	if !errors.Is(err, measure.ErrDisturbed) { // otherwise another program owns the block
 		err = errors.Join(err, s.Close())
 	}

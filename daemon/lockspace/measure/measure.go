@@ -61,23 +61,46 @@ type PathResult struct {
 var ErrDisturbed = errors.New("a read did not return the last write")
 
 // Patch is a block of a device that a probe may write. One goroutine uses it.
-type Patch interface {
+type Patch struct {
+	Dev    blockdev.Device
+	At     int64  // offset of the block
+	Block  []byte // buffer for reading it
+	ManyAt int64  // offset of several consecutive blocks
+	Many   []byte // buffer for reading them
+
 	// Write durably writes new contents and returns how long that took.
-	Write() (time.Duration, error)
-	// Read reads the block. It returns ErrDisturbed if it is not what Write wrote last.
-	Read() (time.Duration, error)
-	// ReadMany reads Many consecutive blocks.
-	ReadMany() (time.Duration, error)
-	// Many returns the number of blocks of ReadMany.
-	Many() int
-	// SeenBy reports whether another device shows the last write.
-	SeenBy(other blockdev.Device) (bool, error)
-	// Close restores the device to its state before the first Write.
-	Close() error
+	Write func() (time.Duration, error)
+	// Shows reports whether a block that was read has what Write wrote last, or newer contents.
+	Shows func(block []byte) bool
+}
+
+// Read reads the block. It returns ErrDisturbed if it is not what Write wrote last.
+func (p *Patch) Read() (time.Duration, error) {
+	begun := time.Now()
+	seen, err := p.SeenBy(p.Dev)
+	took := time.Since(begun)
+	if err == nil && !seen {
+		err = fmt.Errorf("%w, at byte %d of %s", ErrDisturbed, p.At, p.Dev.Info().Path)
+	}
+	return took, err
+}
+
+// SeenBy reports whether a device shows the last write.
+func (p *Patch) SeenBy(dev blockdev.Device) (bool, error) {
+	if err := dev.Read(p.Block, p.At); err != nil {
+		return false, err
+	}
+	return p.Shows(p.Block), nil
+}
+
+func (p *Patch) readMany() (time.Duration, error) {
+	begun := time.Now()
+	err := p.Dev.Read(p.Many, p.ManyAt)
+	return time.Since(begun), err
 }
 
 // Run writes and reads a patch, then checks that other paths show its writes.
-func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
+func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 	var write, read, many probe.Stopwatch
 	effort := probe.Effort{Count: ProbeCount, Limit: probeLimit, For: o.For}
 	begun, limit, n := time.Now(), cmp.Or(o.For, probeLimit), 0
@@ -90,7 +113,7 @@ func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
 		for _, step := range []struct {
 			do    func() (time.Duration, error)
 			times *probe.Stopwatch
-		}{{p.Write, &write}, {p.Read, &read}, {p.ReadMany, &many}} {
+		}{{p.Write, &write}, {p.Read, &read}, {p.readMany, &many}} {
 			took, err := step.do()
 			if err != nil {
 				return err
@@ -102,7 +125,8 @@ func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Measurement{Write: write.Latency(), Read: read.Latency(), ReadMany: many.Latency(), Many: p.Many(), Paths: []PathResult{}}
+	m := &Measurement{Write: write.Latency(), Read: read.Latency(), ReadMany: many.Latency(),
+		Many: len(p.Many) / len(p.Block), Paths: []PathResult{}}
 	for _, other := range o.Others {
 		s, err := measurePath(ctx, p, other, o.Counter)
 		if err != nil {
@@ -115,7 +139,7 @@ func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
 
 // measurePath writes a patch, and after every write reads it by another path. A cache on that path
 // would return the contents of its last read.
-func measurePath(ctx context.Context, p Patch, other blockdev.Device, counter lockspace.Counter) (PathResult, error) {
+func measurePath(ctx context.Context, p *Patch, other blockdev.Device, counter lockspace.Counter) (PathResult, error) {
 	s := PathResult{Path: other.Info().Path}
 	errNotSeen := errors.New("not seen")
 	err := probe.Effort{Count: PathWrites, Limit: pathLimit}.Repeat(ctx, func() error {
