@@ -39,19 +39,11 @@ func Inspect(dev blockdev.Device) (*Snapshot, error) {
 	if err := w.VisitEntries(); err != nil {
 		return nil, err
 	}
-	// Read the slots of hosts that ever joined only, as hosts do.
-	highest := 0
-	w.Visit = func(r Record) error {
-		highest = max(highest, r.Host)
-		if r.HostRecord != nil {
-			highest = max(highest, r.HostRecord.ReadHorizon)
-		}
-		return nil
-	}
 	if err := w.VisitHosts(); err != nil {
 		return nil, err
 	}
-	return s.Reread(dev, s.UsedLocks(), highest, true)
+	// Read the slots of hosts that ever joined only, as hosts do.
+	return s.Reread(dev, s.UsedLocks(), s.HighestHost(), true)
 }
 
 func (s *Snapshot) add(r Record) error {
@@ -110,11 +102,16 @@ func (s *Snapshot) Reread(dev blockdev.Device, locks []int, highest int, hosts b
 	return &next, nil
 }
 
-// HighestHost returns the highest host id that a host record has or covers.
+// HighestHost returns the highest host id that a host record has or covers, at least 1.
 func (s *Snapshot) HighestHost() int {
-	n := 1
+	id := 1
 	for _, h := range s.Hosts {
-		n = max(n, h.ID, h.ReadHorizon)
+		id = max(id, h.ID, h.ReadHorizon)
 	}
-	return n
+	for _, r := range s.Damaged {
+		if r.Kind == KindHost {
+			id = max(id, r.Host)
+		}
+	}
+	return id
 }

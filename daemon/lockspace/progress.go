@@ -23,7 +23,7 @@ func (c Counter) Report(step string, done, total int64, bytes bool) {
 type ContextDevice struct {
 	blockdev.Device
 	Ctx    context.Context
-	OnRead func(n int64) // called with the size of each read; nil if not needed
+	OnRead func(n int64) // called with the size of each read
 }
 
 // Read implements blockdev.Device. After the end of the context it returns its cause, which is no
@@ -32,11 +32,8 @@ func (d ContextDevice) Read(p []byte, off int64) error {
 	if d.Ctx.Err() != nil {
 		return context.Cause(d.Ctx)
 	}
-	err := d.Device.Read(p, off)
-	if d.OnRead != nil {
-		d.OnRead(int64(len(p)))
-	}
-	return err
+	defer d.OnRead(int64(len(p)))
+	return d.Device.Read(p, off)
 }
 
 // PollInterval returns the time between two reads of a host table by a caller that waits for a

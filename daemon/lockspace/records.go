@@ -54,21 +54,17 @@ func (r Record) Describe() string {
 // returns the errors of the device as a whole and those of visit.
 func Walk(dev blockdev.Device, sb layout.Superblock, visit func(Record) error) error {
 	w := Walker{Dev: dev, Space: sb.Space(), Visit: visit}
-	if err := w.VisitSuperblocks(sb); err != nil {
-		return err
+	err := w.VisitSuperblocks(sb)
+	if err == nil {
+		err = w.VisitHosts()
 	}
-	if err := w.VisitHosts(); err != nil {
-		return err
+	if err == nil {
+		err = w.VisitEntries()
 	}
-	if err := w.VisitEntries(); err != nil {
-		return err
+	for lock := 0; err == nil && lock <= sb.Geometry.Locks; lock++ {
+		err = w.VisitSlots(lock, sb.Geometry.Hosts)
 	}
-	for lock := range sb.Geometry.Locks + 1 {
-		if err := w.VisitSlots(lock, sb.Geometry.Hosts); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // Walker reads the parts of a lockspace and calls Visit with every record that is not blank. Its

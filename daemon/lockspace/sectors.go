@@ -1,9 +1,8 @@
 package lockspace
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -30,16 +29,13 @@ func ReadOneByOne(dev blockdev.Device, buf []byte, off int64, stride int, err er
 		return nil, err
 	}
 	errs := make([]error, n)
-	good := 0
 	for i := range n {
 		errs[i] = dev.Read(buf[i*stride:(i+1)*stride], off+int64(i*stride))
-		if errs[i] == nil {
-			good++
-		} else if !IsBadSector(errs[i]) {
+		if errs[i] != nil && !IsBadSector(errs[i]) {
 			return nil, errs[i]
 		}
 	}
-	if good == 0 {
+	if !slices.Contains(errs, nil) {
 		return nil, err
 	}
 	return errs, nil
@@ -47,17 +43,6 @@ func ReadOneByOne(dev blockdev.Device, buf []byte, off int64, stride int, err er
 
 // IsBadSector reports whether err is an error of a part of the medium, not one of the path to it.
 func IsBadSector(err error) bool {
-	for _, no := range []unix.Errno{unix.EIO, unix.EBADMSG, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO} {
-		if errors.Is(err, no) {
-			return true
-		}
-	}
-	return false
-}
-
-// Nonce returns a random number, by which a process recognizes what it wrote.
-func Nonce() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.LittleEndian.Uint64(b[:])
+	numbers := []unix.Errno{unix.EIO, unix.EBADMSG, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO}
+	return slices.ContainsFunc(numbers, func(no unix.Errno) bool { return errors.Is(err, no) })
 }

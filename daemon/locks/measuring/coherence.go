@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // Two hosts run a coherence check on the disk: does each immediately see what the other writes?
@@ -109,7 +109,7 @@ func meetLocks(a, b int) [2]string {
 }
 
 func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
-	c := &coherenceCheck{ctx: ctx, meter: m, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
+	c := &coherenceCheck{ctx: ctx, meter: m, o: o, nonce: rand.Uint64(), rounds: o.Rounds}
 	names := meetLocks(m.mem.ID(), o.Host)
 	for i, name := range names {
 		lk, err := m.locks.Find(ctx, locks.Request{Name: name})

@@ -160,12 +160,8 @@ func (dir *Directory) Readable(lock int) (bool, error) {
 
 // Undecodable reports whether the error is that of a damaged record, not of a device.
 func Undecodable(err error) bool {
-	for _, of := range []error{layout.ErrMagic, layout.ErrVersion, layout.ErrChecksum, layout.ErrIdentity, layout.ErrField} {
-		if errors.Is(err, of) {
-			return true
-		}
-	}
-	return false
+	damages := []error{layout.ErrMagic, layout.ErrVersion, layout.ErrChecksum, layout.ErrIdentity, layout.ErrField}
+	return slices.ContainsFunc(damages, func(of error) bool { return errors.Is(err, of) })
 }
 
 // Listing is the list of locks in the directory.

@@ -54,7 +54,18 @@ const (
 	progressInterval = 5 * time.Second
 )
 
-func (f *formatter) run(ctx context.Context, stride int) (*Result, error) {
+func (f *formatter) run(ctx context.Context) (*Result, error) {
+	info := f.dev.Info()
+	stride, err := chooseStride(info, f.o.Stride)
+	if err != nil {
+		return nil, err
+	}
+	g := f.o.geometry(stride)
+	if need := g.Size(); info.Size < need {
+		return nil, fmt.Errorf("%w: %d hosts and %d locks %d bytes apart need %v, it has %v; %s",
+			lockspace.ErrDeviceSize, g.Hosts, g.Locks, stride, text.Bytes(need), text.Bytes(info.Size), fitting(g, info.Size))
+	}
+	f.area = min(max(g.Size(), layout.HeadSize), info.Size)
 	found, err := f.survey(ctx)
 	if err != nil {
 		return nil, err
@@ -70,8 +81,8 @@ func (f *formatter) run(ctx context.Context, stride int) (*Result, error) {
 	if err := writeSuperblocks(f.dev, sb); err != nil {
 		return nil, fmt.Errorf("%w; the device is not usable until it is formatted again", err)
 	}
-	result := &Result{Path: f.dev.Info().Path, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}
-	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
+	result := &Result{Path: info.Path, Superblock: sb, Size: text.Bytes(g.Size())}
+	if signature := probeSignature(ctx, info); signature != "" {
 		result.Warnings = append(result.Warnings,
 			fmt.Sprintf("%s is left on the device outside the lockspace; other programs may take the device for theirs", signature))
 	}

@@ -4,6 +4,7 @@
 package format
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,12 +152,9 @@ var errOtherStride = errors.New("another stride")
 // which is known only for an open file. Therefore it assumes a stride and tries again if that was
 // wrong.
 func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
-	stride := o.Stride
-	if stride == 0 {
-		stride = 4096
-	}
+	const block = 4096 // the size of the file is a multiple of it
+	stride := cmp.Or(o.Stride, block)
 	for {
-		const block = 4096 // the size of the file is a multiple of it
 		size := (o.geometry(stride).Size() + block - 1) / block * block
 		sb, fits := o.superblock(stride), 0
 		err := blockdev.Create(path, size, func(dev blockdev.Device) (err error) {
@@ -203,20 +201,10 @@ func allocateBlocks(dev blockdev.Device, g layout.Geometry) error {
 
 // FormatDevice formats a device that is open and exclusively held.
 func FormatDevice(ctx context.Context, dev blockdev.Device, o Options) (*Result, error) {
-	info := dev.Info()
-	stride, err := chooseStride(info, o.Stride)
+	f := &formatter{dev: dev, o: o}
+	result, err := f.run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("format %s: %w", info.Path, err)
-	}
-	g := o.geometry(stride)
-	if need := g.Size(); info.Size < need {
-		return nil, fmt.Errorf("format %s: %w: %d hosts and %d locks %d bytes apart need %v, it has %v; %s",
-			info.Path, lockspace.ErrDeviceSize, g.Hosts, g.Locks, stride, text.Bytes(need), text.Bytes(info.Size), fitting(g, info.Size))
-	}
-	f := &formatter{dev: dev, o: o, area: min(max(g.Size(), layout.HeadSize), info.Size)}
-	result, err := f.run(ctx, stride)
-	if err != nil {
-		return nil, fmt.Errorf("format %s: %w", info.Path, err)
+		return nil, fmt.Errorf("format %s: %w", dev.Info().Path, err)
 	}
 	return result, nil
 }
@@ -243,24 +231,23 @@ func chooseStride(info blockdev.Info, asked int) (int, error) {
 
 // fitting returns in words with how many hosts and locks a lockspace fits into size bytes.
 func fitting(g layout.Geometry, size int64) string {
-	largest := func(limit int, with func(n int) layout.Geometry) int {
-		return sort.Search(limit, func(n int) bool { return with(n+1).Size() > size })
+	tooLarge := func(hosts, locks int) bool {
+		return layout.Geometry{Stride: g.Stride, Hosts: hosts, Locks: locks}.Size() > size
 	}
-	fewerLocks := largest(g.Locks, func(n int) layout.Geometry { return layout.Geometry{Stride: g.Stride, Hosts: g.Hosts, Locks: n} })
-	fewerHosts := largest(g.Hosts, func(n int) layout.Geometry { return layout.Geometry{Stride: g.Stride, Hosts: n, Locks: g.Locks} })
-	square := largest(g.Hosts, func(n int) layout.Geometry { return layout.Geometry{Stride: g.Stride, Hosts: n, Locks: n} })
 	var offers []string
-	if fewerLocks > 0 {
-		offers = append(offers, fmt.Sprintf("%d hosts and %d locks", g.Hosts, fewerLocks))
+	offer := func(hosts, locks int) {
+		if hosts > 0 && locks > 0 {
+			offers = append(offers, fmt.Sprintf("%d hosts and %d locks", hosts, locks))
+		}
 	}
-	if fewerHosts > 0 {
-		offers = append(offers, fmt.Sprintf("%d hosts and %d locks", fewerHosts, g.Locks))
+	offer(g.Hosts, sort.Search(g.Locks, func(n int) bool { return tooLarge(g.Hosts, n+1) }))
+	offer(sort.Search(g.Hosts, func(n int) bool { return tooLarge(n+1, g.Locks) }), g.Locks)
+	if len(offers) == 0 {
+		n := sort.Search(g.Hosts, func(n int) bool { return tooLarge(n+1, n+1) })
+		offer(n, n)
 	}
-	switch {
-	case len(offers) == 0 && square == 0:
+	if len(offers) == 0 {
 		return "no lockspace fits"
-	case len(offers) == 0:
-		offers = append(offers, fmt.Sprintf("%d hosts and %d locks", square, square))
 	}
 	return strings.Join(offers, ", or ") + " would fit"
 }

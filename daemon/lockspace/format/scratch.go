@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -98,7 +99,7 @@ func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
 		s.ManyAt = g.Slot(1, 1)
 	}
 	copy(s.buf, scratchMagic)
-	binary.LittleEndian.PutUint64(s.buf[scratchNonce:], lockspace.Nonce())
+	binary.LittleEndian.PutUint64(s.buf[scratchNonce:], rand.Uint64())
 	copy(s.buf[scratchText:], scratchMessage)
 	return s, nil
 }
