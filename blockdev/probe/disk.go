@@ -83,8 +83,7 @@ func (s Sys) describe(dir string, depth int) Disk {
 	d.WriteCache = text(whole, "queue/write_cache")
 	d.FUA = flag(whole, "queue/fua")
 	if exists(whole, "loop/backing_file") {
-		direct := flag(whole, "loop/dio")
-		d.Loop = &Loop{File: text(whole, "loop/backing_file"), DirectIO: direct != nil && *direct}
+		d.Loop = &Loop{File: text(whole, "loop/backing_file"), DirectIO: text(whole, "loop/dio") == "1"}
 	}
 	if exists(whole, "dm") {
 		d.Mapper = &Mapper{Name: text(whole, "dm/name"), UUID: text(whole, "dm/uuid")}
@@ -131,22 +130,23 @@ func kindOf(dir, whole string) Kind {
 	return KindDisk
 }
 
-// all calls visit for a device and everything below it.
-func (d *Disk) all(visit func(*Disk)) {
-	visit(d)
+// all returns a device and everything below it, from the top downwards.
+func (d *Disk) all() []*Disk {
+	all := []*Disk{d}
 	for i := range d.Below {
-		d.Below[i].all(visit)
+		all = append(all, d.Below[i].all()...)
 	}
+	return all
 }
 
 // find returns the first device of a kind, from the top downwards, nil if there is none.
-func (d *Disk) find(kind Kind) (found *Disk) {
-	d.all(func(x *Disk) {
-		if found == nil && x.Kind == kind {
-			found = x
+func (d *Disk) find(kind Kind) *Disk {
+	for _, x := range d.all() {
+		if x.Kind == kind {
+			return x
 		}
-	})
-	return found
+	}
+	return nil
 }
 
 // text returns the contents of an attribute, "" if there is none.

@@ -12,15 +12,11 @@ import (
 // Findings rates a disk for hosts with the given lease. If programs with facts that sysfs does
 // not have are installed, it runs them.
 func (s Sys) Findings(ctx context.Context, d *Disk, lease time.Duration) []Finding {
-	found := []Finding{d.kind()}
-	found = append(found, d.medium(), d.cache())
+	found := []Finding{d.kind(), d.medium(), d.cache()}
 	if m := d.find(KindMultipath); m != nil {
 		found = append(found, m.paths(), s.queueing(ctx, m, lease))
 	}
-	if f, ok := d.sessions(lease); ok {
-		found = append(found, f)
-	}
-	return found
+	return append(found, d.sessions(lease)...)
 }
 
 // kind rates the kind of the device, and whether other hosts can reach it.
@@ -112,22 +108,22 @@ func (d *Disk) cache() Finding {
 // paths rates the number of paths to a multipath device.
 func (d *Disk) paths() Finding {
 	f := Finding{ID: "paths", Verdict: OK}
-	running := 0
 	var down []string
 	for _, p := range d.Below {
-		if p.State == "" || p.State == "running" || p.State == "live" {
-			running++
-		} else {
+		if p.State != "" && p.State != "running" && p.State != "live" {
 			down = append(down, p.Name+" is "+p.State)
 		}
 	}
-	f.Detail = fmt.Sprintf("%d paths, all of them running", running)
-	if len(down) > 0 {
+	n := len(d.Below)
+	switch {
+	case len(down) > 0:
 		f.Verdict, f.Remedy = Warning, "see multipath -ll"
-		f.Detail = fmt.Sprintf("%d paths, %d of them running: %s", len(d.Below), running, strings.Join(down, ", "))
-	} else if len(d.Below) < 2 {
+		f.Detail = fmt.Sprintf("%d paths, %d of them running: %s", n, n-len(down), strings.Join(down, ", "))
+	case n < 2:
 		f.Verdict, f.Remedy = Warning, "add a second path, or find out why it is missing: multipath -ll"
-		f.Detail = fmt.Sprintf("%d path: with it, the host loses the lockspace", len(d.Below))
+		f.Detail = fmt.Sprintf("%d path: with it, the host loses the lockspace", n)
+	default:
+		f.Detail = fmt.Sprintf("%d paths, all of them running", n)
 	}
 	return f
 }
@@ -137,7 +133,7 @@ const pollingInterval = 5 * time.Second
 
 // queueing rates the handling of requests when no path is left.
 func (s Sys) queueing(ctx context.Context, d *Disk, lease time.Duration) Finding {
-	f := Finding{ID: "multipath-queueing"}
+	f := Finding{ID: "multipath-queueing", Verdict: Unknown, Remedy: "look for queue_if_no_path in multipath -ll"}
 	retries := max(1, int(lease/2/pollingInterval))
 	limit := fmt.Sprintf("set no_path_retry in multipath.conf to fail, or to a number: %d at %v a check stays within half the lease of %v",
 		retries, pollingInterval, lease)
@@ -145,20 +141,19 @@ func (s Sys) queueing(ctx context.Context, d *Disk, lease time.Duration) Finding
 	queues, known := parseQueueing(string(out))
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		f.Verdict, f.Detail = Unknown, "dmsetup is not installed, so it is not known what happens when no path is left"
-		f.Remedy = "install dmsetup, or look for queue_if_no_path in multipath -ll"
+		f.Detail = "dmsetup is not installed, so it is not known what happens when no path is left"
+		f.Remedy = "install dmsetup, or " + f.Remedy
 	case err != nil:
-		f.Verdict, f.Detail = Unknown, fmt.Sprintf("dmsetup table %s: %v", d.Mapper.Name, err)
-		f.Remedy = "look for queue_if_no_path in multipath -ll; it takes root"
+		f.Detail = fmt.Sprintf("dmsetup table %s: %v", d.Mapper.Name, err)
+		f.Remedy += "; it takes root"
 	case !known:
-		f.Verdict, f.Detail = Unknown, fmt.Sprintf("dmsetup table %s shows no multipath target", d.Mapper.Name)
-		f.Remedy = "look for queue_if_no_path in multipath -ll"
+		f.Detail = fmt.Sprintf("dmsetup table %s shows no multipath target", d.Mapper.Name)
 	case queues:
 		f.Verdict, f.Remedy = Warning, limit
 		f.Detail = "when no path is left requests are queued (queue_if_no_path), without end unless multipathd ends it: " +
 			"a host that hangs beyond its lease cannot rejoin before they return, which is worse than an error"
 	default:
-		f.Verdict, f.Detail = OK, "when no path is left requests fail immediately"
+		f.Verdict, f.Remedy, f.Detail = OK, "", "when no path is left requests fail immediately"
 	}
 	return f
 }
@@ -183,28 +178,25 @@ func parseQueueing(table string) (queues, known bool) {
 	return queues, known
 }
 
-// sessions compares the time that requests hang on a lost connection with the lease. ok is false
+// sessions compares the time that requests hang on a lost connection with the lease. It returns nil
 // if there is no connection. If other paths exist, they must be tried well within a lease. If
 // none exists, a request may wait for its own path to return, but must not outlast the lease.
-func (d *Disk) sessions(lease time.Duration) (f Finding, ok bool) {
+func (d *Disk) sessions(lease time.Duration) []Finding {
 	var worst *Session
-	d.all(func(x *Disk) {
-		if s := x.Session; s != nil {
-			_, forever := s.holds()
-			if worst == nil || worst.HoldsSec >= 0 && (forever || s.HoldsSec > worst.HoldsSec) {
-				worst = s
-			}
+	for _, x := range d.all() {
+		if x.Session != nil && x.Session.outlasts(worst) {
+			worst = x.Session
 		}
-	})
-	if worst == nil {
-		return Finding{}, false
 	}
-	f = Finding{ID: "session-timeout", Verdict: OK}
+	if worst == nil {
+		return nil
+	}
+	f := Finding{ID: "session-timeout", Verdict: OK}
 	limit, advice, why := lease-1, lease/2, fmt.Sprintf("the lease of %v", lease)
 	if d.find(KindMultipath) != nil {
 		limit, advice, why = lease/4, lease/6, fmt.Sprintf("a quarter of the lease of %v, after which another path should have been tried", lease)
 	}
-	wait, forever := worst.holds()
+	wait, forever := time.Duration(worst.HoldsSec)*time.Second, worst.HoldsSec < 0
 	held := fmt.Sprintf("for %v", wait)
 	if forever {
 		held = "without end"
@@ -215,5 +207,5 @@ func (d *Disk) sessions(lease time.Duration) (f Finding, ok bool) {
 		f.Detail += ", longer than " + why + ": an error in time is better than a request that may yet land"
 		f.Remedy = fmt.Sprintf("set %s to %d s", worst.Setting, max(1, int(advice/time.Second)))
 	}
-	return f, true
+	return []Finding{f}
 }

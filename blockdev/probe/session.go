@@ -3,7 +3,6 @@ package probe
 import (
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // Session is a connection to a device. While it is down, requests wait in the kernel until it
@@ -16,9 +15,9 @@ type Session struct {
 	Setting   string `json:"setting"`   // the name of that setting
 }
 
-// holds returns the time that requests wait. forever is true if it has no end.
-func (s *Session) holds() (wait time.Duration, forever bool) {
-	return time.Duration(s.HoldsSec) * time.Second, s.HoldsSec < 0
+// outlasts reports whether requests wait longer than those of another session, which may be nil.
+func (s *Session) outlasts(other *Session) bool {
+	return other == nil || other.HoldsSec >= 0 && (s.HoldsSec < 0 || s.HoldsSec > other.HoldsSec)
 }
 
 // isSessionName reports whether a directory name is that of a session: session7.
@@ -47,11 +46,8 @@ func (s Sys) session(dir string) *Session {
 // namespace are below the subsystem, each with its own times. The path that holds requests
 // longest counts.
 func nvmeSession(dir string) (longest *Session) {
-	controllers := []string{filepath.Join(dir, "device")}
-	if more, err := filepath.Glob(filepath.Join(dir, "device", "nvme[0-9]*")); err == nil {
-		controllers = append(controllers, more...)
-	}
-	for _, c := range controllers {
+	paths, _ := filepath.Glob(filepath.Join(dir, "device", "nvme[0-9]*")) // the pattern is valid
+	for _, c := range append([]string{filepath.Join(dir, "device")}, paths...) {
 		transport := text(c, "transport")
 		if transport == "" || transport == "pcie" {
 			continue
@@ -68,7 +64,7 @@ func nvmeSession(dir string) (longest *Session) {
 		} else if n, ok := number(c, "ctrl_loss_tmo"); ok {
 			found.HoldsSec = max(n, -1)
 		}
-		if longest == nil || longest.HoldsSec >= 0 && (found.HoldsSec < 0 || found.HoldsSec > longest.HoldsSec) {
+		if found.outlasts(longest) {
 			longest = found
 		}
 	}

@@ -40,8 +40,9 @@ type Report struct {
 	Measured      *measure.Measurement    `json:"measured"`
 	Meetings      []*measuring.MeetReport `json:"meetings"`
 
-	opened bool // direct IO works
-	space  *layout.Superblock
+	opened bool               // direct IO works
+	space  *layout.Superblock // nil: none
+	lease  time.Duration      // of space; 0: none
 }
 
 // spaceReport describes the lockspace on a device.
@@ -62,16 +63,8 @@ func (r *Report) add(id string, v probe.Verdict, detail, remedy string) {
 	r.Findings = append(r.Findings, probe.Finding{ID: id, Verdict: v, Detail: detail, Remedy: remedy})
 }
 
-// currentLease returns the lease of the lockspace on the device, or 0 if there is none.
-func (r *Report) currentLease() time.Duration {
-	if r.space == nil {
-		return 0
-	}
-	return r.space.Lease
-}
-
 // judgedLease returns the lease that findings are relative to.
-func (r *Report) judgedLease() time.Duration { return cmp.Or(r.currentLease(), lockspace.DefaultLease) }
+func (r *Report) judgedLease() time.Duration { return cmp.Or(r.lease, lockspace.DefaultLease) }
 
 func (r *Report) conclude() {
 	r.Fit = !slices.ContainsFunc(r.Findings, func(f probe.Finding) bool { return f.Verdict == probe.Unfit })
@@ -96,7 +89,9 @@ func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
 		return nil, err
 	}
 	info := dev.Info()
-	r.space = occupied.Lockspace
+	if r.space = occupied.Lockspace; r.space != nil {
+		r.lease = r.space.Lease
+	}
 	r.addRoom(occupied, info)
 	if info.Regular {
 		err = r.addFile(sys, path)

@@ -32,7 +32,7 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 	}
 	err := render.WriteTable(out, func(w io.Writer) {
 		for _, f := range r.Findings {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Of(verdictLevel(f.Verdict), string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Of(levels[f.Verdict], string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
 			if f.Remedy != "" {
 				fmt.Fprintf(w, "\t\t-> %s\n", text.PrintableLine(f.Remedy))
 			}
@@ -44,14 +44,8 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 	return showMeasured(out, r.Measured)
 }
 
-func verdictLevel(v probe.Verdict) render.Level {
-	switch v {
-	case probe.OK:
-		return render.Good
-	case probe.Unfit:
-		return render.Bad
-	}
-	return render.Warn
+var levels = map[probe.Verdict]render.Level{
+	probe.OK: render.Good, probe.Warning: render.Warn, probe.Unfit: render.Bad, probe.Unknown: render.Warn,
 }
 
 func showMeasured(out io.Writer, m *measure.Measurement) error {

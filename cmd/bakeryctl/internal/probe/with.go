@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
@@ -64,22 +65,15 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 	}
 	var (
 		both   [2]measuring.MeetReport
-		wg     sync.WaitGroup
 		wait   = meetWait / 3 // both run already
 		socket = [2]string{o.Socket, o.With}
 		peer   = [2]int{other.ThisHost.ID, id}
 	)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	asking, ctx := errgroup.WithContext(ctx) // the error of one ends the other one's wait
 	for i := range both {
-		wg.Go(func() {
-			if err := askToMeet(ctx, socket[i], peer[i], wait, &both[i]); err != nil {
-				cancel(err) // ends the other one's wait
-			}
-		})
+		asking.Go(func() error { return askToMeet(ctx, socket[i], peer[i], wait, &both[i]) })
 	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
+	if err := asking.Wait(); err != nil {
 		return err
 	}
 	r.addMeetings(&both)

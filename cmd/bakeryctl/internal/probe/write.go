@@ -43,7 +43,7 @@ func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	r.Findings = append(r.Findings, r.Measured.JudgeLatency(r.currentLease()))
+	r.Findings = append(r.Findings, r.Measured.JudgeLatency(r.lease))
 	for i, s := range r.Measured.Paths {
 		r.Findings = append(r.Findings, sightFinding(s, i == 0))
 	}
@@ -68,14 +68,12 @@ func (r *Report) sameDisk(other blockdev.Device) error {
 	switch {
 	case other.Info().Size != r.Size:
 		return no(fmt.Sprintf("%v, not %v", text.Bytes(other.Info().Size), text.Bytes(r.Size)))
-	case r.space == nil && err == nil:
+	case err == nil && (r.space == nil || sb.UUID != r.space.UUID):
 		return no("it holds lockspace " + sb.UUID.String())
 	case r.space != nil && errors.Is(err, lockspace.ErrNoLockspace):
 		return no("it holds no lockspace")
-	case r.space != nil && err != nil:
+	case r.space != nil:
 		return err
-	case r.space != nil && sb.UUID != r.space.UUID:
-		return no("it holds lockspace " + sb.UUID.String())
 	}
 	return nil
 }
