@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// The structures and calls of linux/pr.h. IOC_PR_READ_KEYS and IOC_PR_READ_RESERVATION came with
-// Linux 7.0.
+// The structures and calls of linux/pr.h. Those that read came with Linux 7.0 and are not used: the
+// device's own commands do the same.
 type (
 	prReservation struct { // struct pr_reservation
 		key         uint64
@@ -21,34 +21,22 @@ type (
 		oldKey, newKey uint64
 		kind, flags    uint32
 	}
-	prReadKeys struct { // struct pr_read_keys
-		generation, count uint32
-		keys              uint64 // address
-	}
-	prReadReservation struct { // struct pr_read_reservation
-		key              uint64
-		generation, kind uint32
-	}
 )
 
 var (
 	_ [16]byte = [unsafe.Sizeof(prReservation{})]byte{}
 	_ [24]byte = [unsafe.Sizeof(prRegistration{})]byte{}
 	_ [24]byte = [unsafe.Sizeof(prPreempt{})]byte{}
-	_ [16]byte = [unsafe.Sizeof(prReadKeys{})]byte{}
-	_ [16]byte = [unsafe.Sizeof(prReadReservation{})]byte{}
 )
 
 const (
 	iocWrite = 1 << 30
 	iocRead  = 2 << 30
 
-	ioctlRegister        = iocWrite | 24<<16 | 'p'<<8 | 200
-	ioctlReserve         = iocWrite | 16<<16 | 'p'<<8 | 201
-	ioctlPreempt         = iocWrite | 24<<16 | 'p'<<8 | 203
-	ioctlPreemptAbort    = iocWrite | 24<<16 | 'p'<<8 | 204
-	ioctlReadKeys        = iocWrite | iocRead | 16<<16 | 'p'<<8 | 206
-	ioctlReadReservation = iocRead | 16<<16 | 'p'<<8 | 207
+	ioctlRegister     = iocWrite | 24<<16 | 'p'<<8 | 200
+	ioctlReserve      = iocWrite | 16<<16 | 'p'<<8 | 201
+	ioctlPreempt      = iocWrite | 24<<16 | 'p'<<8 | 203
+	ioctlPreemptAbort = iocWrite | 24<<16 | 'p'<<8 | 204
 
 	prIgnoreKey       = 1
 	prWriteExclAllReg = 5
@@ -66,10 +54,7 @@ type kernel struct {
 	namespace uint32 // of an NVMe device; 0: another device
 }
 
-var (
-	_ transport = kernel{}
-	_ reader    = kernel{}
-)
+var _ transport = kernel{}
 
 // String implements transport.
 func (k kernel) String() string { return "IOC_PR" }
@@ -97,36 +82,6 @@ func (k kernel) preempt(own, target uint64, abort bool) error {
 		return k.call("IOC_PR_PREEMPT_ABORT", ioctlPreemptAbort, unsafe.Pointer(arg))
 	}
 	return k.call("IOC_PR_PREEMPT", ioctlPreempt, unsafe.Pointer(arg))
-}
-
-// state implements reader.
-func (k kernel) state() (State, error) {
-	var held prReadReservation
-	if err := k.call("IOC_PR_READ_RESERVATION", ioctlReadReservation, unsafe.Pointer(&held)); err != nil {
-		return State{}, err
-	}
-	var state State
-	if held.kind != 0 {
-		state.Held, state.Type = true, fromLinux(held.kind)
-	}
-	for room := 256; ; {
-		keys := make([]uint64, room)
-		arg := &prReadKeys{count: uint32(room), keys: uint64(uintptr(unsafe.Pointer(&keys[0])))}
-		err := k.call("IOC_PR_READ_KEYS", ioctlReadKeys, unsafe.Pointer(arg))
-		runtime.KeepAlive(keys)
-		if err != nil {
-			return State{}, err
-		}
-		if int64(arg.count) <= int64(room) {
-			state.Keys = keys[:arg.count]
-			return state, nil
-		}
-		const most = 1 << 16 // PR_KEYS_MAX
-		if arg.count > most || room == most {
-			return State{}, fmt.Errorf("IOC_PR_READ_KEYS: %d keys, want at most %d", arg.count, most)
-		}
-		room = most
-	}
 }
 
 func fromLinux(kind uint32) Type {
@@ -192,7 +147,7 @@ const (
 	nvmeConflict       = 0x83
 )
 
-// nvme is a reader for kernels that have no calls to read reservations.
+// nvme is a reader by NVMe's own commands.
 type nvme kernel
 
 var _ reader = nvme{}

@@ -290,11 +290,9 @@ func (k linux) say(err error) error {
 	return err
 }
 
-// blind is a reader that the kernel does not have.
+// blind is a reader that the device does not have.
 type blind struct{}
 
-func (blind) state() (State, error) { return kernelLacks() }
-
-func kernelLacks() (State, error) {
-	return State{}, kernel{}.outcome("IOC_PR_READ_KEYS", 0, unix.ENOTTY)
+func (blind) state() (State, error) {
+	return State{}, kernel{}.outcome("NVME_IOCTL_IO_CMD", 0, unix.ENOTTY)
 }
