@@ -30,12 +30,6 @@ const (
 
 var policies = enum{"policy", []string{"lease", "fence", "manual"}}
 
-// ParsePolicy reads "lease", "fence" or "manual".
-func ParsePolicy(text string) (p Policy, err error) {
-	err = p.UnmarshalText([]byte(text))
-	return p, err
-}
-
 func (p Policy) String() string { return policies.name(uint8(p)) }
 
 // MarshalText returns the policy's name.

@@ -135,7 +135,7 @@ func TestEnums_TextForms_RoundTrip(t *testing.T) {
 			}
 		})
 	}
-	_, err := layout.ParsePolicy("lesae")
+	err := new(layout.Policy).UnmarshalText([]byte("lesae"))
 	require.EqualError(t, err, `policy "lesae", want lease or fence or manual: value not allowed`)
 }
 

@@ -43,7 +43,7 @@ created when the lease of the old hosts has ended.`,
 			if o.Stride, err = parseStride(stride); err != nil {
 				return formatFailure(err)
 			}
-			if o.Policy, err = layout.ParsePolicy(policy); err != nil {
+			if err := o.Policy.UnmarshalText([]byte(policy)); err != nil {
 				return formatFailure(&format.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
 			}
 			ctx, stop := interruptible(cmd.Context())

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -74,7 +73,7 @@ func Hint(err error) string {
 		return "use a larger device, or format for fewer --hosts or --locks"
 	case errors.Is(err, blockdev.ErrBusy):
 		return "run lsblk or findmnt to find its user; --force does not help"
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+	case errors.Is(err, fs.ErrPermission):
 		return "run it as root or as a member of the device's group"
 	}
 	return ""
