@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -140,20 +141,8 @@ func checkZero(record []byte, from, to int) error {
 	return nil
 }
 
-func isZero(b []byte) bool {
-	for len(b) >= 8 {
-		if le.Uint64(b) != 0 {
-			return false
-		}
-		b = b[8:]
-	}
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
-}
+// isZero reports whether all bytes are zero: the first one is, and every other equals the one before it.
+func isZero(b []byte) bool { return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
 
 // checkNotZero rejects a number that only blank records have.
 func checkNotZero(field string, number uint64) error {
