@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 )
@@ -41,25 +40,6 @@ const (
 var ErrProbed = errors.New("another probe is writing there")
 
 func isScratch(head []byte) bool { return bytes.HasPrefix(head, []byte(scratchMagic)) }
-
-// surveyScratch finds out whether a device holds anything but a scratch block.
-func (f *formatter) surveyScratch(ctx context.Context) (occupant, error) {
-	o := occupant{kind: deviceForeign, what: "the block of a bakeryctl probe --write that is running or was killed"}
-	at, err := f.firstNonZero(ctx, int64(max(f.dev.Info().PhysicalBlock, lockspace.BlockSize(f.dev))))
-	if err != nil {
-		return o, err
-	}
-	if at >= 0 {
-		o.what += fmt.Sprintf(", and unknown data, the first byte that is not zero at %d", at)
-		return o, nil
-	}
-	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
-		o.what = signature
-		return o, nil
-	}
-	o.scratch = true
-	return o, nil
-}
 
 // scratch is a Patch on an empty device: its first physical block.
 type scratch struct {

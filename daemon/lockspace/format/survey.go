@@ -53,27 +53,38 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	if errors.Is(headErr, layout.ErrVersion) {
 		return occupant{}, fmt.Errorf("%w: %w", ErrForeignVersion, headErr)
 	}
+	info := f.dev.Info()
+	from, left := int64(0), ""
 	if isScratch(head) {
-		return f.surveyScratch(ctx)
+		from = int64(max(info.PhysicalBlock, lockspace.BlockSize(f.dev)))
+		left = "the block of a bakeryctl probe --write that is running or was killed"
 	}
-	at, err := f.firstNonZero(ctx, 0)
+	at, err := f.firstNonZero(ctx, from)
 	if err != nil {
 		return occupant{}, err
 	}
-	if at >= 0 {
+	if at >= 0 && left == "" {
 		found, err := f.surveyRemains(ctx)
 		if err != nil || found.kind == deviceRemains {
 			return found, err
 		}
 	}
+	o, data := occupant{kind: deviceForeign}, fmt.Sprintf("unknown data, the first byte that is not zero at %d", at)
 	// A device that is zero here may have a signature, too: RAID metadata lies at the end.
-	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
-		return occupant{kind: deviceForeign, what: signature}, nil
+	signature := probeSignature(ctx, info)
+	switch {
+	case left != "" && at >= 0:
+		o.what = left + ", and " + data
+	case signature != "":
+		o.what = signature
+	case left != "":
+		o.what, o.scratch = left, true
+	case at >= 0:
+		o.what = data
+	default:
+		o.kind = deviceVacant
 	}
-	if at < 0 {
-		return occupant{kind: deviceVacant}, nil
-	}
-	return occupant{kind: deviceForeign, what: fmt.Sprintf("unknown data, the first byte that is not zero at %d", at)}, nil
+	return o, nil
 }
 
 func (f *formatter) surveyLockspace(kind occupantKind, old layout.Superblock) (occupant, error) {
