@@ -1,10 +1,6 @@
 package probe
 
 import (
-	"cmp"
-	"context"
-	"time"
-
 	"github.com/bakeryd/bakeryd/blockdev/latency"
 )
 
@@ -26,27 +22,4 @@ type Stopwatch struct{ latency.Recorder }
 func (s *Stopwatch) Latency() Latency {
 	at := func(percent float64) int64 { return s.At(percent).Microseconds() }
 	return Latency{Count: int(s.Count()), P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Most: s.Max().Microseconds()}
-}
-
-// Effort bounds the repetitions of a measurement. If For is set, it lasts that long. Otherwise it
-// runs Count times, at least once, but stops after Limit.
-type Effort struct {
-	Count int
-	Limit time.Duration
-	For   time.Duration
-}
-
-// Repeat calls f repeatedly, until the effort is made, f fails or ctx is done. It then returns
-// that error or cause.
-func (e Effort) Repeat(ctx context.Context, f func() error) error {
-	limit, begun := cmp.Or(e.For, e.Limit), time.Now()
-	for i := 0; i == 0 || (e.For > 0 || i < e.Count) && time.Since(begun) < limit; i++ {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

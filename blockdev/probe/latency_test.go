@@ -1,9 +1,7 @@
 package probe
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"testing"
 	"time"
 
@@ -28,26 +26,4 @@ func TestStopwatch(t *testing.T) {
 	text, err := json.Marshal(Latency{Count: 3, P50: 1, P999: 1_000_000, Most: 2_000_000})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"count":3,"p50_us":1,"p90_us":0,"p99_us":0,"p99_9_us":1000000,"max_us":2000000}`, string(text))
-}
-
-func TestEffort(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	count := func() error { n++; return nil }
-	require.NoError(t, Effort{Count: 5, Limit: time.Hour}.Repeat(ctx, count))
-	require.Equal(t, 5, n)
-
-	n = 0
-	require.NoError(t, Effort{Count: 5}.Repeat(ctx, count), "no time at all")
-	require.Equal(t, 1, n, "once at least")
-
-	n = 0
-	begun := time.Now()
-	require.NoError(t, Effort{Count: 1, For: 20 * time.Millisecond}.Repeat(ctx, count))
-	require.GreaterOrEqual(t, time.Since(begun), 20*time.Millisecond)
-	require.Greater(t, n, 1)
-
-	boom := errors.New("boom")
-	require.ErrorIs(t, Effort{Count: 5, Limit: time.Hour}.Repeat(ctx, func() error { return boom }), boom)
-	require.ErrorIs(t, Effort{Count: 5, Limit: time.Hour}.Repeat(ctx, func() error { cancel(); return nil }), context.Canceled)
 }

@@ -1,8 +1,8 @@
 // Package probe examines a disk before it is used. From sysfs it finds the layers between this
-// host and the medium, by requests it measures latency. It rates both for writes that must be
-// durable and must not hang. It never knows records, and opens no device.
+// host and the medium, and rates them for writes that must be durable and must not hang. It sums up
+// measured latencies. It never knows records, and opens no device.
 //
-// Begin with [Sys.Disk]. judge.go rates its results, latency.go measures.
+// Begin with [Sys.Disk]. judge.go rates its results, latency.go sums up.
 package probe
 
 import (

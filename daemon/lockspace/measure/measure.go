@@ -4,10 +4,10 @@
 package measure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -102,13 +102,14 @@ func (p *Patch) readMany() (time.Duration, error) {
 // Run writes and reads a patch, then checks that other paths show its writes.
 func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 	var write, read, many probe.Stopwatch
-	effort := probe.Effort{Count: ProbeCount, Limit: probeLimit, For: o.For}
-	begun, limit, n := time.Now(), cmp.Or(o.For, probeLimit), 0
-	err := effort.Repeat(ctx, func() error {
-		done := time.Since(begun).Milliseconds() * ProbeCount / max(1, limit.Milliseconds())
-		if n++; o.For == 0 {
-			done = max(done, int64(n))
-		}
+	begun, n := time.Now(), 0
+	count, limit := ProbeCount, probeLimit
+	if o.For > 0 {
+		count, limit = math.MaxInt, o.For
+	}
+	err := repeat(ctx, count, limit, func() error {
+		n++
+		done := max(int64(n*ProbeCount/count), time.Since(begun).Milliseconds()*ProbeCount/max(1, limit.Milliseconds()))
 		o.Counter.Report("writing and reading", done, ProbeCount, false)
 		for _, step := range []struct {
 			do    func() (time.Duration, error)
@@ -137,38 +138,47 @@ func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 	return m, nil
 }
 
+// repeat calls f count times, at least once, but stops after limit. It stops when f fails or ctx is
+// done, and then returns that error or cause.
+func repeat(ctx context.Context, count int, limit time.Duration, f func() error) error {
+	begun := time.Now()
+	for i := 0; i == 0 || i < count && time.Since(begun) < limit; i++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // measurePath writes a patch, and after every write reads it by another path. A cache on that path
 // would return the contents of its last read.
 func measurePath(ctx context.Context, p *Patch, other blockdev.Device, counter lockspace.Counter) (PathResult, error) {
 	s := PathResult{Path: other.Info().Path}
 	errNotSeen := errors.New("not seen")
-	err := probe.Effort{Count: PathWrites, Limit: pathLimit}.Repeat(ctx, func() error {
+	err := repeat(ctx, PathWrites, pathLimit, func() error {
 		if _, err := p.Write(); err != nil {
-			return err
-		}
-		seen, err := p.SeenBy(other)
-		if err != nil {
 			return err
 		}
 		s.Writes++
 		counter.Report("reading by "+text.Printable(s.Path), int64(s.Writes), PathWrites, false)
-		if seen {
-			return nil
-		}
-		s.Stale++
-		for n := 0; !seen; n++ { // counted, not timed: a frozen probe does not read
-			if n == staleReads {
+		for n := 0; ; n++ { // counted, not timed: a frozen probe does not read
+			seen, err := p.SeenBy(other)
+			switch {
+			case err != nil || seen:
+				return err
+			case n == 0:
+				s.Stale++
+			case n == staleReads:
 				s.Never = true
 				return errNotSeen
 			}
 			if err := retry.Pause(ctx, stalePause); err != nil {
 				return err
 			}
-			if seen, err = p.SeenBy(other); err != nil {
-				return err
-			}
 		}
-		return nil
 	})
 	if errors.Is(err, errNotSeen) {
 		err = nil
