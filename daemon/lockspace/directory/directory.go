@@ -23,23 +23,20 @@ import (
 type Directory struct {
 	dev   blockdev.Device
 	space layout.Space
-	*rememberedEntries
-}
 
-// rememberedEntries are entries by the names of their locks.
-type rememberedEntries struct {
-	mu      sync.Mutex // guards entries
-	entries map[string]layout.Entry
+	// Shared with the same directory on other devices.
+	mu      *sync.Mutex             // guards entries
+	entries map[string]layout.Entry // remembered ones, by the names of their locks
 }
 
 // New returns a directory that remembers no entry.
 func New(dev blockdev.Device, space layout.Space) *Directory {
-	return &Directory{dev: dev, space: space, rememberedEntries: &rememberedEntries{entries: map[string]layout.Entry{}}}
+	return &Directory{dev: dev, space: space, mu: new(sync.Mutex), entries: map[string]layout.Entry{}}
 }
 
 // On returns the same directory, read through another device.
 func (dir *Directory) On(dev blockdev.Device) *Directory {
-	return &Directory{dev: dev, space: dir.space, rememberedEntries: dir.rememberedEntries}
+	return &Directory{dev: dev, space: dir.space, mu: dir.mu, entries: dir.entries}
 }
 
 // Scan is one read of the whole directory.

@@ -70,11 +70,13 @@ func (f *formatter) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if found.kind != deviceVacant && !f.o.Force {
-		return nil, f.refuse(ctx, found)
-	}
-	if err := f.erase(ctx, found); err != nil {
-		return nil, err
+	if found.kind != deviceVacant {
+		if !f.o.Force {
+			return nil, f.refuse(ctx, found)
+		}
+		if err := f.erase(ctx, found); err != nil {
+			return nil, err
+		}
 	}
 	// Formatted is the time after the wait: hosts do not trust clocks behind it.
 	sb := f.o.superblock(stride)
@@ -91,9 +93,6 @@ func (f *formatter) run(ctx context.Context) (*Result, error) {
 
 // erase zeroes the area except for the mark, after no host can hold a lock of the old lockspace.
 func (f *formatter) erase(ctx context.Context, found occupant) error {
-	if found.kind == deviceVacant {
-		return nil
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
