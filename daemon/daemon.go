@@ -23,7 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
@@ -78,7 +78,7 @@ type Config struct {
 	// tests use their own disk
 	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error)
 	// arms the watchdog, before the first write; nil if none
-	arm func(lease.Times) (time.Duration, error)
+	arm func(timing.Times) (time.Duration, error)
 
 	machine Machine // that the daemon runs on
 
@@ -133,7 +133,7 @@ type Host struct {
 	pages      statusCache
 }
 
-func (h *Host) times() lease.Times { return h.disk.Times() }
+func (h *Host) times() timing.Times { return h.disk.Times() }
 
 // leaseLeft returns how long the lease still runs.
 func (h *Host) leaseLeft() time.Duration {

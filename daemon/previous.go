@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
@@ -34,7 +34,7 @@ type previousProcess struct {
 }
 
 // expires returns when its lease ends, or the lease of the process that continues it.
-func (p *previousProcess) expires(t lease.Times) time.Duration {
+func (p *previousProcess) expires(t timing.Times) time.Duration {
 	if heir := p.heir.Load(); heir != nil {
 		return heir.Moments().Deadline
 	}

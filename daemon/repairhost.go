@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -21,7 +22,7 @@ import (
 // first.
 func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Superblock, o RepairOptions) Repaired {
 	r := Repaired{What: f.What, Offset: f.Offset}
-	t := lease.Times{Lease: sb.Lease}
+	t := timing.Times{Lease: sb.Lease}
 	silent := t.Blind() + t.MaxWatchdog()
 	patience := silent + joinPatience*sb.Lease
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", check.ErrNotRepaired, patience))

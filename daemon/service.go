@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
@@ -310,7 +310,7 @@ type feeder struct {
 // arm arms the watchdog with a time-out derived from the lease, and returns the driver's time-out;
 // 0 if there is no watchdog. Opening it feeds it, so commands that a previous process left beyond
 // its lease must end first.
-func (f *feeder) arm(t lease.Times) (time.Duration, error) {
+func (f *feeder) arm(t timing.Times) (time.Duration, error) {
 	if f.s.cfg.Watchdog == "" {
 		return 0, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
@@ -65,7 +66,7 @@ func (h *Host) vitals() *TermVitals {
 
 // countHealth counts the hosts that ever joined. A host's own record in the table is the one from
 // before it was live.
-func countHealth(hosts []lease.Host, self int, t lease.Times) map[report.Health]int {
+func countHealth(hosts []lease.Host, self int, t timing.Times) map[report.Health]int {
 	n := map[report.Health]int{report.HealthLive: 0, report.HealthJoining: 0, report.HealthLeft: 0, report.HealthSilent: 0, report.HealthDead: 0}
 	for i, h := range hosts {
 		switch {

@@ -103,7 +103,7 @@ type Asked struct {
 }
 
 // Complained reports unreadable records that block other hosts and that this host may repair: its
-// own slots, and entries of the lock directory. It comes at most once every [Times.Renew].
+// own slots, and entries of the lock directory. It comes at most once every [timing.Times.Renew].
 type Complained struct{ Of []layout.Complaint }
 
 func (ReadTable) action()  {}

@@ -37,7 +37,7 @@ type complaint struct {
 
 // HeldUp reports that an unreadable record blocks a client of this host, so that other hosts
 // repair it. The driver repeats the call while that is so. If a write may be under way, the
-// complaint is published after it was repeated for [Times.Retry]; if that is certain not to be,
+// complaint is published after it was repeated for [timing.Times.Retry]; if that is certain not to be,
 // immediately. Most calls return no action.
 func (m *Machine) HeldUp(now time.Duration, by layout.Complaint, certain bool) []Action {
 	now = max(now, m.now)
@@ -138,7 +138,7 @@ func (m *Machine) receiveComplaints(r Record) {
 	}
 }
 
-// reportComplaints reports the complaints of other hosts, at most once every [Times.Renew].
+// reportComplaints reports the complaints of other hosts, at most once every [timing.Times.Renew].
 func (m *Machine) reportComplaints() {
 	if len(m.received) > 0 && m.now >= m.reportAt {
 		m.emit(Complained{Of: m.received})

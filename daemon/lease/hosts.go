@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -48,7 +49,7 @@ type Host struct {
 // DeadAt returns when the host is dead if it stays silent: its lease and its watchdog's time have
 // run out since its record was first seen in its present state. If the record is damaged, its
 // host may have renewed its lease just before.
-func (h Host) DeadAt(t Times) time.Duration {
+func (h Host) DeadAt(t timing.Times) time.Duration {
 	if !h.Readable {
 		return h.Damaged + t.Blind() + h.maxWatchdog
 	}
@@ -57,7 +58,7 @@ func (h Host) DeadAt(t Times) time.Duration {
 
 // Overdue reports whether a live host has been silent, or its record unreadable, for longer than
 // any host that keeps its lease without trouble.
-func (h Host) Overdue(t Times) bool {
+func (h Host) Overdue(t timing.Times) bool {
 	return h.State == layout.StateLive && !h.Gone && (h.Read-h.Since > t.Alive() || h.damagedFor() > t.Alive())
 }
 

@@ -6,28 +6,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-func TestTimes(t *testing.T) {
-	require.NoError(t, times.Validate())
-	require.ErrorIs(t, Times{}.Validate(), ErrTimes)
-	require.ErrorIs(t, Times{Lease: 2 * time.Hour}.Validate(), ErrTimes)
-	for _, lease := range []time.Duration{MinLease, 5 * time.Second, 30 * time.Second, MaxLease} {
-		x := Times{Lease: lease}
-		require.LessOrEqual(t, x.ClaimBudget(), x.Budget())
-		require.Greater(t, x.LongWait(), x.Lease+x.Budget(), "whom a claim overwrote is over before it looks")
-		require.Less(t, x.Renew()+x.Budget(), x.Lease-x.Grace(), "a renewal in time precedes the warning")
-		require.Positive(t, x.Retry())
-		require.Positive(t, x.Poll())
-	}
-}
 
 func TestNew_InvalidConfig_IsRefused(t *testing.T) {
 	_, err := New(Config{Hosts: 4, ID: 5, Times: times})
 	require.ErrorContains(t, err, "host id 5, want from 1 to 4")
 	_, err = New(Config{Hosts: 4, ID: 1})
-	require.ErrorIs(t, err, ErrTimes)
+	require.ErrorIs(t, err, timing.ErrTimes)
 }
 
 // TestJoinFree: which free records are claimed the short way; sequences continue.

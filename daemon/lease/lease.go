@@ -136,6 +136,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -181,9 +182,9 @@ func (c *Conflict) Unwrap() error { return c.Reason }
 
 // Config configures one join of one host.
 type Config struct {
-	ID    int   // the host id, or 0 to choose a free one
-	Hosts int   // host ids are 1..Hosts
-	Times Times // from the superblock
+	ID    int          // the host id, or 0 to choose a free one
+	Hosts int          // host ids are 1..Hosts
+	Times timing.Times // from the superblock
 
 	// Self has the published fields of this host: name, machine id, boot id, watchdog, PR key.
 	// The machine sets the others.
@@ -270,7 +271,7 @@ const (
 // Machine is one join of one host. It is not safe for concurrent use.
 type Machine struct {
 	cfg      Config
-	t        Times
+	t        timing.Times
 	mutation mutation
 
 	now   time.Duration

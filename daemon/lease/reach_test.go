@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -183,7 +184,7 @@ func TestReachUnheard(t *testing.T) {
 func joinTimes(hosts, of int, atOnce bool) (took time.Duration, records int) {
 	s := newSim(1)
 	s.rng = rand.New(rand.NewPCG(7, 7))
-	s.calm, s.times = true, Times{Lease: 30 * time.Second}
+	s.calm, s.times = true, timing.Times{Lease: 30 * time.Second}
 	s.disk, s.torn, s.hosts = make([]layout.HostRecord, of), make([]int, of), nil
 	for i := range hosts {
 		h := &simHost{name: fmt.Sprint(i + 1), machine: byte(i + 1), ended: make(map[uint64]bool), m: mustNew(Config{Hosts: of, Times: s.times})}

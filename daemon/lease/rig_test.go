@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -13,7 +14,7 @@ import (
 type rig struct {
 	t     *testing.T
 	m     *Machine
-	times Times
+	times timing.Times
 	now   time.Duration
 	table []Record
 	out   []Action
@@ -22,7 +23,7 @@ type rig struct {
 
 var (
 	self  = layout.HostRecord{Name: "self", MachineID: machineID(1), BootID: machineID(1)}
-	times = Times{Lease: 30 * time.Second}
+	times = timing.Times{Lease: 30 * time.Second}
 )
 
 func newRig(t *testing.T, cfg Config) *rig {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -49,7 +50,7 @@ type simEvent struct {
 type sim struct {
 	rng     *rand.Rand
 	now     time.Duration
-	times   Times
+	times   timing.Times
 	disk    []layout.HostRecord
 	torn    []int // number of writes that are landing on a record
 	events  []simEvent
@@ -308,7 +309,7 @@ func (s *sim) step() {
 
 func newSim(seed uint64) *sim {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	s := &sim{rng: rng, times: Times{Lease: 8 * time.Second}}
+	s := &sim{rng: rng, times: timing.Times{Lease: 8 * time.Second}}
 	ids := []int{4, 12}[seed/12%2] // the last host is given the last of them
 	s.policy, s.evicted = layout.Policy(seed%4%3), make(map[uint64]bool)
 	s.disk, s.torn = make([]layout.HostRecord, ids), make([]int, ids)

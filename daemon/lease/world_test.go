@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -13,7 +14,7 @@ import (
 // of the lease are whole units.
 const unit = 100 * time.Millisecond
 
-var exploreTimes = Times{Lease: 60 * unit}
+var exploreTimes = timing.Times{Lease: 60 * unit}
 
 // node is a host of a world: a machine, and its IO under way. Each record of a read is sampled at
 // some moment between the request and the return. A write lands at some moment, possibly after
@@ -127,7 +128,7 @@ func newWorld(hosts int, cfgs ...Config) *world {
 			w.ids = append(w.ids, cfg.ID)
 		}
 		cfg.Hosts = hosts
-		if cfg.Times == (Times{}) {
+		if cfg.Times == (timing.Times{}) {
 			cfg.Times = exploreTimes
 		}
 		w.nodes[i] = node{id: i + 1, m: mustNew(cfg), cfg: &cfg}

@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
@@ -158,7 +158,7 @@ func (h *testHost) Close(ctx context.Context) error {
 func (h *testHost) Err() error            { return h.mem.Err() }
 func (h *testHost) Lost() <-chan struct{} { return h.mem.Lost() }
 func (h *testHost) HostID() int           { return h.mem.ID() }
-func (h *testHost) times() lease.Times    { return h.disk.Times() }
+func (h *testHost) times() timing.Times   { return h.disk.Times() }
 
 func (h *testHost) leaseLeft() time.Duration {
 	left, _ := h.mem.LeaseLeft()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -275,7 +275,7 @@ func TestHangingIOIsReported(t *testing.T) {
 			eventually(t, what+" has returned", func() bool { return said.count("IO that hung has returned", what) == 1 })
 			require.Equal(t, 1, said.count("IO hangs", what))
 			eventually(t, "it is renewed", func() bool {
-				return d.leaseLeft() > d.disk.SB.Lease-lease.Times{Lease: d.disk.SB.Lease}.Renew()
+				return d.leaseLeft() > d.disk.SB.Lease-timing.Times{Lease: d.disk.SB.Lease}.Renew()
 			})
 		}
 	})

@@ -3,7 +3,7 @@ package membership
 import (
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 )
 
 // underWay is IO of the lease on the device. The lease's own alarm detects that it hangs. A timer
@@ -14,7 +14,7 @@ type underWay struct {
 	reported bool          // the hang was reported
 }
 
-func (mb *Member) times() lease.Times { return lease.Times{Lease: mb.cfg.SB.Lease} }
+func (mb *Member) times() timing.Times { return timing.Times{Lease: mb.cfg.SB.Lease} }
 
 // begins records IO that is about to begin. Called with mu held.
 func (mb *Member) begins(u *underWay) { u.since, u.reported = mb.cfg.Clock.Now(), false }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -25,7 +26,7 @@ const (
 // nothing.
 type Knowledge struct {
 	Now   time.Duration
-	Times lease.Times
+	Times timing.Times
 	Hosts []lease.Host // 1..N
 }
 

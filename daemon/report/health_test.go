@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
@@ -41,7 +42,7 @@ func TestHealthOnTheDevice(t *testing.T) {
 // watchedBy returns what a daemon knows of the hosts of a lockspace 100 s after its first read.
 // Each was seen to renew the given time ago.
 func watchedBy(ages ...time.Duration) *Knowledge {
-	k := &Knowledge{Now: 100 * time.Second, Times: lease.Times{Lease: 30 * time.Second}}
+	k := &Knowledge{Now: 100 * time.Second, Times: timing.Times{Lease: 30 * time.Second}}
 	for i, age := range ages {
 		k.Hosts = append(k.Hosts, lease.Host{
 			Readable: true, Incarnation: 1<<60 + uint64(i+1), State: layout.StateLive, Sequence: 1 << 59,

@@ -32,7 +32,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
@@ -51,7 +51,7 @@ type Config struct {
 	Member     *membership.Member
 	RuntimeDir string // for liveness FIFOs
 	UUID       layout.UUID
-	Times      lease.Times
+	Times      timing.Times
 	Clock      clock.Clock
 	Log        *slog.Logger
 	Observer   locks.Observer

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/standing"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -24,7 +25,7 @@ const (
 	origin  = 1000 * tick
 )
 
-var times = lease.Times{Lease: 6 * tick}
+var times = timing.Times{Lease: 6 * tick}
 
 // glue connects the machines of a host. A mutation replaces some of it.
 type glue struct {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 )
 
 const readme = "../../README.md"
@@ -278,24 +278,24 @@ func TestCommands(t *testing.T) {
 
 // TestLeaseTable: lease-and-policy.md has a row for each of these times, with the code's values.
 func TestLeaseTable(t *testing.T) {
-	rows := map[string]func(lease.Times) time.Duration{
-		"a host renews every":                               lease.Times.Renew,
-		"one request may take, at the end of the lease":     lease.Times.Budget,
-		"others call it silent after":                       lease.Times.Alive,
-		"its commands get SIGTERM at":                       func(l lease.Times) time.Duration { return l.Lease - l.Grace() },
-		"SIGKILL at":                                        func(l lease.Times) time.Duration { return l.Lease },
-		"others have its locks at":                          lease.Times.Dead,
-		"time-out of the watchdog, if armed":                lease.Times.Watchdog,
-		"others have its locks at, with a watchdog":         func(l lease.Times) time.Duration { return l.Dead() + l.Watchdog() },
-		"policy fence: time for one attempt":                lease.Times.FenceTime,
-		"policy fence: the next host tries after":           lease.Times.FenceWindow,
-		"to join, on a device that answers within 0.1 s":    lease.Times.ShortWait,
-		"to join, on a slower one or one slow for a moment": lease.Times.LongWait,
-		"a path may hang for, at most":                      func(l lease.Times) time.Duration { return l.Lease / 2 },
+	rows := map[string]func(timing.Times) time.Duration{
+		"a host renews every":                               timing.Times.Renew,
+		"one request may take, at the end of the lease":     timing.Times.Budget,
+		"others call it silent after":                       timing.Times.Alive,
+		"its commands get SIGTERM at":                       func(l timing.Times) time.Duration { return l.Lease - l.Grace() },
+		"SIGKILL at":                                        func(l timing.Times) time.Duration { return l.Lease },
+		"others have its locks at":                          timing.Times.Dead,
+		"time-out of the watchdog, if armed":                timing.Times.Watchdog,
+		"others have its locks at, with a watchdog":         func(l timing.Times) time.Duration { return l.Dead() + l.Watchdog() },
+		"policy fence: time for one attempt":                timing.Times.FenceTime,
+		"policy fence: the next host tries after":           timing.Times.FenceWindow,
+		"to join, on a device that answers within 0.1 s":    timing.Times.ShortWait,
+		"to join, on a slower one or one slow for a moment": timing.Times.LongWait,
+		"a path may hang for, at most":                      func(l timing.Times) time.Duration { return l.Lease / 2 },
 	}
 	text, err := os.ReadFile("lease-and-policy.md")
 	require.NoError(t, err)
-	var leases []lease.Times
+	var leases []timing.Times
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		for i := range cells {
@@ -305,7 +305,7 @@ func TestLeaseTable(t *testing.T) {
 			for _, c := range cells[1:] {
 				d, err := time.ParseDuration(strings.ReplaceAll(strings.TrimPrefix(c, "lease "), " ", ""))
 				require.NoError(t, err)
-				leases = append(leases, lease.Times{Lease: d})
+				leases = append(leases, timing.Times{Lease: d})
 			}
 		}
 		of, ok := rows[cells[0]]

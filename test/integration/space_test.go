@@ -54,7 +54,7 @@ type space struct {
 func leased(d time.Duration) string { return "--lease=" + standstill.Outlives(d).String() }
 
 // leasedToWatch is leased for tests that wait out a damaged record. It must be unreadable in reads
-// no further apart than lease.Times.Alive, a fifth of a lease; a host that is paused for longer
+// no further apart than timing.Times.Alive, a fifth of a lease; a host that is paused for longer
 // starts the wait again.
 func leasedToWatch(d time.Duration) string { return leased(d + 3*standstill.Outlives(0)/2) }
 

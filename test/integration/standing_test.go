@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/client"
-	leasetimes "github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
@@ -28,7 +28,7 @@ import (
 var (
 	standingLease = standstill.Outlives(2 * time.Second)
 	standingLimit = 20 * standingLease
-	standingTimes = leasetimes.Times{Lease: standingLease}
+	standingTimes = timing.Times{Lease: standingLease}
 
 	// noticed is the bound of what needs one more read of the host table.
 	noticed = standingTimes.Alive()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
@@ -22,7 +22,7 @@ type standing struct {
 	rng    *rand.Rand
 	fault  standingFault
 	victim *machine
-	times  lease.Times
+	times  timing.Times
 	slow   time.Duration // time of a victim's write; 0: as of others
 	begun  time.Time     // start of the fault; zero: not yet
 	waits  map[any]wait  // by client or machine
@@ -47,7 +47,7 @@ const (
 )
 
 func newStanding(w *world) *standing {
-	s := &standing{w: w, rng: w.random("standing", 0), times: lease.Times{Lease: w.sb.Lease}, waits: map[any]wait{}, longest: map[bool]time.Duration{}}
+	s := &standing{w: w, rng: w.random("standing", 0), times: timing.Times{Lease: w.sb.Lease}, waits: map[any]wait{}, longest: map[bool]time.Duration{}}
 	s.fault = standingFaults[w.seed%uint64(len(standingFaults))]
 	s.victim = w.machines[0]
 	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))

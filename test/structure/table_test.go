@@ -45,13 +45,14 @@ var imports = []struct{ path, imports string }{
 	{"daemon/client", "daemon/api daemon/clock daemon/line layout"},
 
 	// The lockspace, with no host joined.
-	{"daemon/lease", "layout"},
+	{"daemon/lease/timing", ""},
+	{"daemon/lease", "daemon/lease/timing layout"},
 	{"daemon/lockspace", "blockdev daemon/text layout"},
-	{"daemon/lockspace/measure", "blockdev blockdev/probe daemon/lease daemon/lockspace daemon/retry daemon/text"},
+	{"daemon/lockspace/measure", "blockdev blockdev/probe daemon/lease/timing daemon/lockspace daemon/retry daemon/text"},
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
-	{"daemon/lockspace/check", "bakery blockdev daemon/lease daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
+	{"daemon/lockspace/check", "bakery blockdev daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
 	{"daemon/lockspace/directory", "blockdev daemon/api daemon/lockspace daemon/lockspace/check layout"},
-	{"daemon/report", "daemon/api daemon/lease daemon/lockspace daemon/text layout"},
+	{"daemon/report", "daemon/api daemon/lease daemon/lease/timing daemon/lockspace daemon/text layout"},
 
 	// The event journal and its pages.
 	{"daemon/events", "daemon/clock daemon/text layout"},
@@ -62,7 +63,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/fence", "daemon/retry"},
 	{"daemon/watchdog", ""},
 	{"daemon/standing", "bakery daemon/lease layout"},
-	{"daemon/membership", "bakery blockdev daemon/api daemon/clock daemon/events daemon/fence daemon/hostid daemon/lease daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
+	{"daemon/membership", "bakery blockdev daemon/api daemon/clock daemon/events daemon/fence daemon/hostid daemon/lease daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
 
 	// One host's clients.
 	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
@@ -71,7 +72,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/command", "daemon/api daemon/cgroup daemon/events daemon/handover daemon/liveness daemon/peer daemon/process daemon/retry"},
 
 	// The locks of a joined host.
-	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
+	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease/timing daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
 	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/report layout"},
 	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/lease daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/standing daemon/warn layout"},
 	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
@@ -79,7 +80,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/process daemon/tasks daemon/warn layout"},
 	{"daemon/locks/measuring", "blockdev blockdev/probe daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership layout"},
 	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
-	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/liveness daemon/locks daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
+	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/tally"},
@@ -98,7 +99,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process layout"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text layout"},
-	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
+	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/lockspace daemon/report daemon/server daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/text layout"},
 	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/test/vm/counter"
 )
 
@@ -26,7 +26,7 @@ import (
 // and writes.
 type cluster struct {
 	t      *testing.T
-	times  lease.Times
+	times  timing.Times
 	target *target
 	locks  string // image with the lockspace
 	data   string // image with the counter
@@ -77,7 +77,7 @@ func gather(t *testing.T, s setup) *cluster {
 	for _, h := range c.hosts {
 		h.booted(1)
 	}
-	c.times = lease.Times{Lease: s.lease}
+	c.times = timing.Times{Lease: s.lease}
 	policy := "lease"
 	if s.fence {
 		policy = "fence"

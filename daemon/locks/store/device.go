@@ -11,7 +11,7 @@ import (
 
 // A lease says that a host is live, not that its locks make progress. If only the sectors of one
 // lock hang, other hosts would wait for a host that never leaves. Therefore IO of a lock that other
-// hosts may wait for ends the lease after lease.Times.Stuck. Long before that, it delays the
+// hosts may wait for ends the lease after timing.Times.Stuck. Long before that, it delays the
 // renewals, as a hanging renewal would. b is when the IO begins:
 //
 //	b            the IO begins

@@ -10,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -30,7 +30,7 @@ type Disk struct {
 }
 
 // Times returns the times of the lease.
-func (d *Disk) Times() lease.Times { return lease.Times{Lease: d.SB.Lease} }
+func (d *Disk) Times() timing.Times { return timing.Times{Lease: d.SB.Lease} }
 
 // Retry returns the pause after a failed IO.
 func (d *Disk) Retry() time.Duration { return d.Times().Retry() }

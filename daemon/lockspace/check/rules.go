@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -101,7 +101,7 @@ func (p *picture) damageRule(r lockspace.Record) {
 	switch r.Kind {
 	case lockspace.KindHost:
 		s.Repair = true
-		within := (lease.Times{Lease: p.ex.sb.Lease}.Alive() + time.Second/10).Truncate(time.Second / 10)
+		within := (timing.Times{Lease: p.ex.sb.Lease}.Alive() + time.Second/10).Truncate(time.Second / 10)
 		s.Remedy = fmt.Sprintf("if bakeryd runs on host %d it writes the record within %v; if not, %s%swrites it",
 			r.Host, within, p.mustBeOff(r.Host), remedyRepair)
 	case lockspace.KindEntry:

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -191,12 +191,12 @@ func measurePath(ctx context.Context, p *Patch, other blockdev.Device, counter l
 func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
 	f := probe.Finding{ID: "lease", Verdict: probe.OK}
 	most := time.Duration(m.Write.Most) * time.Microsecond
-	least, choose, ok := lease.Suggest(time.Duration(m.Write.P999)*time.Microsecond, most, lockspace.DefaultLease)
+	least, choose, ok := timing.Suggest(time.Duration(m.Write.P999)*time.Microsecond, most, lockspace.DefaultLease)
 	f.Detail = fmt.Sprintf("the slowest of %d durable writes took %v", m.Write.Count, most)
 	switch {
 	case !ok:
 		f.Verdict, f.Remedy = probe.Unfit, "find out why the device hangs"
-		f.Detail += fmt.Sprintf(", and none may take longer than a twentieth of the lease, which is at most %v", lease.MaxLease)
+		f.Detail += fmt.Sprintf(", and none may take longer than a twentieth of the lease, which is at most %v", timing.MaxLease)
 	case current == 0:
 		f.Detail += fmt.Sprintf(": the lease must be at least %v; %v is recommended", least, choose)
 		f.Remedy = formatLease(choose)

@@ -20,7 +20,7 @@ var faults = []fault{
 		{"daemon/lease/death.go", `(h.Looked >= h.DeadAt(m.t) || `, `(h.Looked-h.Since >= m.t.Lease/2 || `},
 	}},
 	{"margin", "a host does not wait for the difference of clocks", "VERDICT|EXCLUSION|WORD|SINGLE", false, []patch{
-		{"daemon/lease/times.go", `func (t Times) Margin() time.Duration { return t.Lease / 5 }
+		{"daemon/lease/timing/times.go", `func (t Times) Margin() time.Duration { return t.Lease / 5 }
 `, `func (t Times) Margin() time.Duration { return t.Lease / 50 }
 `},
 	}},

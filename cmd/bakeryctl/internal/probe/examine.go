@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/fence"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
@@ -102,7 +102,7 @@ func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
 		return nil, err
 	}
 	r.addContents(occupied, info)
-	r.Findings = append(r.Findings, probe.JudgeWatchdogs(r.Watchdogs, lease.Times{Lease: r.judgedLease()}.Watchdog()))
+	r.Findings = append(r.Findings, probe.JudgeWatchdogs(r.Watchdogs, timing.Times{Lease: r.judgedLease()}.Watchdog()))
 	return r, nil
 }
 

@@ -1,4 +1,4 @@
-package lease
+package timing
 
 import "time"
 

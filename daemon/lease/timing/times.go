@@ -1,4 +1,6 @@
-package lease
+// Package timing derives all times of a lease from its length, and suggests a length for a disk. It
+// never knows a clock.
+package timing
 
 import (
 	"errors"

@@ -1,0 +1,22 @@
+package timing
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTimes(t *testing.T) {
+	require.NoError(t, Times{Lease: 30 * time.Second}.Validate())
+	require.ErrorIs(t, Times{}.Validate(), ErrTimes)
+	require.ErrorIs(t, Times{Lease: 2 * time.Hour}.Validate(), ErrTimes)
+	for _, lease := range []time.Duration{MinLease, 5 * time.Second, 30 * time.Second, MaxLease} {
+		x := Times{Lease: lease}
+		require.LessOrEqual(t, x.ClaimBudget(), x.Budget())
+		require.Greater(t, x.LongWait(), x.Lease+x.Budget(), "whom a claim overwrote is over before it looks")
+		require.Less(t, x.Renew()+x.Budget(), x.Lease-x.Grace(), "a renewal in time precedes the warning")
+		require.Positive(t, x.Retry())
+		require.Positive(t, x.Poll())
+	}
+}
