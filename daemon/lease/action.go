@@ -77,8 +77,8 @@ type Declared struct {
 }
 
 // Fence requests that a silent host is cut off from the device, in a window of this host. Report
-// [Machine.Fenced] when that was confirmed, [Machine.FenceFailed] when not. The window ends at
-// Until; no attempt may be under way then.
+// [Machine.Fenced] when that was confirmed. If it was not, the next host tries, and this one in its
+// next window. The window ends at Until; no attempt may be under way then.
 type Fence struct {
 	Host        int
 	Incarnation uint64

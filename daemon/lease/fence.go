@@ -66,10 +66,3 @@ func (m *Machine) Fenced(now time.Duration, host int, incarnation uint64) []Acti
 	}
 	return m.end()
 }
-
-// FenceFailed reports that a host of [Fence] could not be cut off. The next host tries, and this
-// one in its next window.
-func (m *Machine) FenceFailed(now time.Duration, host int, incarnation uint64) []Action {
-	m.begin(now)
-	return m.end()
-}

@@ -61,7 +61,6 @@ func TestFenceTurns(t *testing.T) {
 	window := times.FenceWindow()
 	require.Empty(t, fences(r.renewing(2, due-1)))
 	require.Len(t, fences(r.renewing(2, due)), 1)
-	r.out = r.m.FenceFailed(r.now, 3, 7)
 	require.Empty(t, fences(r.renewing(2, due+2*window-1)), "the next one is host 2's")
 	require.Len(t, fences(r.renewing(2, due+2*window)), 1, "unanswered or not")
 

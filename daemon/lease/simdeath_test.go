@@ -127,13 +127,11 @@ func (s *sim) told(h *simHost, a Action) {
 				s.broken = "FENCE"
 			}
 		}
-		report := h.m.Fenced
-		if s.rng.IntN(3) == 0 {
-			report = h.m.FenceFailed
+		report := func() []Action { return h.m.Fenced(s.now, a.Host, a.Incarnation) }
+		if s.rng.IntN(3) == 0 { // it failed
+			report = func() []Action { return h.m.Tick(s.now) }
 		}
-		s.after(s.delay(), func() {
-			s.deliver(h, life, func() []Action { return report(s.now, a.Host, a.Incarnation) })
-		})
+		s.after(s.delay(), func() { s.deliver(h, life, report) })
 	}
 }
 

@@ -164,7 +164,6 @@ func (mb *Member) fence(a lease.Fence) {
 	}
 	if err != nil {
 		log.Error("fencing failed, another host or a later attempt takes over", "err", err)
-		mb.event(func(now time.Duration) []lease.Action { return mb.m.FenceFailed(now, a.Host, a.Incarnation) })
 		return
 	}
 	log.Warn("host fenced")
