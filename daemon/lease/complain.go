@@ -44,21 +44,6 @@ func (m *Machine) HeldUp(now time.Duration, by layout.Complaint, certain bool) [
 	if m.phase != live || by.Host == m.id {
 		return nil
 	}
-	c := m.complaint(by, now)
-	if c == nil {
-		return nil
-	}
-	c.last = now
-	if c.due || !certain && now < c.since+m.t.Retry() {
-		return nil
-	}
-	c.due = true
-	m.begin(now)
-	return m.end()
-}
-
-// complaint returns the complaint about a record, added if it is new; nil if there is no room.
-func (m *Machine) complaint(by layout.Complaint, now time.Duration) *complaint {
 	m.complaints = slices.DeleteFunc(m.complaints, func(c complaint) bool { return m.expired(c, now) })
 	i := slices.IndexFunc(m.complaints, func(c complaint) bool { return c.Complaint == by })
 	if i < 0 {
@@ -68,7 +53,14 @@ func (m *Machine) complaint(by layout.Complaint, now time.Duration) *complaint {
 		i = len(m.complaints)
 		m.complaints = append(m.complaints, complaint{Complaint: by, since: now})
 	}
-	return &m.complaints[i]
+	c := &m.complaints[i]
+	c.last = now
+	if c.due || !certain && now < c.since+m.t.Retry() {
+		return nil
+	}
+	c.due = true
+	m.begin(now)
+	return m.end()
 }
 
 // expired reports whether a complaint ends because it was not repeated. A published one stays
@@ -93,29 +85,20 @@ func (m *Machine) complainAt() time.Duration {
 // were not published yet, then the others in rotation.
 func (m *Machine) nextComplaints() (all []layout.Complaint) {
 	var chosen, rest []complaint
-	slices.SortStableFunc(m.complaints, func(a, b complaint) int { return order(a.shown, b.shown) })
-	for _, c := range m.complaints {
-		switch {
-		case m.expired(c, m.now):
-		case c.due && len(chosen) < layout.MaxComplaints:
-			c.shown = true
-			chosen, all = append(chosen, c), append(all, c.Complaint)
-		default:
-			rest = append(rest, c)
+	for _, shown := range []bool{false, true} {
+		for _, c := range m.complaints {
+			switch {
+			case c.shown != shown, m.expired(c, m.now):
+			case c.due && len(chosen) < layout.MaxComplaints:
+				c.shown = true
+				chosen, all = append(chosen, c), append(all, c.Complaint)
+			default:
+				rest = append(rest, c)
+			}
 		}
 	}
 	m.complaints = append(rest, chosen...)
 	return all
-}
-
-func order(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // complaintsFailed marks the complaints as not published, after the write with them has failed.

@@ -135,12 +135,10 @@ func (m *Machine) publishStatements() {
 	var rest []statement
 	for _, w := range m.statements {
 		h := m.hosts[w.Host-1]
-		over := h.Incarnation != w.Incarnation || h.State == layout.StateLeft ||
-			h.Gone && (h.Forgotten || w.Kind != layout.VerdictForgotten)
-		if over {
+		v := w.Verdict
+		if h.unaffected(v) {
 			continue
 		}
-		v := w.Verdict
 		if w.operator && !h.Gone && m.readAt-h.Since <= m.t.Alive() {
 			v.Kind = layout.VerdictWish
 		}

@@ -67,7 +67,7 @@ func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
 	case host == m.id && forget:
 		return ErrSelf
 	case host == m.id:
-		m.askSelf()
+		m.ask(m.id, m.own.Name)
 		return nil
 	case h.State == layout.StateJoining:
 		return ErrJoining
@@ -82,12 +82,4 @@ func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
 	}
 	m.state(v, true)
 	return nil
-}
-
-// askSelf asks this host to leave.
-func (m *Machine) askSelf() {
-	if !m.asked {
-		m.asked = true
-		m.emit(Asked{By: m.id, Name: m.own.Name})
-	}
 }

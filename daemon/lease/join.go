@@ -174,14 +174,7 @@ func (m *Machine) choose(records []Record) int {
 }
 
 // ownIncarnation reports whether this machine wrote a record in this or an earlier attempt.
-func (m *Machine) ownIncarnation(r Record) bool {
-	for _, x := range m.spent {
-		if r.Incarnation == x {
-			return true
-		}
-	}
-	return false
-}
+func (m *Machine) ownIncarnation(r Record) bool { return slices.Contains(m.spent, r.Incarnation) }
 
 // delay reports once that joining takes long.
 func (m *Machine) delay(reason error, until time.Duration) {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -126,12 +127,9 @@ func (m *Machine) sweeps() bool {
 
 // far reports whether this host must wait until another one sweeps and finds it.
 func (m *Machine) far() bool {
-	for _, h := range m.found() {
-		if h.State == layout.StateLive && !h.Gone && h.ReadHorizon+headroom < m.id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.found(), func(h Host) bool {
+		return h.State == layout.StateLive && !h.Gone && h.ReadHorizon+headroom < m.id
+	})
 }
 
 // company reports whether another host up to an id seems to live, or is joining.

@@ -59,10 +59,7 @@ func (m *Machine) keep(records []Record) {
 		m.emit(Ready{})
 	}
 	m.reportComplaints()
-	m.timer = m.now
-	if !m.ready {
-		m.timer = m.now + m.t.Poll()
-	}
+	m.pace()
 	if m.writing || !m.room() {
 		return
 	}
@@ -100,10 +97,16 @@ func (m *Machine) renewed() {
 	}
 	m.begun()
 	m.takenOver = false
+	m.pace()
+	m.published()
+	m.emit(Renewed{Deadline: m.Deadline()})
+}
+
+// pace lets the next read begin when it is due, or after a pause while this host waits to be
+// covered.
+func (m *Machine) pace() {
 	m.timer = m.now
 	if !m.ready {
 		m.timer = m.now + m.t.Poll()
 	}
-	m.published()
-	m.emit(Renewed{Deadline: m.Deadline()})
 }

@@ -73,11 +73,9 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 		own.WatchdogArmed != r.WatchdogArmed || own.WatchdogSeconds != r.WatchdogSeconds
 	m.ready = t.Ready || m.covered(records)
 	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Resumed: true})
-	m.timer = m.now
+	m.pace()
 	if m.ready {
 		m.emit(Ready{})
-	} else {
-		m.timer = m.now + m.t.Poll()
 	}
 	for i, r := range records { // wishes for this host, which had no id before
 		if r.Err == nil && i+1 != m.id {

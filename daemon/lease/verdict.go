@@ -23,10 +23,17 @@ func (m *Machine) applyVerdicts(by int, r Record) {
 			m.declareDead(v, by)
 		case m.mutation == wishKills:
 			m.declareDead(v, by)
-		case v.Host == m.id && v.Incarnation == m.own.Incarnation && m.phase == live && !m.asked:
-			m.asked = true
-			m.emit(Asked{By: by, Name: r.Name})
+		case v.Host == m.id && v.Incarnation == m.own.Incarnation && m.phase == live:
+			m.ask(by, r.Name)
 		}
+	}
+}
+
+// ask asks this host to leave, once.
+func (m *Machine) ask(by int, name string) {
+	if !m.asked {
+		m.asked = true
+		m.emit(Asked{By: by, Name: name})
 	}
 }
 
@@ -34,14 +41,19 @@ func (m *Machine) applyVerdicts(by int, r Record) {
 func (m *Machine) declareDead(v layout.Verdict, by int) {
 	h := &m.hosts[v.Host-1]
 	h.end(v.Incarnation)
-	forgotten := v.Kind == layout.VerdictForgotten
-	if h.Incarnation != v.Incarnation || h.State == layout.StateLeft || h.Gone && (h.Forgotten || !forgotten) {
+	if h.unaffected(v) {
 		return
 	}
-	h.Gone, h.Forgotten = true, forgotten
+	h.Gone, h.Forgotten = true, v.Kind == layout.VerdictForgotten
 	if v.Host != m.id {
 		m.emit(Declared{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name, Verdict: v.Kind, By: by})
 	}
+}
+
+// unaffected reports whether a verdict on an incarnation of this host changes nothing.
+func (h *Host) unaffected(v layout.Verdict) bool {
+	return h.Incarnation != v.Incarnation || h.State == layout.StateLeft ||
+		h.Gone && (h.Forgotten || v.Kind != layout.VerdictForgotten)
 }
 
 // publish puts a verdict into the own record, or strengthens one that is there. It reports
