@@ -180,7 +180,7 @@ func FuzzStateFiles(f *testing.F) { // 6000x
 			require.LessOrEqual(t, of.Host, layout.MaxHosts)
 			require.Equal(t, filepath.Base(name), filepath.Base(handover.Path("", of.UUID, of.Host)))
 		}
-		ids := hostid.Identity{UUID: uuid, StateDir: dir}
+		ids := hostid.Identity{UUID: uuid, Options: hostid.Options{StateDir: dir}}
 		require.NoError(t, os.WriteFile(ids.LeftPath("3"), left, 0o600))
 		for _, incarnation := range ids.LeftIncarnations() {
 			require.Contains(t, strings.ToLower(string(left)), fmt.Sprintf("%x", incarnation))

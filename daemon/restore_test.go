@@ -71,7 +71,11 @@ func (m *mortal) kill() {
 	d := m.d
 	m.disk.Crash()
 	d.handover.Close()
-	require.NoError(m.c.t, d.ids.AbandonLockFiles(m.c.t.TempDir()))
+	locks, err := filepath.Glob(filepath.Join(m.dir, "*.lock"))
+	require.NoError(m.c.t, err)
+	for _, file := range locks {
+		require.NoError(m.c.t, os.Remove(file)) // the old daemon keeps it, and the next one locks a new one
+	}
 	next := filepath.Join(m.c.t.TempDir(), "next") // where the old daemon does not find its files
 	require.NoError(m.c.t, os.Rename(m.dir, next))
 	m.dir = next

@@ -26,12 +26,8 @@ var ErrTaken = errors.New("another process on this machine has the host id")
 
 // Identity is the identity of this host in one lockspace, and its files.
 type Identity struct {
-	UUID       layout.UUID
-	Name       string
-	machine    [16]byte
-	boot       [16]byte
-	RuntimeDir string // directory of lock files, which a reboot removes
-	StateDir   string // directory of files that outlive a reboot
+	Options // as New completed them
+	UUID    layout.UUID
 
 	mu    sync.Mutex
 	files map[int]*os.File // held lock files by host id, guarded by mu
@@ -42,19 +38,17 @@ type Options struct {
 	Name       string // empty: the host name
 	MachineID  [16]byte
 	BootID     [16]byte
-	RuntimeDir string // empty: /run/bakery for root, else below XDG_RUNTIME_DIR
-	StateDir   string // empty: /var/lib/bakery for root, else below XDG_STATE_HOME
+	RuntimeDir string // of lock files, which a reboot removes; empty: /run/bakery for root, else below XDG_RUNTIME_DIR
+	StateDir   string // of files that outlive a reboot; empty: /var/lib/bakery for root, else below XDG_STATE_HOME
 }
 
 // New returns the identity in a lockspace and creates its directories. It returns api.ErrInvalid
 // for an invalid name, and the errors of creating directories.
 func New(cfg Options, uuid layout.UUID) (*Identity, error) {
-	id := &Identity{files: map[int]*os.File{}, UUID: uuid, Name: cfg.Name, machine: cfg.MachineID, boot: cfg.BootID}
-	if id.Name == "" {
-		id.Name, _ = os.Hostname()
-	}
-	if cfg.Name == "" && len(id.Name) > layout.MaxName {
-		id.Name = id.Name[:layout.MaxName]
+	id := &Identity{Options: cfg, UUID: uuid, files: map[int]*os.File{}}
+	if cfg.Name == "" {
+		name, _ := os.Hostname()
+		id.Name = name[:min(len(name), layout.MaxName)]
 	}
 	if err := layout.ValidateHostName(id.Name); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
@@ -108,7 +102,7 @@ func checkOwnDir(path string) error {
 
 // HostRecord returns a host record with the name and the ids of this host.
 func (id *Identity) HostRecord() layout.HostRecord {
-	return layout.HostRecord{Name: id.Name, MachineID: id.machine, BootID: id.boot}
+	return layout.HostRecord{Name: id.Name, MachineID: id.MachineID, BootID: id.BootID}
 }
 
 // TakeLockFile locks the lock file of a host id, until ReleaseLockFiles or the end of the process.
@@ -138,24 +132,11 @@ func (id *Identity) TakeLockFile(host int) error {
 			f.Close() // its previous owner removed it
 			continue
 		}
-		id.hold(host, f)
+		id.mu.Lock()
+		id.files[host] = f
+		id.mu.Unlock()
 		return nil
 	}
-}
-
-func (id *Identity) hold(host int, f *os.File) {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	id.files[host] = f
-}
-
-// takeFiles returns the lock files that are held, which are no longer held then.
-func (id *Identity) takeFiles() map[int]*os.File {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	files := id.files
-	id.files = map[int]*os.File{}
-	return files
 }
 
 // stillAt reports whether path names the open file.
@@ -170,23 +151,14 @@ func stillAt(f *os.File, path string) bool {
 
 // ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight.
 func (id *Identity) ReleaseLockFiles() {
-	for _, f := range id.takeFiles() {
+	id.mu.Lock()
+	files := id.files
+	id.files = map[int]*os.File{}
+	id.mu.Unlock()
+	for _, f := range files {
 		_ = os.Remove(f.Name()) // before it is unlocked: no other process can have it
 		f.Close()
 	}
-}
-
-// AbandonLockFiles leaves the lock files to the next process, as the end of this one does, and
-// holds files in dir instead. Tests that restart a host within one process use it.
-func (id *Identity) AbandonLockFiles(dir string) error {
-	for host, f := range id.takeFiles() {
-		other, err := os.CreateTemp(dir, "lock")
-		if err = errors.Join(err, os.Remove(f.Name()), f.Close()); err != nil {
-			return err
-		}
-		id.hold(host, other)
-	}
-	return nil
 }
 
 // LeftPath returns the path of the file with the incarnation that last left a host id before its

@@ -31,8 +31,8 @@ func TestOwnDir(t *testing.T) {
 
 func TestIdentity_JoinedAsHosts_HadReturnsThem(t *testing.T) {
 	t.Parallel()
-	id := &Identity{StateDir: t.TempDir(), UUID: layout.UUID{1}}
-	other := &Identity{StateDir: id.StateDir, UUID: layout.UUID{2}}
+	id := &Identity{Options: Options{StateDir: t.TempDir()}, UUID: layout.UUID{1}}
+	other := &Identity{Options: Options{StateDir: id.StateDir}, UUID: layout.UUID{2}}
 	require.Empty(t, id.JoinedHosts())
 	other.RecordJoined(7)
 	id.RecordJoined(3)
