@@ -37,7 +37,7 @@ type Fencing struct {
 	log     *slog.Logger
 	policy  layout.Policy
 	resumed bool
-	first   uint64 // incarnation that the key is made of; 0 once used
+	first   uint64 // next incarnation, of which the key is made
 
 	registered atomic.Pointer[registration] // nil if none
 
@@ -141,15 +141,9 @@ func (mb *Member) fence(a lease.Fence) {
 	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey}
 	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
-	ctx, cancel := context.WithTimeout(context.Background(), a.Until-mb.cfg.Clock.Now())
+	// The end of the term waits for the fencing, and ends it.
+	ctx, cancel := context.WithTimeout(mb.over, a.Until-mb.cfg.Clock.Now())
 	defer cancel()
-	go func() { // ends the fencing with the term, the end of which waits for it
-		select {
-		case <-mb.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	err := agent.Fence(ctx, target)
 	if err != nil {
 		mb.cfg.Tally.FencingFailures.Add(1)

@@ -4,6 +4,7 @@
 package membership
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,7 @@ type Member struct {
 	m           *lease.Machine
 	changed     chan struct{} // closed and replaced after every event
 	reason      error
+	isLost      bool          // lost is closed
 	cut         time.Duration // holds end then at the latest, whatever the lease says
 	resumed     bool          // continues the term of a previous process
 	turned      time.Duration // when the loop began its last turn
@@ -67,10 +69,11 @@ type Member struct {
 	complaints chan []layout.Complaint
 	renewals   chan struct{} // the lease was renewed; has room for one
 
-	ready chan struct{} // closed when tickets may be taken
-	lost  chan struct{} // closed when the lease is over
-	over  chan struct{} // closed when the machine has ended
-	io    sync.WaitGroup
+	ready  chan struct{}   // closed when tickets may be taken
+	lost   chan struct{}   // closed when the lease is over
+	over   context.Context // ended by finish when the machine has ended
+	finish context.CancelFunc
+	io     sync.WaitGroup
 }
 
 // Config is what a member needs.
@@ -104,8 +107,9 @@ func New(cfg Config) (*Member, error) {
 		wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{},
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		asked: make(chan lease.Asked, 1), complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
-		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{}),
+		ready: make(chan struct{}), lost: make(chan struct{}),
 	}
+	mb.over, mb.finish = context.WithCancel(context.Background())
 	var err error
 	mb.m, err = lease.New(lease.Config{
 		ID: cfg.HostID, Hosts: cfg.SB.Geometry.Hosts, Times: mb.times(), Policy: cfg.SB.Policy,
@@ -254,16 +258,15 @@ func (mb *Member) keepLeft(incarnation uint64) {
 
 func (mb *Member) end(reason error, lost bool) {
 	mb.alarm.Close()
-	if reason != nil && mb.reason == nil {
-		mb.reason = reason
-	}
+	mb.reason = reason
 	if errors.Is(reason, lease.ErrVerdict) {
 		mb.cut = mb.cfg.Clock.Now() // other hosts may have the locks already
 	}
 	if lost {
+		mb.isLost = true
 		close(mb.lost)
 	}
-	close(mb.over)
+	mb.finish()
 }
 
 func (mb *Member) ID() int {
@@ -297,8 +300,7 @@ func (mb *Member) MayWrite() (bool, <-chan struct{}) {
 func (mb *Member) MayGrant() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	now := mb.cfg.Clock.Now()
-	return standing.MayGrant(mb.m, now), mb.changed
+	return standing.MayGrant(mb.m, mb.cfg.Clock.Now()), mb.changed
 }
 
 // Highest returns the number of hosts that a read of slots must cover if it begins now.
@@ -338,7 +340,7 @@ type Moments struct {
 func (mb *Member) Moments() Moments {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return Moments{Warn: mb.m.WarnAt(), Deadline: min(mb.m.Deadline(), mb.cut), Lost: isClosed(mb.lost), Changed: mb.changed}
+	return Moments{Warn: mb.m.WarnAt(), Deadline: min(mb.m.Deadline(), mb.cut), Lost: mb.isLost, Changed: mb.changed}
 }
 
 // Live reports whether the lease runs at the time now.
@@ -371,7 +373,7 @@ func (mb *Member) ReadHosts() ([]bakery.Host, time.Duration, error) {
 		}
 		select {
 		case <-changed:
-		case <-mb.over:
+		case <-mb.over.Done():
 			return nil, 0, fmt.Errorf("reading the host table: %w", api.ErrLeaseLost)
 		}
 	}
@@ -395,20 +397,11 @@ func (mb *Member) Leave() {
 		}
 		return mb.m.Leave(now)
 	})
-	<-mb.over
+	<-mb.over.Done()
 }
 
 // IsOver reports whether the lease, or the attempt to join, has ended.
-func (mb *Member) IsOver() bool { return isClosed(mb.over) }
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
+func (mb *Member) IsOver() bool { return mb.over.Err() != nil }
 
 // Gone reports whether the host of an intent that was unreadable before the call is gone. It then
 // counts as having no intent. This assumes that a host does not die with a write of the directory
@@ -431,7 +424,7 @@ func (mb *Member) Ready() <-chan struct{} { return mb.ready }
 func (mb *Member) Lost() <-chan struct{} { return mb.lost }
 
 // Over is closed when the machine has ended: no event changes anything any more.
-func (mb *Member) Over() <-chan struct{} { return mb.over }
+func (mb *Member) Over() <-chan struct{} { return mb.over.Done() }
 
 // Wait blocks until all IO has returned. It is called after Over is closed.
 func (mb *Member) Wait() { mb.io.Wait() }

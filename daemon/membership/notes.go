@@ -49,10 +49,7 @@ func (mb *Member) report(a lease.Action) {
 	case lease.Renewed:
 		mb.keepTerm()
 	case lease.Lost:
-		reason, attrs := "", []any{"err", a.Reason}
-		if a.Reason != nil {
-			reason = a.Reason.Error()
-		}
+		reason, attrs := a.Reason.Error(), []any{"err", a.Reason}
 		if io := mb.trouble.Load(); io != nil {
 			reason += ": " + io.err.Error()
 			attrs = append(attrs, "io_err", io.err)

@@ -78,7 +78,7 @@ func (mb *Member) awaitLocks() bool {
 	for len(mb.cfg.Stalls.Before(before)) > 0 {
 		select {
 		case <-time.After(mb.times().Retry()):
-		case <-mb.over:
+		case <-mb.over.Done():
 			return false
 		}
 	}

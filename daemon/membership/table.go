@@ -50,7 +50,7 @@ func (mb *Member) complainOfZeroes(records []lease.Record) {
 // readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
 // nothing could be read.
 func (mb *Member) readRows(records []lease.Record) error {
-	g, checked := mb.space.Geometry, false
+	g := mb.space.Geometry
 	const before = 2 // superblocks
 	total := before + len(records)
 	per := min(total, max(before, lockspace.ScanChunk/g.Stride))
@@ -62,8 +62,7 @@ func (mb *Member) readRows(records []lease.Record) error {
 		if err != nil && (first == 0 || !lockspace.IsBadSector(err)) {
 			return err
 		}
-		if !checked {
-			checked = true
+		if first == 0 {
 			if err := mb.sameLockspace(part, errs); err != nil {
 				return err
 			}
