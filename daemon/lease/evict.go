@@ -41,25 +41,26 @@ var (
 // holds no lock.
 func (m *Machine) Evict(now time.Duration, host int, incarnation uint64, forget bool) ([]Action, error) {
 	m.begin(now)
-	if err := m.evict(host, incarnation, forget); err != nil {
+	err := m.evict(host, incarnation, forget)
+	if err != nil {
 		err = fmt.Errorf("evict host %d: %w", host, err)
-		return m.end(), err
 	}
-	return m.end(), nil
+	return m.end(), err
 }
 
 func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
 	if m.phase != live || !m.heard() {
 		return ErrNotLive
 	}
-	if host >= 1 && host <= len(m.hosts) && m.hosts[host-1].Incarnation == 0 && m.hosts[host-1].Damaged != 0 {
-		return ErrNoRecord
-	}
-	if host < 1 || host > len(m.hosts) || m.hosts[host-1].Incarnation == 0 {
+	if host < 1 || host > len(m.hosts) {
 		return ErrNoHost
 	}
 	h := m.hosts[host-1]
 	switch {
+	case h.Incarnation == 0 && h.Damaged != 0:
+		return ErrNoRecord
+	case h.Incarnation == 0:
+		return ErrNoHost
 	case h.Incarnation != incarnation:
 		return ErrChanged
 	case h.State == layout.StateLeft:

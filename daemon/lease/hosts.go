@@ -230,9 +230,7 @@ func (m *Machine) stepped(h *Host, r Record) {
 	switch {
 	case late || r.Sequence < h.Sequence:
 		h.Settled, h.base, h.steps = false, m.readAt, 0
-	case h.State != layout.StateLive || r.State != layout.StateLive:
-		h.base, h.steps = m.readAt, 0
-	case m.now-h.base > m.t.Lease:
+	case h.State != layout.StateLive, r.State != layout.StateLive, m.now-h.base > m.t.Lease:
 		h.base, h.steps = m.readAt, 0
 	default:
 		h.steps++

@@ -102,11 +102,9 @@ func (m *Machine) find(records []Record) {
 // reach returns the number of records for a read that is requested now.
 func (m *Machine) reach() int {
 	switch {
-	case m.phase == claiming && m.mutation == narrowLook:
-		return m.readHorizon
 	case m.phase == live && m.mutation == nearsighted:
 		return m.id
-	case m.phase == leaving, m.phase == live && !m.sweeps():
+	case m.phase == leaving, m.phase == live && !m.sweeps(), m.phase == claiming && m.mutation == narrowLook:
 		return m.readHorizon
 	}
 	return m.cfg.Hosts

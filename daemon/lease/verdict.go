@@ -19,9 +19,7 @@ func (m *Machine) applyVerdicts(by int, r Record) {
 	for _, v := range r.Verdicts {
 		switch {
 		case v.Host > len(m.hosts):
-		case v.Kind.Dead():
-			m.declareDead(v, by)
-		case m.mutation == wishKills:
+		case v.Kind.Dead(), m.mutation == wishKills:
 			m.declareDead(v, by)
 		case v.Host == m.id && v.Incarnation == m.own.Incarnation && m.phase == live:
 			m.ask(by, r.Name)
