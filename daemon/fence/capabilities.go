@@ -34,30 +34,26 @@ type Capabilities struct {
 // device's error.
 func ReadCapabilities(ctx context.Context, path string) (Capabilities, error) {
 	var c Capabilities
-	err := within(ctx, func() (err error) {
-		c, err = readCapabilities(ctx, path)
+	err := within(ctx, func() error {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return fmt.Errorf("open: %w", err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+			return fmt.Errorf("%w: it is no block device", ErrUnsupported)
+		}
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open: %w", err)
+		}
+		defer unix.Close(fd)
+		c, err = scsi{dev: sgDevice{fd}}.capabilities(ctx)
 		return err
 	})
 	if err != nil {
 		return Capabilities{}, fmt.Errorf("read reservation capabilities of %s: %w", path, err)
 	}
 	return c, nil
-}
-
-func readCapabilities(ctx context.Context, path string) (Capabilities, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return Capabilities{}, fmt.Errorf("open: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return Capabilities{}, fmt.Errorf("%w: it is no block device", ErrUnsupported)
-	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return Capabilities{}, fmt.Errorf("open: %w", err)
-	}
-	defer unix.Close(fd)
-	return scsi{dev: sgDevice{fd}}.capabilities(ctx)
 }
 
 // capabilities reads the keys first, which every target with reservations supports.

@@ -88,21 +88,17 @@ func (a *execAgent) Fence(ctx context.Context, t Target) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- waitGroup(ctx, cmd) }()
+	var err error
 	select {
-	case err := <-done:
-		return a.result(t, cmd.ProcessState, err, out)
+	case err = <-done:
 	case <-ctx.Done():
+		select {
+		case err = <-done:
+		case <-time.After(killWait):
+			return fmt.Errorf("fence %s: %w: command killed, but the kernel still holds it: %w%s", t, ErrUnconfirmed, ctx.Err(), out)
+		}
 	}
-	select {
-	case err := <-done:
-		return a.result(t, cmd.ProcessState, err, out)
-	case <-time.After(killWait):
-		return fmt.Errorf("fence %s: %w: command killed, but the kernel still holds it: %w%s", t, ErrUnconfirmed, ctx.Err(), out)
-	}
-}
-
-func (a *execAgent) result(t Target, state *os.ProcessState, err error, out *tail) error {
-	switch {
+	switch state := cmd.ProcessState; {
 	case err != nil:
 		return fmt.Errorf("fence %s: %w: command killed: %w%s", t, ErrUnconfirmed, err, out)
 	case state == nil:
@@ -178,12 +174,12 @@ func (w *tail) String() string {
 	defer w.mu.Unlock()
 	lines := bytes.FieldsFunc(w.kept, func(r rune) bool { return r == '\n' || r == '\r' })
 	lines = lines[max(0, len(lines)-outputLines):]
-	var b strings.Builder
-	for i, line := range lines {
-		b.WriteString(map[bool]string{true: ": ", false: " | "}[i == 0])
-		b.WriteString(strings.Map(printable, strings.ToValidUTF8(string(line[:min(len(line), 200)]), "?")))
+	text, between := "", ": "
+	for _, line := range lines {
+		text += between + strings.Map(printable, strings.ToValidUTF8(string(line[:min(len(line), 200)]), "?"))
+		between = " | "
 	}
-	return b.String()
+	return text
 }
 
 func printable(r rune) rune {

@@ -255,14 +255,24 @@ func (n *nexus) underWay() int {
 // of power.
 type linux struct{ scsi }
 
-func overLinux(n *nexus) linux { return linux{scsi{dev: n, persist: true}} }
+func overLinux(n *nexus) linux { return linux{scsi{persisting{n}}} }
+
+// persisting is a nexus that keeps the keys that it registers through a loss of power.
+type persisting struct{ *nexus }
+
+func (p persisting) send(cdb, data []byte, out bool) (scsiResult, error) {
+	if out && (cdb[1] == outRegister || cdb[1] == outRegisterIgnore) {
+		data[20] = 1
+	}
+	return p.nexus.send(cdb, data, out)
+}
 
 func (k linux) String() string { return "IOC_PR" }
 
 func (k linux) register(old, key uint64, ignore bool) error {
-	if n := k.dev.(*nexus); n.lun.nvme && ignore {
+	if n := k.dev.(persisting); n.lun.nvme && ignore {
 		n.lun.mu.Lock()
-		registered := slices.Contains(n.lun.registered, n) && n.key != key
+		registered := slices.Contains(n.lun.registered, n.nexus) && n.key != key
 		n.lun.mu.Unlock()
 		if registered != (old != 0) {
 			return k.say(errConflict)

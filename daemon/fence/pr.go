@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,16 +9,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // prAgent fences by persistent reservations. Every host registers its key on every device, and
 // all of them hold one reservation (Write Exclusive - All Registrants). A host whose key is
 // removed can no longer write.
 type prAgent struct {
-	key     uint64
-	resumed bool
-	drain   time.Duration
+	cfg     Config
 	devices []*device
 }
 
@@ -29,20 +27,14 @@ func newPR(cfg Config, open opener) (*prAgent, error) {
 		return nil, fmt.Errorf("%w: agent pr without a device", ErrConfig)
 	case cfg.Drain < 0:
 		return nil, fmt.Errorf("%w: drain %s, want none below 0", ErrConfig, cfg.Drain)
-	case cfg.Drain == 0:
-		cfg.Drain = DefaultDrain
+	case slices.Contains(cfg.Devices, ""):
+		return nil, fmt.Errorf("%w: device with an empty path", ErrConfig)
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	a := &prAgent{key: cfg.Key, resumed: cfg.Resumed, drain: cfg.Drain}
-	seen := map[string]bool{}
-	for _, path := range cfg.Devices {
-		if path == "" {
-			return nil, fmt.Errorf("%w: device with an empty path", ErrConfig)
-		}
-		if !seen[path] {
-			seen[path] = true
+	cfg.Drain = cmp.Or(cfg.Drain, DefaultDrain)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	a := &prAgent{cfg: cfg}
+	for i, path := range cfg.Devices {
+		if !slices.Contains(cfg.Devices[:i], path) {
 			a.devices = append(a.devices, newDevice(path, open, cfg.Log))
 		}
 	}
@@ -52,7 +44,7 @@ func newPR(cfg Config, open opener) (*prAgent, error) {
 // Register implements Agent.
 func (a *prAgent) Register(ctx context.Context) error {
 	return a.each(ctx, "register with", func(ctx context.Context, s *session) error {
-		return s.register(ctx, a.key, a.resumed)
+		return s.register(ctx, a.cfg.Key, a.cfg.Resumed)
 	})
 }
 
@@ -62,11 +54,11 @@ func (a *prAgent) Fence(ctx context.Context, t Target) error {
 	case 0:
 		// Under an all-registrants reservation key 0 would mean: every other host.
 		return fmt.Errorf("%w: %s has no persistent reservation key in its record: it joined without the pr agent", ErrTarget, t)
-	case a.key:
+	case a.cfg.Key:
 		return fmt.Errorf("%w: %s has the key of this host", ErrTarget, t)
 	}
 	err := a.each(ctx, "fence on", func(ctx context.Context, s *session) error {
-		return s.fence(ctx, a.key, t.Key, a.drain)
+		return s.fence(ctx, a.cfg.Key, t.Key, a.cfg.Drain)
 	})
 	if err != nil {
 		return fmt.Errorf("fence %s: %w", t, err)
@@ -77,7 +69,7 @@ func (a *prAgent) Fence(ctx context.Context, t Target) error {
 // Unregister implements Agent.
 func (a *prAgent) Unregister(ctx context.Context) error {
 	return a.each(ctx, "unregister from", func(ctx context.Context, s *session) error {
-		return s.unregister(ctx, a.key)
+		return s.unregister(ctx, a.cfg.Key)
 	})
 }
 

@@ -282,7 +282,7 @@ func TestUnitAttentions(t *testing.T) {
 func TestUnderWay(t *testing.T) {
 	t.Run("aborted", func(t *testing.T) {
 		a, _, _, nb := pair(t, &lun{}, "")
-		a.drain = time.Hour
+		a.cfg.Drain = time.Hour
 		nb.begin()
 		require.NoError(t, a.Fence(t.Context(), targetB))
 		require.Zero(t, nb.underWay())
@@ -305,7 +305,7 @@ func TestUnderWay(t *testing.T) {
 	})
 	t.Run("not waited for", func(t *testing.T) {
 		a, _, _, nb := pair(t, &lun{noAbort: true}, "SG_IO")
-		a.drain = time.Hour
+		a.cfg.Drain = time.Hour
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- a.Fence(ctx, targetB) }()

@@ -69,10 +69,7 @@ type scsiResult struct {
 // scsi is the transport of PERSISTENT RESERVE commands. It uses no optional features. In
 // particular it does not require keys that survive the target's loss of power, as Linux's own
 // interface does.
-type scsi struct {
-	dev     scsiDevice
-	persist bool // set by tests: as Linux does
-}
+type scsi struct{ dev scsiDevice }
 
 var (
 	_ transport = scsi{}
@@ -108,9 +105,6 @@ func (s scsi) out(action byte, t Type, key, actionKey uint64) error {
 	list := make([]byte, outListLen)
 	be.PutUint64(list, key)
 	be.PutUint64(list[8:], actionKey)
-	if s.persist && (action == outRegister || action == outRegisterIgnore) {
-		list[20] = 1
-	}
 	_, err := s.send(cdb, list, true)
 	return err
 }
