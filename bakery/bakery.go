@@ -35,6 +35,7 @@ package bakery
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -218,10 +219,7 @@ func (m *Machine) done(o Outcome) Action {
 
 // expect panics on an event that the last action did not request.
 func (m *Machine) expect(event string, steps ...step) {
-	for _, s := range steps {
-		if m.step == s {
-			return
-		}
+	if !slices.Contains(steps, m.step) {
+		panic(fmt.Sprintf("bakery: %s in step %d", event, m.step))
 	}
-	panic(fmt.Sprintf("bakery: %s in step %d", event, m.step))
 }

@@ -54,13 +54,11 @@ type survey struct {
 func (m *Machine) survey(fresh []Host, doorway bool) survey {
 	var s survey
 	for i, v := range m.views {
-		if v.Readable && i != m.cfg.Host-1 {
-			s.highest = max(s.highest, v.Slot.Ticket.Number())
-		}
-	}
-	for i, v := range m.views {
 		if i == m.cfg.Host-1 {
 			continue
+		}
+		if v.Readable {
+			s.highest = max(s.highest, v.Slot.Ticket.Number())
 		}
 		switch st := m.standing(i, fresh); st {
 		case idle:
@@ -156,6 +154,7 @@ func (m *Machine) pollFor(host, rank int, doubt bool) Action {
 func (m *Machine) Others(views []View) (exclusive, shared int) {
 	m.expect("Others", stepEntered)
 	m.see(views)
+	var t tally
 	for i, v := range m.views {
 		if i == m.cfg.Host-1 {
 			continue
@@ -164,17 +163,13 @@ func (m *Machine) Others(views []View) (exclusive, shared int) {
 		switch {
 		case st == idle:
 		case st == active || st == unsure && v.Readable:
-			if v.Slot.Mode == layout.Shared {
-				shared++
-			} else {
-				exclusive++
-			}
+			t.add(v.Slot.Mode)
 		default:
-			exclusive++
-			shared++
+			t.add(layout.Exclusive)
+			t.add(layout.Shared)
 		}
 	}
-	return exclusive, shared
+	return t.exclusive, t.shared
 }
 
 // Forget frees the memory of the last reads. The machine must be idle.
