@@ -145,25 +145,23 @@ func (mb *Member) fence(a lease.Fence) {
 	ctx, cancel := context.WithTimeout(mb.over, a.Until-mb.cfg.Clock.Now())
 	defer cancel()
 	err := agent.Fence(ctx, target)
-	if err != nil {
-		mb.cfg.Tally.FencingFailures.Add(1)
-	}
-	if errors.Is(err, fence.ErrFenced) {
-		// Another host fenced this one, or the device lost all registrations. In the second case no
-		// host could fence any other any more. Only a new incarnation may register: a host may have
-		// cut off the old key.
-		log.Error("fencing failed: this host is not registered any more, giving up its lease to register again", "err", err)
-		mb.LoseFor(err)
+	if err == nil {
+		log.Warn("host fenced")
+		mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
+		mb.cfg.Tally.Fenced.Add(1)
+		mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
 		return
 	}
-	if err != nil {
+	mb.cfg.Tally.FencingFailures.Add(1)
+	if !errors.Is(err, fence.ErrFenced) {
 		log.Error("fencing failed, another host or a later attempt takes over", "err", err)
 		return
 	}
-	log.Warn("host fenced")
-	mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
-	mb.cfg.Tally.Fenced.Add(1)
-	mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
+	// Another host fenced this one, or the device lost all registrations. In the second case no host
+	// could fence any other any more. Only a new incarnation may register: a host may have cut off the
+	// old key.
+	log.Error("fencing failed: this host is not registered any more, giving up its lease to register again", "err", err)
+	mb.LoseFor(err)
 }
 
 // HasAsked reports whether this host has asked another one to leave.

@@ -135,8 +135,7 @@ func (mb *Member) Start() {
 				mb.cfg.Alive()
 			}
 			for _, what := range hangs {
-				// logging may block
-				mb.io.Go(func() { mb.cfg.Log.Error("IO hangs", "device", mb.cfg.Dev.Info().Path, "what", what) })
+				mb.logAside(mb.cfg.Log.Error, "IO hangs", "device", mb.cfg.Dev.Info().Path, "what", what)
 			}
 		}
 	})
@@ -153,6 +152,11 @@ func (mb *Member) event(f func(now time.Duration) []lease.Action) {
 	for _, a := range actions {
 		mb.report(a)
 	}
+}
+
+// logAside logs in a goroutine: a log that blocks must not delay the lease.
+func (mb *Member) logAside(log func(message string, attrs ...any), message string, attrs ...any) {
+	mb.io.Go(func() { log(message, attrs...) })
 }
 
 // HeldUp records a complaint about a record that blocks this host. Waiters call it at every poll;
@@ -292,7 +296,7 @@ func (mb *Member) Err() error {
 func (mb *Member) MayWrite() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return standing.MayWrite(mb.m, mb.cfg.Clock.Now()), mb.changed
+	return mb.m.MayWrite(mb.cfg.Clock.Now()), mb.changed
 }
 
 // MayGrant reports whether a lock may be granted now. It may not if its holder would have to stop

@@ -27,9 +27,7 @@ func (mb *Member) returned(u *underWay) {
 	mb.mu.Unlock()
 	if was.reported {
 		took := (mb.cfg.Clock.Now() - was.since).Round(time.Millisecond)
-		mb.io.Go(func() { // a log that blocks must not delay the lease
-			mb.cfg.Log.Warn("IO that hung has returned", "device", mb.cfg.Dev.Info().Path, "what", was.what, "took", took)
-		})
+		mb.logAside(mb.cfg.Log.Warn, "IO that hung has returned", "device", mb.cfg.Dev.Info().Path, "what", was.what, "took", took)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
-	"github.com/bakeryd/bakeryd/daemon/standing"
 )
 
 // stuckAt returns when IO of a lock ends the lease, or becomes suspect. It returns false if none is
@@ -71,9 +70,8 @@ func (mb *Member) awaitLocks() bool {
 	}
 	mb.returned(&mb.writing) // no IO of the lease is in flight that could be reported as hanging
 	if mb.waits.Allow() {
-		mb.io.Go(func() { // a log that blocks must not delay the lease
-			mb.cfg.Log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
-		})
+		mb.logAside(mb.cfg.Log.Warn, "IO of a lock hangs, the renewal waits for it",
+			"number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
 	}
 	for len(mb.cfg.Stalls.Before(before)) > 0 {
 		select {
@@ -85,7 +83,7 @@ func (mb *Member) awaitLocks() bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	mb.begins(&mb.writing)
-	return standing.MayWrite(mb.m, mb.cfg.Clock.Now())
+	return mb.m.MayWrite(mb.cfg.Clock.Now())
 }
 
 // stuck returns the error that describes the stuck IO.

@@ -1,7 +1,7 @@
 // Package standing defines the meaning of the host table for the lock protocol: whether the
-// incarnation that wrote a slot is over, and when a host may write a slot or grant a lock. It is
-// pure: it joins daemon/lease to bakery, and never knows IO, a clock or goroutines. The daemon
-// calls it, and its tests explore both machines with it.
+// incarnation that wrote a slot is over, and when a host may grant a lock. It is pure: it joins
+// daemon/lease to bakery, and never knows IO, a clock or goroutines. The daemon calls it, and its
+// tests explore both machines with it.
 package standing
 
 import (
@@ -91,9 +91,6 @@ func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy la
 	n.Again = n.Again || len(n.Over) > 0
 	return n
 }
-
-// MayWrite reports whether a host may write a slot now (LAST-CALL).
-func MayWrite(m *lease.Machine, now time.Duration) bool { return m.MayWrite(now) }
 
 // MayGrant reports whether a host may grant a lock now: not if its holder would have to stop
 // immediately.

@@ -47,7 +47,7 @@ func sound() glue {
 		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.HostTableChanges {
 			return standing.EvaluateHostTable(m, own, known, layout.PolicyLease, views, slotsRead, judged)
 		},
-		mayWrite: standing.MayWrite,
+		mayWrite: (*lease.Machine).MayWrite,
 		mayGrant: standing.MayGrant,
 	}
 }
