@@ -218,13 +218,13 @@ func (s *session) registerKey(ctx context.Context, key uint64, registered bool) 
 		old, ignore = key, false
 	}
 	err := s.command(ctx, func(t transport) error { return t.register(old, key, ignore) })
-	if errors.Is(err, errConflict) && !registered {
+	switch conflict := errors.Is(err, errConflict); {
+	case conflict && registered:
+		return ErrFenced
+	case conflict:
 		// NVMe registers or replaces, and Linux chooses between them by whether there is an old
 		// key.
-		err = s.command(ctx, func(t transport) error { return t.register(key, key, true) })
-	}
-	if errors.Is(err, errConflict) && registered {
-		return ErrFenced
+		return s.command(ctx, func(t transport) error { return t.register(key, key, true) })
 	}
 	return err
 }

@@ -54,8 +54,6 @@ type kernel struct {
 	namespace uint32 // of an NVMe device; 0: another device
 }
 
-var _ transport = kernel{}
-
 // String implements transport.
 func (k kernel) String() string { return "IOC_PR" }
 
@@ -149,8 +147,6 @@ const (
 
 // nvme is a reader by NVMe's own commands.
 type nvme kernel
-
-var _ reader = nvme{}
 
 // namespaceOf returns the namespace id of an NVMe device, 0 for others.
 func namespaceOf(fd int) uint32 {

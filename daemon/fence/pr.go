@@ -33,8 +33,10 @@ func newPR(cfg Config, open opener) (*prAgent, error) {
 	cfg.Drain = cmp.Or(cfg.Drain, DefaultDrain)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	a := &prAgent{cfg: cfg}
-	for i, path := range cfg.Devices {
-		if !slices.Contains(cfg.Devices[:i], path) {
+	a.cfg.Devices = nil // without repetitions
+	for _, path := range cfg.Devices {
+		if !slices.Contains(a.cfg.Devices, path) {
+			a.cfg.Devices = append(a.cfg.Devices, path)
 			a.devices = append(a.devices, newDevice(path, open, cfg.Log))
 		}
 	}
@@ -75,11 +77,7 @@ func (a *prAgent) Unregister(ctx context.Context) error {
 
 // String implements Agent.
 func (a *prAgent) String() string {
-	paths := make([]string, len(a.devices))
-	for i, d := range a.devices {
-		paths[i] = d.path
-	}
-	return "pr on " + strings.Join(paths, ", ")
+	return "pr on " + strings.Join(a.cfg.Devices, ", ")
 }
 
 // each calls f on all devices at the same time. It returns the errors of all devices that failed.

@@ -71,11 +71,6 @@ type scsiResult struct {
 // interface does.
 type scsi struct{ dev scsiDevice }
 
-var (
-	_ transport = scsi{}
-	_ reader    = scsi{}
-)
-
 // String implements transport.
 func (s scsi) String() string { return "SG_IO" }
 
