@@ -174,11 +174,14 @@ func FuzzStateFiles(f *testing.F) { // 6000x
 	f.Add("../"+uuid.String()+"-2000.state", []byte{0})
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, name string, left []byte) {
-		of, err := handover.ParsePath(name)
-		if err == nil {
-			require.GreaterOrEqual(t, of.Host, 1)
-			require.LessOrEqual(t, of.Host, layout.MaxHosts)
-			require.Equal(t, filepath.Base(name), filepath.Base(handover.Path("", of.UUID, of.Host)))
+		path := filepath.Join(dir, filepath.Base(name))
+		if os.WriteFile(path, nil, 0o600) == nil { // otherwise it is no name of a file
+			for _, host := range handover.Find(dir, uuid) {
+				require.GreaterOrEqual(t, host, 1)
+				require.LessOrEqual(t, host, layout.MaxHosts)
+				require.Equal(t, path, handover.Path(dir, uuid, host))
+			}
+			require.NoError(t, os.Remove(path))
 		}
 		ids := hostid.Identity{UUID: uuid, Options: hostid.Options{StateDir: dir}}
 		require.NoError(t, os.WriteFile(ids.LeftPath("3"), left, 0o600))

@@ -19,7 +19,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
-	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
@@ -394,8 +393,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	require.Same(t, last, m.session(&testSession{id: fmt.Sprintf("%032x", 3)}))
 	again.unlock(g.Token)
 	again.until("released")
-	_, kept, err := handover.Read(m.d.handover.Path, clock.Boottime.Now())
-	require.NoError(t, err)
+	_, kept := readHandover(t, m.d, clock.Boottime.Now())
 	require.Empty(t, kept)
 }
 

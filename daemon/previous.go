@@ -45,16 +45,15 @@ func (p *previousProcess) expires(t timing.Times) time.Duration {
 // id. With that lock file, the previous process has ended and has no write in flight. It waits for
 // a process that is about to end, as long as awaitEnd does.
 func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) *previousProcess {
-	for _, path := range handover.Find(ids.RuntimeDir, j.disk.SB.UUID) {
-		of, err := handover.ParsePath(path)
-		if err != nil || j.cfg.HostID != 0 && of.Host != j.cfg.HostID {
+	for _, host := range handover.Find(ids.RuntimeDir, j.disk.SB.UUID) {
+		if j.cfg.HostID != 0 && host != j.cfg.HostID {
 			continue
 		}
-		if err := j.awaitEnd(ctx, ids, of.Host); err != nil {
+		if err := j.awaitEnd(ctx, ids, host); err != nil {
 			// in use, possibly by a bakeryd with another socket
 			continue
 		}
-		file, term, sessions, err := handover.Resume(ids.RuntimeDir, j.disk.SB.UUID, of.Host, j.clock.Now())
+		file, term, sessions, err := handover.Resume(ids.RuntimeDir, j.disk.SB.UUID, host, j.clock.Now())
 		if err == nil {
 			if err = fits(j.disk.SB.Geometry, term, sessions); err != nil {
 				file.Close()
@@ -64,7 +63,7 @@ func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) 
 			return &previousProcess{runtimeDir: ids.RuntimeDir, file: file, term: term, sessions: sessions, ended: j.clock.Now()}
 		}
 		j.log.Warn("handover file not usable, joining as a new incarnation", "err", err)
-		j.disown(ctx, ids, of.Host)
+		j.disown(ctx, ids, host)
 	}
 	j.disownForgotten(ctx, ids)
 	return nil

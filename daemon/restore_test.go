@@ -89,11 +89,19 @@ func (m *mortal) kill() {
 	})
 }
 
+// readHandover reads the handover file of a host, as the next process does.
+func readHandover(t testing.TB, h *Host, now time.Duration) (handover.Term, []handover.Session) {
+	t.Helper()
+	next, term, sessions, err := handover.Resume(filepath.Dir(h.handover.Path), h.disk.SB.UUID, h.mem.ID(), now)
+	require.NoError(t, err)
+	next.Close()
+	return term, sessions
+}
+
 // recorded returns the record of a session in the handover file.
 func (m *mortal) recorded(id string) handover.Session {
 	m.c.t.Helper()
-	_, kept, err := handover.Read(m.d.handover.Path, m.c.clock.Now())
-	require.NoError(m.c.t, err)
+	_, kept := readHandover(m.c.t, m.d, m.c.clock.Now())
 	i := slices.IndexFunc(kept, func(r handover.Session) bool { return r.ID == id })
 	require.NotEqual(m.c.t, -1, i, "session %s in %v", id, kept)
 	return kept[i]
@@ -104,7 +112,7 @@ func (m *mortal) edit(id string, change func(*handover.Session)) {
 	m.c.t.Helper()
 	r := m.recorded(id)
 	change(&r)
-	require.NoError(m.c.t, m.d.handover.Put(r))
+	require.NoError(m.c.t, m.d.handover.Wait(m.d.handover.QueuePut(r)))
 }
 
 // restart ends bakeryd as SIGKILL does, and starts it again.
@@ -338,14 +346,13 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
-			require.NoError(t, m.d.handover.Put(r))
+			require.NoError(t, m.d.handover.Wait(m.d.handover.QueuePut(r)))
 		}
 		m.restart()
 		holder.again(m, token.String())
 		require.Equal(t, token, holder.until("granted").Token)
 		eventually(t, "the others are forgotten", func() bool { return m.d.sessions.Count() == 1 })
-		_, kept, err := handover.Read(m.d.handover.Path, c.clock.Now())
-		require.NoError(t, err)
+		_, kept := readHandover(t, m.d, c.clock.Now())
 		require.Equal(t, 1, len(kept), "they would be waited for again")
 		holder.leave()
 	})
@@ -395,7 +402,7 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 		r := m.recorded(holder.id)
 		r.State, r.Token = handover.Waiting, 0
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
-		require.NoError(t, m.d.handover.Put(r))
+		require.NoError(t, m.d.handover.Wait(m.d.handover.QueuePut(r)))
 		m.restart()
 		require.Equal(t, 1, m.d.sessions.Count())
 		holder.again(m, token.String()).granted()
@@ -419,7 +426,7 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)
 		sessions[0].Lock = 5
-		require.NoError(t, file.Put(sessions[0]))
+		require.NoError(t, file.Wait(file.QueuePut(sessions[0])))
 		file.Close()
 		m.rise()
 		require.NotEqual(t, term.Incarnation, m.d.mem.Incarnation(), "it has joined again")

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -88,8 +87,7 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 			late.until("refused")
 			late.leave()
 		}
-		_, kept, err := handover.Read(m.d.handover.Path, c.clock.Now())
-		require.NoError(t, err)
+		_, kept := readHandover(t, m.d, c.clock.Now())
 		require.Len(t, kept, 1)
 		require.Equal(t, holder.id, kept[0].ID)
 		holder.leave()

@@ -270,10 +270,6 @@ func decodeCell(cell []byte, record any) error {
 	return nil
 }
 
-func isFree(cell []byte) bool {
-	return len(bytes.TrimLeft(cell, "\x00")) == 0
-}
-
 // content is the content of a handover file.
 type content struct {
 	term     Term
@@ -284,7 +280,7 @@ type content struct {
 }
 
 // decodeFile reads and validates a handover file.
-func decodeFile(r io.Reader, size int64, want Owner, now time.Duration) (*content, error) {
+func decodeFile(r io.Reader, size int64, want owner, now time.Duration) (*content, error) {
 	if size < cellSize || size%cellSize != 0 || size > MaxCells*cellSize {
 		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), MaxCells, cellSize)
 	}
@@ -301,7 +297,7 @@ func decodeFile(r io.Reader, size int64, want Owner, now time.Duration) (*conten
 	return c, nil
 }
 
-func (c *content) add(i int, cell []byte, want Owner, now time.Duration) error {
+func (c *content) add(i int, cell []byte, want owner, now time.Duration) error {
 	if i == 0 {
 		var tc termCell
 		if err := decodeCell(cell, &tc); err != nil {
@@ -310,7 +306,7 @@ func (c *content) add(i int, cell []byte, want Owner, now time.Duration) error {
 		c.term = tc.Term
 		return tc.checkAgainst(want, now)
 	}
-	if isFree(cell) {
+	if len(bytes.TrimLeft(cell, "\x00")) == 0 {
 		c.free = append(c.free, i)
 		return nil
 	}
@@ -318,7 +314,7 @@ func (c *content) add(i int, cell []byte, want Owner, now time.Duration) error {
 	if err := decodeCell(cell, &s); err != nil {
 		return err
 	}
-	if err := s.check(want.Host); err != nil {
+	if err := s.check(want.host); err != nil {
 		return err
 	}
 	if first, ok := c.cells[s.ID]; ok {
@@ -329,7 +325,7 @@ func (c *content) add(i int, cell []byte, want Owner, now time.Duration) error {
 	return nil
 }
 
-func (tc *termCell) checkAgainst(want Owner, now time.Duration) error {
+func (tc *termCell) checkAgainst(want owner, now time.Duration) error {
 	if tc.Format != fileFormat {
 		return fmt.Errorf("format %d, want %d", tc.Format, fileFormat)
 	}
@@ -337,10 +333,10 @@ func (tc *termCell) checkAgainst(want Owner, now time.Duration) error {
 		return err
 	}
 	switch {
-	case tc.UUID != want.UUID:
-		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.UUID)
-	case tc.HostID != want.Host:
-		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.Host)
+	case tc.UUID != want.uuid:
+		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.uuid)
+	case tc.HostID != want.host:
+		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.host)
 	case tc.Boot != want.boot:
 		return fmt.Errorf("of boot %x, want %x", tc.Boot, want.boot)
 	case tc.T0 > now:
@@ -369,8 +365,5 @@ func CheckCgroup(dir string) error {
 
 // Ticket returns the ticket of the session's token, 0 if it has none.
 func (r Session) Ticket() layout.Ticket {
-	if r.Token == 0 {
-		return 0
-	}
-	return layout.MakeTicket(r.Token.Number(), r.Token.Host())
+	return r.Token - r.Token%layout.MaxGrants
 }

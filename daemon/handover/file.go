@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/hostid"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -27,9 +27,9 @@ import (
 // would take a granted lock for one that is not. The failed write returns an error, and later
 // writes do nothing.
 //
-// SetTerm, Put and Remove return when the file has the change. A caller with a mutex of its own
-// calls QueueTerm, QueuePut or QueueRemove under it, which do no IO, and Wait after it. The changes
-// are written in the order in which they were queued.
+// QueueTerm, QueuePut and QueueRemove do no IO, so that a caller may hold a mutex of its own. Wait
+// returns when the file has the change. The changes are written in the order in which they were
+// queued.
 //
 // The lock file of the host id guards the file against other processes
 // (hostid.Identity.TakeLockFile).
@@ -60,11 +60,11 @@ func fileOf(path string, file *os.File, c content) *File {
 	return j
 }
 
-// Owner identifies the host that a handover file belongs to.
-type Owner struct {
-	UUID layout.UUID
-	boot [16]byte
-	Host int
+// owner identifies the host that a handover file belongs to.
+type owner struct {
+	uuid layout.UUID
+	boot BootText
+	host int
 }
 
 // Path returns the path of the handover file of a host id.
@@ -72,33 +72,21 @@ func Path(dir string, uuid layout.UUID, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d.state", uuid, host))
 }
 
-// Find returns the paths of the handover files of all host ids of a lockspace. It does not validate
-// them.
-func Find(dir string, uuid layout.UUID) (paths []string) {
-	hosts, _ := hostid.Files(dir, uuid, ".state")
-	for _, host := range hosts {
-		path := filepath.Join(dir, uuid.String()+"-"+host+".state")
-		if _, err := ParsePath(path); err == nil {
-			paths = append(paths, path)
+// Find returns the host ids of a lockspace that have a handover file. It does not validate the
+// files.
+func Find(dir string, uuid layout.UUID) (hosts []int) {
+	names, _ := hostid.Files(dir, uuid, ".state")
+	for _, name := range names {
+		host, err := strconv.Atoi(name)
+		if err == nil && host >= 1 && host <= layout.MaxHosts && strconv.Itoa(host) == name {
+			hosts = append(hosts, host)
 		}
 	}
-	return paths
-}
-
-// ParsePath returns the owner in the name of a handover file.
-func ParsePath(path string) (Owner, error) {
-	name := strings.TrimSuffix(filepath.Base(path), ".state")
-	dash := max(strings.LastIndexByte(name, '-'), 0)
-	uuid, uuidErr := layout.ParseUUID(name[:dash])
-	host, hostErr := strconv.Atoi(strings.TrimPrefix(name[dash:], "-"))
-	if uuidErr != nil || hostErr != nil || host < 1 || host > layout.MaxHosts || Path("", uuid, host) != filepath.Base(path) {
-		return Owner{}, errors.New("name is not UUID-ID.state")
-	}
-	return Owner{UUID: uuid, boot: hostid.BootID(), Host: host}, nil
+	return hosts
 }
 
 // Create creates an empty handover file and removes an existing one. The file reads as void until
-// SetTerm.
+// QueueTerm.
 func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 	path := Path(dir, uuid, host)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -111,66 +99,41 @@ func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 	return fileOf(path, f, content{cells: make(map[string]int), end: 1}), nil
 }
 
-// Resume opens the handover file of the previous process to continue it.
+// Resume opens the handover file of the previous process to continue it, and returns its sessions
+// in the order of their cells. It returns an error for a file that is damaged, of another boot, or
+// of another lockspace or host id than its name.
 func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, Term, []Session, error) {
 	path := Path(dir, uuid, host)
-	f, content, err := load(path, os.O_RDWR, now)
+	f, content, err := load(path, owner{uuid, hostid.BootID(), host}, now)
 	if err != nil {
-		return nil, Term{}, nil, err
+		return nil, Term{}, nil, fmt.Errorf("read handover file %s: %w", path, text.WithoutPath(err))
 	}
 	sessions := content.sessions
 	content.sessions = nil // a File has only their cells
 	return fileOf(path, f, *content), content.term, sessions, nil
 }
 
-// Read returns the records of the previous process, the sessions in the order of their cells. It
-// returns an error for a file that is damaged, of another boot, or of another lockspace or host id
-// than its name.
-func Read(path string, now time.Duration) (Term, []Session, error) {
-	f, content, err := load(path, os.O_RDONLY, now)
+func load(path string, want owner, now time.Duration) (*os.File, *content, error) {
+	if want.boot == (BootText{}) {
+		return nil, nil, errors.New("the system has no boot id")
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return Term{}, nil, err
+		return nil, nil, err
 	}
-	f.Close()
-	return content.term, content.sessions, nil
-}
-
-func load(path string, flag int, now time.Duration) (*os.File, *content, error) {
-	fail := func(err error) (*os.File, *content, error) {
-		var pe *os.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err // the message below has the path
-		}
-		return nil, nil, fmt.Errorf("read handover file %s: %w", path, err)
-	}
-	want, err := ParsePath(path)
-	if err != nil {
-		return fail(err)
-	}
-	if want.boot == [16]byte{} {
-		return fail(errors.New("the system has no boot id"))
-	}
-	f, err := os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return fail(err)
-	}
-	content, err := decodeOwn(f, want, now)
-	if err != nil {
-		f.Close()
-		return fail(err)
-	}
-	return f, content, nil
-}
-
-func decodeOwn(f *os.File, want Owner, now time.Duration) (*content, error) {
 	info, err := f.Stat()
 	if err == nil {
 		err = CheckOwner(info, 0)
 	}
-	if err != nil {
-		return nil, err
+	var c *content
+	if err == nil {
+		c, err = decodeFile(f, info.Size(), want, now)
 	}
-	return decodeFile(f, info.Size(), want, now)
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, c, nil
 }
 
 // CheckOwner returns an error unless a file has the given type and only this user can have created
@@ -188,18 +151,8 @@ func CheckOwner(info os.FileInfo, kind os.FileMode) error {
 	return nil
 }
 
-// SetTerm writes the term. The incarnation cannot change while the file has sessions, which belong
-// to it.
-func (j *File) SetTerm(t Term) error { return j.Wait(j.QueueTerm(t)) }
-
-// Put writes the current state of a session. An invalid session makes the file void: the caller
-// refuses such a request before.
-func (j *File) Put(s Session) error { return j.Wait(j.QueuePut(s)) }
-
-// Remove removes a session. It returns nil if the file has no such session.
-func (j *File) Remove(id string) error { return j.Wait(j.QueueRemove(id)) }
-
-// QueueTerm queues what SetTerm writes, and returns a number for Wait.
+// QueueTerm queues the term, and returns a number for Wait. The incarnation cannot change while the
+// file has sessions, which belong to it.
 func (j *File) QueueTerm(t Term) uint64 {
 	return j.change("term", func(cell []byte) (int, error) {
 		if err := t.check(); err != nil {
@@ -216,7 +169,8 @@ func (j *File) QueueTerm(t Term) uint64 {
 	})
 }
 
-// QueuePut queues what Put writes, and returns a number for Wait.
+// QueuePut queues the current state of a session, and returns a number for Wait. An invalid session
+// makes the file void: the caller refuses such a request before.
 func (j *File) QueuePut(s Session) uint64 {
 	return j.change("session", func(cell []byte) (int, error) {
 		if j.term.HostID == 0 {
@@ -250,7 +204,7 @@ func (j *File) freeCell() int {
 	return j.end
 }
 
-// QueueRemove queues what Remove writes, and returns a number for Wait.
+// QueueRemove queues the removal of a session, if the file has it, and returns a number for Wait.
 func (j *File) QueueRemove(id string) uint64 {
 	return j.change("removal", func([]byte) (int, error) {
 		at, ok := j.cells[id]

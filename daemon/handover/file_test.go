@@ -45,9 +45,23 @@ func newFile(t testing.TB) *File {
 	return j
 }
 
+// SetTerm, Put and Remove return when the file has the change.
+func (j *File) SetTerm(t Term) error   { return j.Wait(j.QueueTerm(t)) }
+func (j *File) Put(s Session) error    { return j.Wait(j.QueuePut(s)) }
+func (j *File) Remove(id string) error { return j.Wait(j.QueueRemove(id)) }
+
+// readFile reads a handover file as the next process does.
+func readFile(path string) (Term, []Session, error) {
+	j, term, sessions, err := Resume(filepath.Dir(path), fileUUID, fileHost, clock.Boottime.Now())
+	if err == nil {
+		j.Close()
+	}
+	return term, sessions, err
+}
+
 func read(t testing.TB, j *File) (Term, []Session) {
 	t.Helper()
-	term, sessions, err := Read(j.Path, clock.Boottime.Now())
+	term, sessions, err := readFile(j.Path)
 	require.NoError(t, err)
 	return term, sessions
 }
@@ -184,7 +198,7 @@ func TestFileOutlivesItsWriter(t *testing.T) {
 		require.Eventually(t, func() bool { return cells() >= 4 }, 30*time.Second, time.Millisecond)
 		require.NoError(t, child.Process.Kill())
 		require.Error(t, child.Wait())
-		_, sessions, err := Read(path, clock.Boottime.Now())
+		_, sessions, err := readFile(path)
 		require.NoError(t, err)
 		require.Equal(t, aSession(9), sessions[0])
 	}
@@ -271,7 +285,7 @@ func TestFileWithoutATerm(t *testing.T) {
 	j, err := Create(dir, fileUUID, fileHost)
 	require.NoError(t, err)
 	require.False(t, j.Intact())
-	_, _, err = Read(j.Path, clock.Boottime.Now())
+	_, _, err = readFile(j.Path)
 	require.ErrorContains(t, err, "0 bytes, want 1 to 65536 cells")
 	require.ErrorContains(t, j.Put(aSession(1)), "no term yet")
 	require.NoFileExists(t, j.Path)
@@ -287,7 +301,7 @@ func TestDiscardedFile(t *testing.T) {
 		require.NoFileExists(t, j.Path)
 		require.NoError(t, j.Discard())
 		require.NoError(t, j.Put(aSession(1)))
-		_, _, err := Read(j.Path, clock.Boottime.Now())
+		_, _, err := readFile(j.Path)
 		require.ErrorIs(t, err, os.ErrNotExist)
 		require.ErrorContains(t, err, "read handover file "+j.Path+": no such file")
 	}
@@ -309,12 +323,12 @@ func TestFindJournals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "odd [*]? name")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.Empty(t, Find(dir, fileUUID))
-	var want []string
+	var want []int
 	for _, host := range []int{3, 12} {
 		j, err := Create(dir, fileUUID, host)
 		require.NoError(t, err)
 		j.Close()
-		want = append(want, j.Path)
+		want = append(want, host)
 	}
 	other, err := Create(dir, layout.UUID{9}, 3)
 	require.NoError(t, err)
