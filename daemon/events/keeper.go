@@ -46,10 +46,6 @@ type keeper struct {
 	warnedAt time.Time
 }
 
-func newKeeper(l *Log, logger *slog.Logger) keeper {
-	return keeper{log: l, logger: logger, wake: make(chan struct{}, 1), limit: maxFile, write: (*os.File).Write}
-}
-
 // run writes until the log is closed.
 func (k *keeper) run() {
 	defer close(k.log.finished)
@@ -63,10 +59,10 @@ func (k *keeper) run() {
 		case <-k.wake:
 			select {
 			case <-time.After(batchPause):
-			case <-k.log.closing:
+			case <-k.log.open.Done():
 			}
 		case <-due:
-		case <-k.log.closing:
+		case <-k.log.open.Done():
 			k.retryAt = time.Time{}
 			k.flush()
 			if k.file != nil {
@@ -167,19 +163,14 @@ func (k *keeper) append(batch []Event, missed uint64) error {
 }
 
 // rotate renames the file, replacing the one rotated before, and creates another.
-func (k *keeper) rotate() error {
+func (k *keeper) rotate() (err error) {
 	k.end()
 	k.opening.Lock()
 	defer k.opening.Unlock()
-	if err := os.Rename(k.path, k.path+aside); err != nil {
-		return err
+	if err = os.Rename(k.path, k.path+aside); err == nil {
+		k.file, err = openFile(k.path)
 	}
-	f, err := openFile(k.path)
-	if err != nil {
-		return err
-	}
-	k.file = f
-	return nil
+	return err
 }
 
 // sync makes written events durable, and detects that another process has removed the file.

@@ -1,7 +1,9 @@
 package events
 
 import (
+	"context"
 	"log/slog"
+	"os"
 	"sort"
 	"sync"
 	"time"
@@ -21,27 +23,27 @@ const maxReason = 512
 // Log is the journal of one host. It is safe for concurrent use, and Add never waits for a disk
 // or a reader. A nil Log keeps nothing.
 type Log struct {
-	keeper keeper
-	clock  clock.Clock
-
-	mu       sync.Mutex // guards the fields below; held only briefly
-	ring     []Event    // event n is at n % ringSize
-	end      uint64     // number of the next event
-	last     uint64     // the highest Seq
-	gone     uint64     // highest Seq that the ring has lost; 0: none
-	self     Self
-	path     string // path of the file; empty: not known yet
-	wakes    map[chan struct{}]struct{}
-	running  bool
-	closed   bool
-	closing  chan struct{} // closed by Close
+	keeper   keeper
+	clock    clock.Clock
+	open     context.Context // ended by Close, with mu held
+	close    context.CancelFunc
 	finished chan struct{} // closed when the keeper has ended
+
+	mu    sync.Mutex // guards the fields below; held only briefly
+	ring  []Event    // event n is at n % ringSize
+	end   uint64     // number of the next event
+	last  uint64     // the highest Seq
+	gone  uint64     // highest Seq that the ring has lost; 0: none
+	self  Self
+	path  string // path of the file; empty: not known yet, and no keeper runs
+	wakes map[chan struct{}]struct{}
 }
 
 // New returns an empty log, which is in memory only until [Log.Keep]. It does no IO.
 func New(c clock.Clock, logger *slog.Logger) *Log {
-	l := &Log{clock: c, wakes: map[chan struct{}]struct{}{}, closing: make(chan struct{}), finished: make(chan struct{})}
-	l.keeper = newKeeper(l, logger)
+	l := &Log{clock: c, wakes: map[chan struct{}]struct{}{}, finished: make(chan struct{})}
+	l.open, l.close = context.WithCancel(context.Background())
+	l.keeper = keeper{log: l, logger: logger, wake: make(chan struct{}, 1), limit: maxFile, write: (*os.File).Write}
 	return l
 }
 
@@ -53,17 +55,19 @@ func (l *Log) Keep(path string, self Self) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.open.Err() != nil {
+		return
+	}
 	for i := range l.ring { // events added before Keep
 		if e := &l.ring[i]; e.Host == 0 {
 			e.Host, e.HostName = self.Host, self.Name
 		}
 	}
-	l.self, l.path = self, path
-	if !l.running && !l.closed {
-		l.running = true
+	if l.path == "" {
 		l.wakes[l.keeper.wake] = struct{}{}
 		go l.keeper.run()
 	}
+	l.self, l.path = self, path
 	wake(l.keeper.wake)
 }
 
@@ -77,7 +81,7 @@ func (l *Log) Add(e Event) uint64 {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.open.Err() != nil {
 		return 0
 	}
 	// Under the mutex, so that events are in the order of their times.
@@ -189,19 +193,14 @@ func (l *Log) Close() {
 		return
 	}
 	l.mu.Lock()
-	running := l.running
-	if !l.closed {
-		l.closed = true
-		close(l.closing)
-	}
+	l.close()
+	kept := l.path != ""
 	l.mu.Unlock()
-	if !running {
+	if !kept {
 		return
 	}
-	t := time.NewTimer(closeTimeout)
-	defer t.Stop()
 	select {
 	case <-l.finished:
-	case <-t.C:
+	case <-time.After(closeTimeout):
 	}
 }

@@ -179,7 +179,7 @@ func (l *Log) Follow(ctx context.Context, q Query, fn func([]Event) error) error
 	defer l.subscribe(woken)()
 	r := newReader(q, fn)
 	for files := true; ; files = false {
-		closed := l.isClosed() // then this batch is the last
+		closed := l.open.Err() != nil // then this batch is the last
 		if err := l.read(r, files); err != nil {
 			return err
 		}
@@ -188,19 +188,10 @@ func (l *Log) Follow(ctx context.Context, q Query, fn func([]Event) error) error
 		}
 		select {
 		case <-woken:
-		case <-l.closing:
+		case <-l.open.Done():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}
-}
-
-func (l *Log) isClosed() bool {
-	select {
-	case <-l.closing:
-		return true
-	default:
-		return false
 	}
 }
 
