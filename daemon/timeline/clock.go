@@ -46,7 +46,6 @@ type clock struct {
 // clocks holds all clocks, and the bounds of their differences.
 type clocks struct {
 	all     []*clock
-	nodes   int
 	weight  []int     // number of events, by node
 	atLeast [][]int64 // by two nodes: minimum by which the second's offset exceeds the first's
 	offset  []int64   // added to the times of a node
@@ -148,24 +147,22 @@ func (c *clocks) makeNodes(j *journals) {
 	}
 	window := max(minSpan, span/(maxNodes/2)+1)
 	for _, k := range c.all {
-		first, begin := c.nodes, k.records[0].raw
+		first, begin := len(c.weight), k.records[0].raw
 		for _, r := range k.records {
 			r.clock = k
 			if len(c.all) > 1 {
 				r.node = first + int((r.raw-begin)/window)
 			}
-			for c.nodes <= r.node {
-				c.nodes++
+			for len(c.weight) <= r.node {
 				c.weight = append(c.weight, 0)
 			}
 			c.weight[r.node]++
 		}
 	}
 	c.slip = max(fineSlip, int64(float64(window)*drift))
-	c.offset = make([]int64, c.nodes)
-	c.atLeast = make([][]int64, c.nodes)
+	c.atLeast = make([][]int64, len(c.weight))
 	for i := range c.atLeast {
-		c.atLeast[i] = slices.Repeat([]int64{unknown}, c.nodes)
+		c.atLeast[i] = slices.Repeat([]int64{unknown}, len(c.weight))
 		c.atLeast[i][i] = 0
 	}
 	for _, k := range c.all {
@@ -188,7 +185,7 @@ func (c *clocks) makeNodes(j *journals) {
 			if b.UptimeMS >= a.UptimeMS {
 				apart -= a.UptimeMS
 			}
-			if !same(a, b) {
+			if a.clock != b.clock {
 				c.add(a.node, b.node, int64(a.raw-b.raw)+int64(lasted(apart-1)))
 			}
 		}
@@ -204,13 +201,13 @@ func (c *clocks) add(a, b int, by int64) bool {
 	if a == b || by+c.atLeast[b][a] > 0 {
 		return by <= 0
 	}
-	for i := range c.nodes {
-		if c.atLeast[i][a] == unknown {
+	for _, row := range c.atLeast {
+		if row[a] == unknown {
 			continue
 		}
-		for k := range c.nodes {
-			if c.atLeast[b][k] != unknown {
-				c.atLeast[i][k] = max(c.atLeast[i][k], c.atLeast[i][a]+by+c.atLeast[b][k])
+		for k, more := range c.atLeast[b] {
+			if more != unknown {
+				row[k] = max(row[k], row[a]+by+more)
 			}
 		}
 	}
@@ -221,7 +218,7 @@ func (c *clocks) add(a, b int, by int64) bool {
 // may violate it slightly.
 func (c *clocks) require(a, b *record, slack int64) bool {
 	by := int64(a.raw-b.raw) - slack
-	if same(a, b) {
+	if a.clock == b.clock {
 		return by <= 0
 	}
 	if c.add(a.node, b.node, by) {
@@ -236,22 +233,19 @@ func (c *clocks) require(a, b *record, slack int64) bool {
 // possible reports whether a time after an event can be before another event.
 func (c *clocks) possible(a *record, after int64, b *record) bool {
 	by := int64(a.raw-b.raw) + after
-	if same(a, b) {
+	if a.clock == b.clock {
 		return by <= 0
 	}
-	return c.atLeast[b.node][a.node] == unknown || by+c.atLeast[b.node][a.node] <= c.slip
+	return by+c.atLeast[b.node][a.node] <= c.slip // also if that is unknown
 }
-
-// same reports whether two events have one clock.
-func same(a, b *record) bool { return a.clock == b.clock }
 
 // solve chooses the offset of each clock: as small as the order allows.
 func (c *clocks) solve() {
-	up, down := make([]int64, c.nodes), make([]int64, c.nodes)
-	for i := range c.nodes {
-		for k := range c.nodes {
-			up[i] = max(up[i], c.atLeast[k][i])
-			down[i] = min(down[i], -c.atLeast[i][k])
+	up, down := make([]int64, len(c.weight)), make([]int64, len(c.weight))
+	for i, row := range c.atLeast {
+		for k, by := range row {
+			up[k] = max(up[k], by)
+			down[i] = min(down[i], -by)
 		}
 	}
 	c.centre(up)

@@ -128,7 +128,9 @@ func history(j *journals) *Timeline {
 	}
 	h.mergeChanges()
 	h.guessEnds()
-	slices.SortStableFunc(h.Attempts, byTime)
+	slices.SortStableFunc(h.Attempts, func(a, b *Attempt) int {
+		return cmp.Or(cmp.Compare(a.begin(), b.begin()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Token, b.Token))
+	})
 	return h.Timeline
 }
 

@@ -90,7 +90,7 @@ func (t *Timeline) found(f Finding, attempts ...*Attempt) {
 // phases returns the phases of holds, by time, until their leases may have ended.
 func (t *Timeline) phases(holds []*Attempt) (all []phase) {
 	for _, a := range holds {
-		end := t.stands(a)
+		until, atMost := t.stands(a)
 		var add func(p phase)
 		add = func(p phase) {
 			for _, v := range a.vague {
@@ -111,12 +111,12 @@ func (t *Timeline) phases(holds []*Attempt) (all []phase) {
 				}
 			}
 			proven := p
-			proven.till = min(p.till, end.proven)
+			proven.till = min(p.till, until)
 			if proven.till > proven.from || p.till == p.from {
 				all = append(all, proven)
 				p.from = proven.till
 			}
-			if p.till = min(p.till, end.possible); p.till > p.from {
+			if p.till = min(p.till, atMost); p.till > p.from {
 				p.doubt = true
 				all = append(all, p)
 			}
@@ -134,18 +134,12 @@ func (t *Timeline) phases(holds []*Attempt) (all []phase) {
 	return all
 }
 
-// standing is the time until which a hold excluded others.
-type standing struct {
-	proven   Moment // for certain
-	possible Moment // at the latest: then its host was dead, or had lost its lease
-}
-
-// stands returns until when a hold excluded others. A stalled or cut-off host records its hold
-// when it runs again, or when it gives up. Other hosts may rightly hold the lock by then, because
-// they had declared it dead. Until the host notices, its command is no second holder, but late
-// (judgeLate).
-func (t *Timeline) stands(a *Attempt) standing {
-	s := standing{proven: a.Sure, possible: a.Sure}
+// stands returns until when a hold certainly excluded others, and until when at most: then its host
+// was dead, or had lost its lease. A stalled or cut-off host records its hold when it runs again,
+// or when it gives up. Other hosts may rightly hold the lock by then, because they had declared it
+// dead. Until the host notices, its command is no second holder, but late (judgeLate).
+func (t *Timeline) stands(a *Attempt) (until, atMost Moment) {
+	until, atMost = a.Sure, a.Sure
 	switch {
 	case a.Verdict != Never:
 		end := a.Verdict
@@ -153,17 +147,17 @@ func (t *Timeline) stands(a *Attempt) standing {
 		if first, last := t.grants(a, a.Verdict, a.Sure); last != Never && last-first >= wakes {
 			end = last
 		}
-		if s.proven = min(a.Sure, end); a.Entered <= end {
-			s.possible = s.proven // otherwise, by the host's records, it was granted after the verdict
+		if until = min(a.Sure, end); a.Entered <= end {
+			atMost = until // otherwise, by the host's records, it was granted after the verdict
 		}
 	case a.Lost != Never || a.waking: // a verdict on it is not known
 		if a.Lost != Never {
-			s.possible = min(a.Sure, a.Lost)
+			atMost = min(a.Sure, a.Lost)
 		}
-		_, last := t.grants(a, Never, s.possible)
-		s.proven = min(s.possible, max(a.Entered, last))
+		_, last := t.grants(a, Never, atMost)
+		until = min(atMost, max(a.Entered, last))
 	}
-	return s
+	return until, atMost
 }
 
 // grants returns the first and last moment in a time at which the host of a hold acted under a
@@ -180,7 +174,7 @@ func (t *Timeline) grants(a *Attempt, after, until Moment) (first, last Moment) 
 
 // life is one incarnation of a host.
 type life struct {
-	host int // index
+	host int // index; in sightings its id
 	of   uint64
 }
 
@@ -412,7 +406,7 @@ func (t *Timeline) tokenBack(c *clocks, b, a *Attempt) {
 	if max(b.Entered, b.known) > a.Entered {
 		return // one of the grants is missing: their order is unknown
 	}
-	if !same(b.entered, a.entered) && c.possible(a.entered, 0, b.entered) && t.lockOf(a).Permits == 1 {
+	if b.entered.clock != a.entered.clock && c.possible(a.entered, 0, b.entered) && t.lockOf(a).Permits == 1 {
 		return
 	}
 	for _, f := range t.Findings {
@@ -475,7 +469,7 @@ func (t *Timeline) judgeClocks(c *clocks) {
 	for _, o := range t.tokenOrder() {
 		by := int64(o.before.raw - o.after.raw)
 		// There may be more of a difference: it has no bound in the other direction.
-		if by <= farOff || same(o.before, o.after) || c.atLeast[o.after.node][o.before.node] != unknown {
+		if by <= farOff || o.before.clock == o.after.clock || c.atLeast[o.after.node][o.before.node] != unknown {
 			continue
 		}
 		a, b := o.first, o.second

@@ -62,7 +62,7 @@ func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 	done := map[[2]int]bool{}
 	for _, o := range all {
 		k := [2]int{o.before.node, o.after.node}
-		if _, tried := done[k]; !tried && !same(o.before, o.after) {
+		if _, tried := done[k]; !tried && o.before.clock != o.after.clock {
 			done[k] = c.add(k[0], k[1], most[k])
 		}
 		if !done[k] && !c.require(o.before, o.after, slack) && mustBe {
@@ -109,10 +109,10 @@ func orderOf(a, b *Attempt) []order {
 		return nil
 	}
 	shared := slices.ContainsFunc(a.Modes, func(m ModeChange) bool { return m.Shared })
-	if a.exited != nil && a.Lost == Never && a.Verdict == Never && !a.waking && !(shared && b.Shared) {
+	switch {
+	case a.exited != nil && a.Lost == Never && a.Verdict == Never && !a.waking && !(shared && b.Shared):
 		return []order{{a.exited, b.entered, a, b}}
-	}
-	if a.entered.Kind == events.Enter {
+	case a.entered.Kind == events.Enter:
 		return []order{{a.entered, b.entered, a, b}}
 	}
 	return nil
@@ -135,19 +135,15 @@ func (c *clocks) sightings() (all []order) {
 		lock   string
 		ticket layout.Ticket
 	}
-	type joined struct {
-		host        int
-		incarnation uint64
-	}
-	tickets, joins, verdicts := map[ticket]*record{}, map[joined]*record{}, map[joined]*record{}
+	tickets, joins, verdicts := map[ticket]*record{}, map[life]*record{}, map[life]*record{}
 	for r := range c.records() {
 		switch {
 		case r.Lock != "" && r.Ticket != 0 && (r.Kind == events.Choosing || r.Kind == events.Ticket):
 			tickets[ticket{r.Lock, r.Ticket}] = r
 		case r.selfJoined():
-			joins[joined{r.Host, r.Incarnation}] = r
+			joins[life{r.Host, r.Incarnation}] = r
 		case r.Kind == events.Dead && r.ByHost == r.keeper:
-			verdicts[joined{r.Host, r.Incarnation}] = r
+			verdicts[life{r.Host, r.Incarnation}] = r
 		}
 	}
 	see := func(before, after *record) {
@@ -163,9 +159,9 @@ func (c *clocks) sightings() (all []order) {
 		}
 		switch {
 		case r.Kind == events.Joined && !r.selfJoined():
-			see(joins[joined{r.Host, r.Incarnation}], r)
+			see(joins[life{r.Host, r.Incarnation}], r)
 		case r.Kind == events.Dead && r.ByHost != r.keeper:
-			see(verdicts[joined{r.Host, r.Incarnation}], r)
+			see(verdicts[life{r.Host, r.Incarnation}], r)
 		}
 	}
 	return all

@@ -23,7 +23,7 @@ import (
 func (w *world) written(o Options) (page string, data Timeline) {
 	w.t.Helper()
 	var out bytes.Buffer
-	require.NoError(w.t, Write(&out, w.sources(), o))
+	require.NoError(w.t, w.build(o).Write(&out))
 	page = out.String()
 	_, text, ok := strings.Cut(page, `<script type="application/json" id="data">`)
 	require.True(w.t, ok)
@@ -160,10 +160,12 @@ func FuzzBuild(f *testing.F) {
 			}
 		}
 		var out bytes.Buffer
-		if err := Write(&out, sources, Options{}); err != nil {
+		tl, err := Build(sources, Options{})
+		if err != nil {
 			require.ErrorIs(t, err, ErrNoEvents)
 			return
 		}
+		require.NoError(t, tl.Write(&out))
 		require.Equal(t, 2, strings.Count(out.String(), "</script>"))
 	})
 }

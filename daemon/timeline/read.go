@@ -53,7 +53,7 @@ func ReadFile(path string) (Source, error) {
 func Read(r io.Reader, name string) (Source, error) {
 	s := Source{Name: name}
 	in := bufio.NewReaderSize(r, 64<<10)
-	firstBad, bad := 0, ""
+	firstBad := ""
 	for n := 1; ; n++ {
 		line, err := readLine(in)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -63,11 +63,8 @@ func Read(r io.Reader, name string) (Source, error) {
 			var e events.Event
 			if json.Unmarshal(line, &e) == nil && e.Kind != "" && !e.At.IsZero() {
 				s.Events = append(s.Events, e)
-			} else {
-				s.Damaged++
-				if firstBad == 0 {
-					firstBad, bad = n, string(line[:min(len(line), 60)])
-				}
+			} else if s.Damaged++; s.Damaged == 1 {
+				firstBad = fmt.Sprintf("line %d is %q", n, line[:min(len(line), 60)])
 			}
 		}
 		if err != nil {
@@ -75,7 +72,7 @@ func Read(r io.Reader, name string) (Source, error) {
 		}
 	}
 	if len(s.Events) == 0 && s.Damaged > 0 {
-		return s, fmt.Errorf("read %s: %w: line %d is %q", name, ErrNotJournal, firstBad, bad)
+		return s, fmt.Errorf("read %s: %w: %s", name, ErrNotJournal, firstBad)
 	}
 	return s, nil
 }
@@ -96,8 +93,7 @@ func readLine(in *bufio.Reader) (line []byte, err error) {
 // Lockspace returns the lockspace in the file's name, if that is a bakeryd's: UUID-ID.events.
 func (s *Source) Lockspace() string {
 	const uuidLen = 36
-	name := strings.TrimSuffix(filepath.Base(s.Name), ".1")
-	name, ok := strings.CutSuffix(name, ".events")
+	name, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(s.Name), ".1"), ".events")
 	if !ok || len(name) < uuidLen+2 || name[uuidLen] != '-' {
 		return ""
 	}

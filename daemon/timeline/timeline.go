@@ -10,9 +10,7 @@
 package timeline
 
 import (
-	"cmp"
 	"errors"
-	"io"
 	"slices"
 	"time"
 
@@ -42,15 +40,6 @@ type Options struct {
 
 // ErrNoEvents is returned when the sources have no events.
 var ErrNoEvents = errors.New("no events")
-
-// Write writes the page of the sources. It returns ErrNoEvents or an error of w.
-func Write(w io.Writer, sources []Source, o Options) error {
-	t, err := Build(sources, o)
-	if err != nil {
-		return err
-	}
-	return t.Write(w)
-}
 
 // Timeline is the combination of the journals. Its JSON is the input of the page's script.
 type Timeline struct {
@@ -197,8 +186,4 @@ func (t *Timeline) span() (from, until Moment) {
 		return Never, Never
 	}
 	return slices.Min(all), slices.Max(all)
-}
-
-func byTime(a, b *Attempt) int {
-	return cmp.Or(cmp.Compare(a.begin(), b.begin()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Token, b.Token))
 }

@@ -21,13 +21,16 @@ func (r result) page(dir string) (string, error) {
 		}
 		sources = append(sources, s)
 	}
+	t, err := timeline.Build(sources, timeline.Options{Title: "simulation", Note: fmt.Sprintf("seed %d %s", r.seed, r.failed[0]), OneClock: true})
+	if err != nil {
+		return "", err
+	}
 	path := filepath.Join(dir, fmt.Sprintf("seed-%d.html", r.seed))
 	f, err := os.Create(path)
 	if err != nil {
 		return "", err
 	}
-	err = timeline.Write(f, sources, timeline.Options{Title: "simulation", Note: fmt.Sprintf("seed %d %s", r.seed, r.failed[0]), OneClock: true})
-	return path, cmp.Or(err, f.Close())
+	return path, cmp.Or(t.Write(f), f.Close())
 }
 
 // journals returns the event files of a run: of each machine the last process's, which has all
