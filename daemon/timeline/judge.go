@@ -14,7 +14,6 @@ import (
 // Finding is a violation, or a possible one.
 type Finding struct {
 	Kind     FindingKind `json:"kind"`
-	Proven   bool        `json:"proven"` // no clocks explain it
 	At       Moment      `json:"at"`
 	Until    Moment      `json:"until"`
 	Lock     int         `json:"lock"`     // index
@@ -27,7 +26,7 @@ type Finding struct {
 // FindingKind is a kind of finding.
 type FindingKind string
 
-// The kinds of findings. The last two are not violations by themselves.
+// The kinds of findings. The last two are not violations by themselves (undecided).
 const (
 	TwoHolders FindingKind = "two holders" // more holders than allowed, at one time
 	TokenBack  FindingKind = "token back"  // a grant has a smaller token than one before it
@@ -35,6 +34,12 @@ const (
 	Late       FindingKind = "late"  // a hold outlasted the verdict on its host, or its lease
 	Doubt      FindingKind = "doubt" // wrong clocks, or two holders: the journals do not decide
 )
+
+// undecided has the kinds of findings that are no violations, the worst first.
+var undecided = []FindingKind{Doubt, Late}
+
+// Proven reports whether the finding is a violation: no clocks explain it.
+func (f *Finding) Proven() bool { return !slices.Contains(undecided, f.Kind) }
 
 // farOff is a difference of clocks that is rare, in us. If only hand-overs in one direction
 // indicate such a difference, it may have another cause.
@@ -63,17 +68,8 @@ func (t *Timeline) judge(c *clocks) {
 	if t.more > 0 {
 		t.Notes = append(t.Notes, fmt.Sprintf("there are %d findings more than are shown", t.more))
 	}
-	rank := func(f *Finding) int {
-		switch {
-		case f.Proven:
-			return 0
-		case f.Kind == Doubt:
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(t.Findings, func(a, b *Finding) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.At, b.At))
+	slices.SortStableFunc(t.Findings, func(a, b *Finding) int { // violations first
+		return cmp.Or(cmp.Compare(slices.Index(undecided, a.Kind), slices.Index(undecided, b.Kind)), cmp.Compare(a.At, b.At))
 	})
 }
 
@@ -237,21 +233,21 @@ func (t *Timeline) overlap(c *clocks, all ...phase) {
 		t.more++
 		return
 	}
-	f := Finding{Kind: TwoHolders, Proven: true, At: all[0].from, Until: all[0].till}
+	f := Finding{Kind: TwoHolders, At: all[0].from, Until: all[0].till}
 	var holds []*Attempt
 	for i, p := range all {
 		holds = append(holds, p.Attempt)
 		f.At, f.Until = max(f.At, p.from), min(f.Until, p.till)
 		apart := func(q phase) bool { return apart(c, &q, &p) }
 		if p.doubt || slices.ContainsFunc(all[:i], apart) {
-			f.Proven, f.Kind = false, Doubt
+			f.Kind = Doubt
 		}
 	}
-	if !f.Proven && int64(f.Until-f.At) <= c.slip {
+	if !f.Proven() && int64(f.Until-f.At) <= c.slip {
 		return
 	}
 	for _, old := range t.Findings { // the same holds, in another mode, or later
-		if (old.Kind == f.Kind || old.Proven) && sameHolds(old.attempts, holds) {
+		if (old.Kind == f.Kind || old.Proven()) && sameHolds(old.attempts, holds) {
 			return
 		}
 	}
@@ -280,7 +276,7 @@ func (t *Timeline) overlapText(f *Finding, holds []*Attempt) string {
 			text += fmt.Sprintf("; %s had lost its lease", t.hostName(a))
 		}
 	}
-	if !f.Proven {
+	if !f.Proven() {
 		text += "; or their clocks disagree by more than the journals show, or one of them was stalled: the journals do not decide"
 	}
 	return text
@@ -312,7 +308,7 @@ func (t *Timeline) judgeTokens(c *clocks, permits int, holds []*Attempt) {
 	granted := slices.DeleteFunc(holds, func(a *Attempt) bool { return a.Token == 0 })
 	for _, a := range granted {
 		if first := byToken[a.Token]; first != nil && a.entered != first.entered {
-			t.found(Finding{Kind: TokenTwice, Proven: true, At: a.Entered, Until: a.Ended,
+			t.found(Finding{Kind: TokenTwice, At: a.Entered, Until: a.Ended,
 				Text: fmt.Sprintf("%s and %s were granted %s with one token, %s", t.hostName(first), t.hostName(a), t.lockOf(a).Name, a.Token)}, first, a)
 		}
 		byToken[a.Token] = a
@@ -414,10 +410,10 @@ func (t *Timeline) tokenBack(c *clocks, b, a *Attempt) {
 			return
 		}
 	}
-	f := Finding{Kind: TokenBack, Proven: true, At: a.Entered, Until: a.Ended,
+	f := Finding{Kind: TokenBack, At: a.Entered, Until: a.Ended,
 		Text: fmt.Sprintf("%s was granted %s with token %s, after %s held it", t.hostName(a), t.lockOf(a).Name, a.Token, t.holder(b))}
 	if a.Verdict != Never && a.Entered > a.Verdict || a.Lost != Never && a.Lost-a.Entered <= wakes {
-		f.Kind, f.Proven = Doubt, false
+		f.Kind = Doubt
 		f.Text += "; or its host was stalled between the grant and the record of it: the journals do not decide"
 	}
 	t.found(f, b, a)

@@ -124,7 +124,7 @@ func Build(sources []Source, o Options) (*Timeline, error) {
 // Violations returns the findings that no clocks explain.
 func (t *Timeline) Violations() (all []*Finding) {
 	for _, f := range t.Findings {
-		if f.Proven {
+		if f.Proven() {
 			all = append(all, f)
 		}
 	}

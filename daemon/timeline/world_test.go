@@ -106,7 +106,7 @@ func (w *world) build(o Options) *Timeline {
 func (t *Timeline) foundKinds() (kinds []string) {
 	for _, f := range t.Findings {
 		kind := string(f.Kind)
-		if f.Proven {
+		if f.Proven() {
 			kind += "!"
 		}
 		kinds = append(kinds, kind)

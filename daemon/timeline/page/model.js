@@ -76,6 +76,7 @@ attempts.forEach((a, i) => {
 });
 data.findings.forEach((f, i) => {
   f.index = i;
+  f.proven = f.kind !== 'doubt' && f.kind !== 'late';
   for (const n of f.attempts) attempts[n].findings.push(f);
 });
 data.locks.forEach((l, i) => {
