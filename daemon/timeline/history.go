@@ -34,7 +34,7 @@ type Attempt struct {
 	Reason  string       `json:"reason,omitempty"`
 	Behind  string       `json:"behind,omitempty"` // the last one it waited for
 	Modes   []ModeChange `json:"modes,omitempty"`
-	Marks   []Mark       `json:"marks,omitempty"`  // lost, kill, orphan, resumed, wanted
+	Marks   []Mark       `json:"marks,omitempty"`  // lost, kill, remains, orphan, resumed
 	Lost    Moment       `json:"lost,omitzero"`    // when the hold was lost
 	Verdict Moment       `json:"verdict,omitzero"` // when its host was declared dead
 	Sure    Moment       `json:"sure,omitzero"`    // the hold lasted at least until then
@@ -186,7 +186,7 @@ func (h *historian) attempt(r *record) *Attempt {
 // lockKinds has the kinds of events of a lock, and for those that end an attempt, how.
 var lockKinds = map[events.Kind]End{events.Exit: Released, events.Timeout: TimedOut, events.Cancel: Cancelled, events.Busy: WasBusy,
 	events.Refused: Refused, events.Request: "", events.Waiting: "", events.Choosing: "", events.Ticket: "", events.Enter: "", events.ModeSet: "",
-	events.Resumed: "", events.Orphan: "", events.Kill: "", events.Lost: "", events.Wanted: "", events.Removed: "", events.Gap: ""}
+	events.Resumed: "", events.Orphan: "", events.Kill: "", events.Remains: "", events.Lost: "", events.Wanted: "", events.Removed: "", events.Gap: ""}
 
 func (h *historian) lockEvent(r *record) {
 	end, known := lockKinds[r.Kind]
@@ -199,7 +199,7 @@ func (h *historian) lockEvent(r *record) {
 		mark.Host = h.hostAt[cmp.Or(r.ByHost, r.keeper)]
 		h.Locks[lock].Marks = append(h.Locks[lock].Marks, mark)
 		return
-	case events.Kill, events.Orphan, events.Lost:
+	case events.Kill, events.Remains, events.Orphan, events.Lost:
 		if h.find(r) != nil {
 			break
 		}
@@ -231,7 +231,7 @@ func (h *historian) lockEvent(r *record) {
 			h.knownHeld(a, r)
 		}
 		a.Marks = append(a.Marks, mark)
-	case events.Orphan, events.Kill, events.Lost:
+	case events.Kill, events.Remains, events.Orphan, events.Lost:
 		h.knownHeld(a, r)
 		a.Marks = append(a.Marks, mark)
 		if r.Kind == events.Lost {

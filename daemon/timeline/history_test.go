@@ -110,3 +110,21 @@ func TestMixedJournals(t *testing.T) {
 	require.Len(t, together.Hosts[0].Changes, 2, "two who say the same are one")
 	require.Equal(t, 1, together.Hosts[0].Changes[1].Others)
 }
+
+// TestRemains: processes that survive SIGKILL are shown with their hold, also after it.
+func TestRemains(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	remains := events.Event{Kind: events.Remains, Lock: "x", PID: 11, Token: layout.MakeTicket(1, 1), Reason: "1 process did not end by SIGKILL: pid 12"}
+	w.host(1).enter(0, 1)
+	w.host(1).note(5, remains)
+	w.host(1).exit(6, 1)
+	w.host(1).note(7, remains)
+	tl := w.build(Options{})
+	require.Len(t, tl.Attempts, 1)
+	require.Len(t, tl.Attempts[0].Marks, 2)
+	for _, m := range tl.Attempts[0].Marks {
+		require.Equal(t, events.Remains, m.Kind)
+		require.Equal(t, remains.Reason, m.Text)
+	}
+}
