@@ -13,9 +13,9 @@ import (
 	"embed"
 	"encoding/base64"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"path"
+	"strings"
 	"time"
 )
 
@@ -34,43 +34,32 @@ var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
+// front is the file that "/" has.
+const front = "page.html"
+
 // Handler serves "/" and the files Below. A browser caches the files and revalidates them each
 // time, so that the script of an earlier bakeryd is not used with a later one.
 func Handler() http.Handler {
-	served := map[string]http.HandlerFunc{}
-	all, err := fs.ReadDir(files, "files")
-	if err != nil {
-		panic(err) // the files are embedded
-	}
-	for _, f := range all {
-		text, err := files.ReadFile("files/" + f.Name())
-		if err != nil {
-			panic(err)
-		}
-		sum := sha256.Sum256(text)
-		kind, tag := kinds[path.Ext(f.Name())], `"`+base64.RawURLEncoding.EncodeToString(sum[:12])+`"`
-		at := Below + f.Name()
-		if f.Name() == "page.html" {
-			at = "/"
-		}
-		served[at] = func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", kind)
-			w.Header().Set("Cache-Control", "no-cache")
-			w.Header().Set("ETag", tag)
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
-		}
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Guard(w.Header())
-		serve, found := served[r.URL.Path]
+		name, found := strings.CutPrefix(r.URL.Path, Below)
+		found = found && name != front
+		if r.URL.Path == "/" {
+			name, found = front, true
+		}
+		text, err := files.ReadFile("files/" + name)
 		switch {
-		case !found:
+		case !found || err != nil:
 			http.Error(w, "the page has no such file", http.StatusNotFound)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, fmt.Sprintf("read-only: want GET, not %s", r.Method), http.StatusMethodNotAllowed)
 		default:
-			serve(w, r)
+			sum := sha256.Sum256(text)
+			w.Header().Set("Content-Type", kinds[path.Ext(name)])
+			w.Header().Set("Cache-Control", "no-cache")
+			w.Header().Set("ETag", `"`+base64.RawURLEncoding.EncodeToString(sum[:12])+`"`)
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
 		}
 	})
 }
