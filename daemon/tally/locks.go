@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,10 +84,7 @@ func (ls *Locks) makeRoom(now time.Time) bool {
 func (ls *Locks) All() map[string]*LockCounts {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	all := make(map[string]*LockCounts, len(ls.byName)+1)
-	for name, c := range ls.byName {
-		all[name] = c
-	}
-	all[""] = &ls.rest
+	all := map[string]*LockCounts{"": &ls.rest}
+	maps.Copy(all, ls.byName)
 	return all
 }

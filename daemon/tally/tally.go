@@ -80,26 +80,20 @@ type Codes struct {
 }
 
 // Know creates codes with a count of 0.
-func (c *Codes) Know(codes ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, code := range codes {
-		c.add(code, 0)
-	}
-}
+func (c *Codes) Know(codes ...string) { c.add(0, codes...) }
 
 // Add counts one error.
-func (c *Codes) Add(code string) {
+func (c *Codes) Add(code string) { c.add(1, code) }
+
+func (c *Codes) add(n uint64, codes ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.add(code, 1)
-}
-
-func (c *Codes) add(code string, n uint64) {
 	if c.n == nil {
 		c.n = map[string]uint64{}
 	}
-	c.n[code] += n
+	for _, code := range codes {
+		c.n[code] += n
+	}
 }
 
 // All returns the counts by code.
