@@ -273,7 +273,7 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
 	l := Lock{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation,
 		Holders: []Holder{}, Queue: []Queued{}}
 	slices.SortFunc(slots, func(a, b layout.Slot) int {
-		return cmp.Or(cmp.Compare(rank(a.Phase), rank(b.Phase)), cmp.Compare(a.Ticket, b.Ticket))
+		return cmp.Or(cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Ticket, b.Ticket))
 	})
 	for _, slot := range slots {
 		name := r.hostName(slot.Host)
@@ -290,13 +290,6 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
 		}
 	}
 	return l
-}
-
-func rank(p layout.Phase) int {
-	if p == layout.Choosing {
-		return 0
-	}
-	return 1
 }
 
 // host returns a host of the report, nil if the report does not have it.
