@@ -181,27 +181,19 @@ func (j *File) QueuePut(s Session) uint64 {
 			return 0, err
 		}
 		at, known := j.cells[s.ID]
-		if !known {
-			at = j.freeCell()
-		}
-		if at >= MaxCells {
+		switch last := len(j.free) - 1; {
+		case known:
+		case last >= 0:
+			at, j.free = j.free[last], j.free[:last]
+		case j.end >= MaxCells:
 			return 0, fmt.Errorf("more than %d sessions", MaxCells-1)
+		default:
+			at = j.end
+			j.end++
 		}
-		if !known {
-			j.cells[s.ID] = at
-			j.free = j.free[:max(len(j.free)-1, 0)]
-			j.end = max(j.end, at+1)
-		}
+		j.cells[s.ID] = at
 		return at, sealCell(cell, s.append(cell[cellText:cellText]))
 	})
-}
-
-// freeCell returns the cell for one more session: the last free one, or the one behind the end.
-func (j *File) freeCell() int {
-	if n := len(j.free); n > 0 {
-		return j.free[n-1]
-	}
-	return j.end
 }
 
 // QueueRemove queues the removal of a session, if the file has it, and returns a number for Wait.
