@@ -53,7 +53,7 @@ func (r *Report) edges() (all []edge) {
 
 // deadlock returns a description of a cycle of waits with the lock, "" if there is none.
 func (r *Report) deadlock(l *Lock, edges []edge) string {
-	var path []edge
+	var path []string
 	var visit func(at *Lock) bool
 	seen := map[*Lock]bool{}
 	visit = func(at *Lock) bool {
@@ -65,7 +65,7 @@ func (r *Report) deadlock(l *Lock, edges []edge) string {
 			if e.under != at {
 				continue
 			}
-			path = append(path, e)
+			path = append(path, e.String())
 			if e.in == l || visit(e.in) {
 				return true
 			}
@@ -76,9 +76,5 @@ func (r *Report) deadlock(l *Lock, edges []edge) string {
 	if !visit(l) {
 		return ""
 	}
-	texts := make([]string, len(path))
-	for i, e := range path {
-		texts[i] = e.String()
-	}
-	return "deadlock: " + strings.Join(texts, "; ") + ": end a waiter"
+	return "deadlock: " + strings.Join(path, "; ") + ": end a waiter"
 }
