@@ -108,20 +108,16 @@ func lastIn(path string) uint64 {
 		return 0
 	}
 	defer f.Close()
-	tail, _, err := readTail(f)
-	if err != nil {
-		return 0
-	}
+	tail, _, _ := readTail(f) // nil after an error
 	return lastSeq(tail)
 }
 
 func lastSeq(lines []byte) (last uint64) {
-	for len(lines) > 0 {
-		line, rest, whole := bytes.Cut(lines, []byte{'\n'})
+	for line := range bytes.Lines(lines) {
+		line, whole := bytes.CutSuffix(line, []byte{'\n'})
 		if seq, ok := seqOf(line); ok && whole {
 			last = max(last, seq)
 		}
-		lines = rest
 	}
 	return last
 }
