@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
@@ -85,8 +84,8 @@ func (c *clocks) readHost(id int, j *journals) {
 	for i, k := range runs {
 		if i > 0 && k.boot == runs[i-1].boot && k.boot != "" {
 			if by := k.low - runs[i-1].high; abs(by) >= 100_000 {
-				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %s before %s", j.names[id],
-					signed(by), k.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
+				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %+.3f s before %s", j.names[id],
+					float64(by)/1e6, k.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
 			}
 		}
 		c.addRun(k)
@@ -276,10 +275,6 @@ func (c *clocks) effort(offsets []int64) (sum float64) {
 }
 
 func abs(n int64) int64 { return max(n, -n) }
-
-func signed(us int64) string {
-	return fmt.Sprintf("%+.3f s", (time.Duration(us) * time.Microsecond).Seconds())
-}
 
 // selfJoined reports whether a host records that it is live itself.
 func (r *record) selfJoined() bool {

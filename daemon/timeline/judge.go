@@ -180,12 +180,7 @@ func (t *Timeline) findLeased() {
 	t.leased = map[life][]Moment{}
 	for _, a := range t.Attempts {
 		k := life{a.Host, a.Incarnation}
-		all := t.leased[k]
-		for _, at := range []Moment{a.Choosing, a.Numbered} {
-			if at != Never {
-				all = append(all, at)
-			}
-		}
+		all := append(t.leased[k], a.Choosing, a.Numbered) // grants leaves Never out
 		if a.entered != nil && a.entered.Kind == events.Enter {
 			all = append(all, a.Entered)
 		}
