@@ -279,8 +279,8 @@ type content struct {
 	end      int            // number of cells in the file
 }
 
-// decodeFile reads and validates a handover file.
-func decodeFile(r io.Reader, size int64, want owner, now time.Duration) (*content, error) {
+// decodeFile reads and validates a handover file of the lockspace, boot and host id in want.
+func decodeFile(r io.Reader, size int64, want Term, now time.Duration) (*content, error) {
 	if size < cellSize || size%cellSize != 0 || size > MaxCells*cellSize {
 		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), MaxCells, cellSize)
 	}
@@ -297,7 +297,7 @@ func decodeFile(r io.Reader, size int64, want owner, now time.Duration) (*conten
 	return c, nil
 }
 
-func (c *content) add(i int, cell []byte, want owner, now time.Duration) error {
+func (c *content) add(i int, cell []byte, want Term, now time.Duration) error {
 	if i == 0 {
 		var tc termCell
 		if err := decodeCell(cell, &tc); err != nil {
@@ -314,7 +314,7 @@ func (c *content) add(i int, cell []byte, want owner, now time.Duration) error {
 	if err := decodeCell(cell, &s); err != nil {
 		return err
 	}
-	if err := s.check(want.host); err != nil {
+	if err := s.check(want.HostID); err != nil {
 		return err
 	}
 	if first, ok := c.cells[s.ID]; ok {
@@ -325,7 +325,7 @@ func (c *content) add(i int, cell []byte, want owner, now time.Duration) error {
 	return nil
 }
 
-func (tc *termCell) checkAgainst(want owner, now time.Duration) error {
+func (tc *termCell) checkAgainst(want Term, now time.Duration) error {
 	if tc.Format != fileFormat {
 		return fmt.Errorf("format %d, want %d", tc.Format, fileFormat)
 	}
@@ -333,12 +333,12 @@ func (tc *termCell) checkAgainst(want owner, now time.Duration) error {
 		return err
 	}
 	switch {
-	case tc.UUID != want.uuid:
-		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.uuid)
-	case tc.HostID != want.host:
-		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.host)
-	case tc.Boot != want.boot:
-		return fmt.Errorf("of boot %x, want %x", tc.Boot, want.boot)
+	case tc.UUID != want.UUID:
+		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.UUID)
+	case tc.HostID != want.HostID:
+		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.HostID)
+	case tc.Boot != want.Boot:
+		return fmt.Errorf("of boot %x, want %x", tc.Boot, want.Boot)
 	case tc.T0 > now:
 		return fmt.Errorf("lease since %v after boot, and now it is %v", tc.T0, now)
 	}

@@ -178,7 +178,7 @@ func TestFileIsAFileOfOurOwn(t *testing.T) {
 func FuzzReadFile(f *testing.F) {
 	good, session := cellOf(f, termOf(func(*Term) {})), cellOf(f, aSession(1))
 	free := make([]byte, cellSize)
-	want := owner{fileUUID, hostid.BootID(), fileHost}
+	want := Term{UUID: fileUUID, Boot: hostid.BootID(), HostID: fileHost}
 	f.Add(textOf(good), textOf(session), []byte(nil))
 	f.Add(textOf(good), "", slices.Concat(free, session))
 	f.Add(textOf(good), `{"id":"x"}`, []byte("garbage"))

@@ -60,13 +60,6 @@ func fileOf(path string, file *os.File, c content) *File {
 	return j
 }
 
-// owner identifies the host that a handover file belongs to.
-type owner struct {
-	uuid layout.UUID
-	boot BootText
-	host int
-}
-
 // Path returns the path of the handover file of a host id.
 func Path(dir string, uuid layout.UUID, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d.state", uuid, host))
@@ -104,7 +97,7 @@ func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 // of another lockspace or host id than its name.
 func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, Term, []Session, error) {
 	path := Path(dir, uuid, host)
-	f, content, err := load(path, owner{uuid, hostid.BootID(), host}, now)
+	f, content, err := load(path, Term{UUID: uuid, Boot: hostid.BootID(), HostID: host}, now)
 	if err != nil {
 		return nil, Term{}, nil, fmt.Errorf("read handover file %s: %w", path, text.WithoutPath(err))
 	}
@@ -113,8 +106,8 @@ func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, T
 	return fileOf(path, f, *content), content.term, sessions, nil
 }
 
-func load(path string, want owner, now time.Duration) (*os.File, *content, error) {
-	if want.boot == (BootText{}) {
+func load(path string, want Term, now time.Duration) (*os.File, *content, error) {
+	if want.Boot == (BootText{}) {
 		return nil, nil, errors.New("the system has no boot id")
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
