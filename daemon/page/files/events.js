@@ -1,5 +1,5 @@
 // The last events of this host: a stream of lines, which is reopened whenever it ends.
-import { $, keyed, make, mark, say, show, tell } from './dom.js';
+import { $, keyed, make, mark, say, show } from './dom.js';
 import { clock, lasting } from './words.js';
 
 const most = 100;

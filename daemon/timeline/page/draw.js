@@ -8,7 +8,7 @@ let theme = {};
 function readTheme() {
   const css = getComputedStyle(document.documentElement), get = (n) => css.getPropertyValue('--' + n).trim();
   theme = {};
-  for (const n of ['back', 'panel', 'ink', 'soft', 'faint', 'line', 'band', 'accent', 'bad', 'warn', 'good', 'live', 'risk']) theme[n] = get(n);
+  for (const n of ['back', 'panel', 'ink', 'soft', 'faint', 'line', 'band', 'accent', 'bad', 'good', 'live', 'risk']) theme[n] = get(n);
   theme.dark = matchMedia('(prefers-color-scheme: dark)').matches;
   theme.hatch = {};
   theme.font = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
@@ -22,16 +22,12 @@ function hostColour(i) {
 }
 
 // hatch returns a pattern of slanting lines.
-function hatch(colour, back, step = 6) {
-  const key = colour + back + step;
+function hatch(colour, step) {
+  const key = colour + step;
   if (theme.hatch[key]) return theme.hatch[key];
   const c = document.createElement('canvas');
   c.width = c.height = step;
   const p = c.getContext('2d');
-  if (back) {
-    p.fillStyle = back;
-    p.fillRect(0, 0, step, step);
-  }
   p.strokeStyle = colour;
   p.lineWidth = step / 3.2;
   p.beginPath();
@@ -99,7 +95,7 @@ function hold(p, a, x1, x2, y, h, xOf) {
     p.fillStyle = colour;
     p.fillRect(from, y, till - from, h);
     if (shared && h > 3) {
-      p.fillStyle = hatch(theme.panel, '', 7);
+      p.fillStyle = hatch(theme.panel, 7);
       p.globalAlpha = 0.42;
       p.fillRect(from, y, till - from, h);
       p.globalAlpha = 1;
@@ -121,7 +117,7 @@ function hold(p, a, x1, x2, y, h, xOf) {
   for (const late of [a.lost, a.verdict]) { // held after the loss
     const from = late === undefined ? sure : Math.max(x1, xOf(late));
     if (from < sure) {
-      p.fillStyle = hatch(theme.bad, '', 6);
+      p.fillStyle = hatch(theme.bad, 6);
       p.fillRect(from, y, sure - from, h);
     }
   }

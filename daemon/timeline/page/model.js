@@ -97,9 +97,7 @@ data.hosts.forEach((h, i) => {
 // spansOf returns the states of a host, from one change to the next.
 function spansOf(h) {
   const spans = [];
-  let state = 'unknown', since = -Infinity;
-  if (h.changes.length && !['joined', 'dead'].includes(h.changes[0][1])) state = 'live';
-  if (!h.changes.length) state = 'live';
+  let state = ['joined', 'dead'].includes(h.changes[0]?.kind) ? 'unknown' : 'live', since = -Infinity;
   for (const c of h.changes) {
     const next = { joined: 'live', resumed: 'live', seen: 'live', at_risk: 'risk', left: 'gone', dead: 'dead', lost: 'dead' }[c.kind];
     if (!next || (next === 'risk' && state !== 'live') || next === state) continue;

@@ -277,7 +277,7 @@ function findingsOf(r) {
     pen.fillStyle = colour;
     pen.fillRect(x1, y, x2 - x1, bottom - r.y);
     pen.globalAlpha = f.proven ? 0.55 : 0.3;
-    pen.fillStyle = hatch(colour, '', 9);
+    pen.fillStyle = hatch(colour, 9);
     pen.fillRect(x1, y, x2 - x1, bottom - r.y);
     pen.globalAlpha = 1;
     pen.strokeStyle = colour;

@@ -1,6 +1,8 @@
 // The parts next to the picture: facts, findings, details, legend, table; and the start of the script.
 const graver = (f) => (f.proven ? 'bad' : f.kind === 'doubt' ? 'doubt' : 'late');
 
+const corrected = (clock) => `${lasting(Math.abs(clock.added))} ${clock.added > 0 ? 'later' : 'earlier'} than its clock said`;
+
 function showFacts() {
   const title = data.title || 'Locks of ' + data.hosts.slice(0, 6).map((h) => h.name).join(', ') + (data.hosts.length > 6 ? ' …' : '');
   document.title = title;
@@ -11,20 +13,15 @@ function showFacts() {
   const proven = data.findings.filter((f) => f.proven).length, doubts = data.findings.filter((f) => f.kind === 'doubt').length, box = $('verdict');
   box.textContent = proven ? count(proven, 'VIOLATION', 'VIOLATIONS') : doubts ? `${count(doubts, 'place')} where two may have had a lock` : 'no violation in these journals';
   box.className = proven ? 'bad' : doubts ? 'doubt' : '';
-  const list = [];
-  if (data.note) list.push(make('div', { className: 'finding note' }, make('b', { textContent: 'note' }), make('span', { textContent: data.note })));
+  const list = [], note = (kind, text) => list.push(make('div', { className: 'finding note' }, make('b', { textContent: kind }), make('span', { textContent: text })));
+  if (data.note) note('note', data.note);
   data.findings.slice(0, 300).forEach((f) => {
-    const b = make('button', { className: 'finding ' + graver(f), onclick: () => goTo(f) }, make('b', { textContent: f.kind }), make('span', { textContent: f.text }));
-    b.append(make('time', { textContent: utc(f.at) }));
-    list.push(b);
+    list.push(make('button', { className: 'finding ' + graver(f), onclick: () => goTo(f) }, make('b', { textContent: f.kind }), make('span', { textContent: f.text }),
+      make('time', { textContent: utc(f.at) })));
   });
   if (data.findings.length > 300) list.push(make('div', { className: 'finding note', textContent: `and ${data.findings.length - 300} more` }));
-  for (const n of data.notes) list.push(make('div', { className: 'finding note' }, make('b', { textContent: n.includes('clock') ? 'clocks' : 'note' }), make('span', { textContent: n })));
-  for (const c of data.clocks) {
-    if (Math.abs(c.added) < 1000) continue;
-    list.push(make('div', { className: 'finding note' }, make('b', { textContent: 'clocks' }), make('span', { textContent:
-      `${hostName(c.host)} is shown ${lasting(Math.abs(c.added))} ${c.added > 0 ? 'later' : 'earlier'} than its clock said` })));
-  }
+  for (const n of data.notes) note(n.includes('clock') ? 'clocks' : 'note', n);
+  for (const c of data.clocks) if (Math.abs(c.added) >= 1000) note('clocks', `${hostName(c.host)} is shown ${corrected(c)}`);
   $('findings').replaceChildren(...list);
   $('findings').hidden = !list.length;
 }
@@ -62,7 +59,7 @@ function showDetails(a) {
     ['waited', held(a) && begin(a) === a.entered ? '' : lasting(ahead(a))], ['behind', a.behind],
     ['entered', held(a) ? moment(a.entered) : ''], ['held', held(a) ? lasting(a.ended - a.entered) : ''], ['end', `${moment(a.ended)}: ${endings[a.end] ?? a.end}`],
     ['certain until', a.sure === undefined ? '' : moment(a.sure)], ['reason', a.reason], ['incarnation', incarnation(a), true],
-    ['clock', clock ? `shown up to ${lasting(Math.abs(clock.added))} ${clock.added > 0 ? 'later' : 'earlier'} than its clock said` : ''],
+    ['clock', clock ? `shown up to ${corrected(clock)}` : ''],
   ];
   for (const m of a.modes ?? []) list.push(['mode', `${m.shared ? 'shared' : 'exclusive'} from ${utc(m.at)}`]);
   for (const m of a.marks ?? []) list.push([m.kind.replaceAll('_', ' '), `${utc(m.at)} ${m.text}`]);
@@ -112,8 +109,8 @@ function showLegend() {
     [(p) => { wait(p, like({ numbered: 16, entered: 40 }), 2, 40, 5, 11, at); hold(p, like({}), 40, 56, 5, 11, at); }, 'a wait; the dot is the number that was drawn'],
     [(p) => wait(p, like({ entered: undefined, end: 'timeout' }), 2, 46, 5, 11, at), 'a wait without a grant: timed out, gave up, refused'],
     [(p) => { p.fillStyle = theme.live; p.fillRect(2, 9, 20, 5); p.fillStyle = theme.risk; p.fillRect(22, 9, 18, 5); p.fillStyle = theme.bad; p.fillRect(40, 10, 16, 2); }, 'a host: live, at risk, dead or without a lease'],
-    [(p) => { p.fillStyle = hatch(theme.bad, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.bad; p.lineWidth = 2.5; p.strokeRect(14, 2, 30, 18); }, 'a violation: too many holders, or a token that went back'],
-    [(p) => { p.fillStyle = hatch(theme.risk, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.risk; p.strokeRect(14, 2, 30, 18); }, 'late, or in doubt: the text says which'],
+    [(p) => { p.fillStyle = hatch(theme.bad, 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.bad; p.lineWidth = 2.5; p.strokeRect(14, 2, 30, 18); }, 'a violation: too many holders, or a token that went back'],
+    [(p) => { p.fillStyle = hatch(theme.risk, 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.risk; p.strokeRect(14, 2, 30, 18); }, 'late, or in doubt: the text says which'],
   ];
   for (const k of Object.keys(changes)) lines.push([(p) => badge(p, 29, 11, changes[k][0], changes[k][1]), changes[k][2]]);
   const keyLine = make('p');
