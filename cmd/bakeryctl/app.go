@@ -25,6 +25,8 @@ type app struct {
 	stdout, stderr    io.Writer
 	socket            string        // of bakeryd
 	colour            render.Colour // of text output
+	json              bool          // print JSON instead of text
+	device            string        // read instead of asking bakeryd; empty: ask bakeryd
 	completionTimeout time.Duration // of bakeryd, for shell completion
 }
 
@@ -39,9 +41,9 @@ func (a *app) colourFlag(cmd *cobra.Command) {
 // paint returns the colours for standard output.
 func (a *app) paint() render.Paint { return render.Paint(a.colour.On(a.stdout, os.Getenv)) }
 
-// print writes v to standard output as JSON, or otherwise by calling text.
-func (a *app) print(asJSON bool, v any, text func(w io.Writer) error) error {
-	if asJSON {
+// print writes v to standard output as JSON with --json, or otherwise by calling text.
+func (a *app) print(v any, text func(w io.Writer) error) error {
+	if a.json {
 		return render.WriteJSON(a.stdout, v)
 	}
 	return text(a.stdout)

@@ -47,7 +47,6 @@ const benchExample = `  bakeryctl bench
 func newBench(a *app) *cobra.Command {
 	o := bench.Options{Duration: 2 * time.Second}
 	duration := cli.WaitFlag{Limit: o.Duration}
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "bench",
 		Short:   "Measure the speed of locks, and what the device allows",
@@ -68,7 +67,7 @@ func newBench(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(asJSON, report, func(w io.Writer) error { return bench.Show(w, report) })
+			return a.print(report, func(w io.Writer) error { return bench.Show(w, report) })
 		},
 	}
 	f := cmd.Flags()
@@ -76,7 +75,7 @@ func newBench(a *app) *cobra.Command {
 	f.StringVar(&o.Device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
 	f.Var(&duration, "duration", "run each measurement for `TIME`: seconds, or 300ms")
 	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVar(&a.json, "json", false, "print JSON")
 	return cmd
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 func newCheck(a *app) *cobra.Command {
-	var repair, asJSON bool
+	var repair bool
 	cmd := &cobra.Command{
 		Use:   "check DEVICE",
 		Short: "Verify every record of a lockspace, and repair damage",
@@ -53,17 +53,17 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			return a.check(ctx, args[0], repair, asJSON)
+			return a.check(ctx, args[0], repair)
 		},
 	}
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair damaged records")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }
 
 // check verifies the lockspace. If repair is true, it repairs and verifies again.
-func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error {
+func (a *app) check(ctx context.Context, path string, repair bool) error {
 	p := render.StartProgress(a.stderr)
 	defer p.Stop()
 	o := check.Options{Progress: p.MessagePrinter(a.stderr), Counter: p.Counter()}
@@ -88,7 +88,7 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 		}
 	}
 	p.Stop()
-	err = a.print(asJSON, checkJSON(c, repaired), func(w io.Writer) error { return showCheck(w, c, repaired, a.paint()) })
+	err = a.print(checkJSON(c, repaired), func(w io.Writer) error { return showCheck(w, c, repaired, a.paint()) })
 	if err == nil && c.Count(check.SeverityError) > 0 {
 		err = &cli.Failure{Code: cli.ExitConflict}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func newCreate(a *app) *cobra.Command {
-	permits, asJSON := 1, false
+	var permits int
 	cmd := &cobra.Command{
 		Use:   "create [flags] NAME",
 		Short: "Create a lock that several hosts may hold at once",
@@ -52,7 +52,7 @@ Exit codes:
 				client.LockInfo
 				Created bool `json:"created"`
 			}{lock, created}
-			return a.print(asJSON, result, func(w io.Writer) error {
+			return a.print(result, func(w io.Writer) error {
 				what := "%s exists, %s\n"
 				if created {
 					what = "created %s, %s\n"
@@ -63,6 +63,6 @@ Exit codes:
 		},
 	}
 	cmd.Flags().IntVar(&permits, "permits", 1, "allow `N` hosts to hold it at once")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
 	return cmd
 }

@@ -18,7 +18,6 @@ import (
 )
 
 func newDump(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "dump DEVICE",
 		Short: "Show every record on a device as it is stored",
@@ -32,7 +31,7 @@ With --json each record is one JSON object per line.`,
 		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := dumpText
-			if asJSON {
+			if a.json {
 				show = dumpJSON
 			}
 			dev, sb, _, err := lockspace.OpenLockspace(args[0], true)
@@ -46,7 +45,7 @@ With --json each record is one JSON object per line.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON object per line")
 	return cmd
 }
 

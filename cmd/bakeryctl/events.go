@@ -27,7 +27,7 @@ const followLimit = 10
 
 // eventsOptions select the events and their source.
 type eventsOptions struct {
-	follow, json bool
+	follow bool
 	period
 	limit int
 	files []string
@@ -83,7 +83,7 @@ host, or give their files with --file.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVarP(&o.follow, "follow", "f", false, "also show new events as they happen")
-	f.BoolVar(&o.json, "json", false, "print one JSON object per line")
+	f.BoolVar(&a.json, "json", false, "print one JSON object per line")
 	f.StringVar(&o.since, "since", "", "only events from `TIME` on: 03:12 (the latest), 2h (ago), a date, or RFC 3339")
 	f.StringVar(&o.until, "until", "", "only events before `TIME`")
 	f.IntVar(&o.limit, "limit", 0, "only the last `N` events (default: all, or 10 with --follow alone)")
@@ -156,7 +156,7 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 		case err != nil:
 			return call.Unreachable(fmt.Errorf("read its events: %w", err))
 		}
-		if o.json {
+		if a.json {
 			_, err = a.stdout.Write(line)
 		} else {
 			var e events.Event
@@ -190,7 +190,7 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 	show, enc := show.NewEventTable(a.stdout, a.paint()), events.NewEncoder(a.stdout)
 	for i := range all {
 		var err error
-		if o.json {
+		if a.json {
 			err = enc.Encode(&all[i])
 		} else {
 			err = show.Row(&all[i])

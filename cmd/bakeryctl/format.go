@@ -23,7 +23,6 @@ import (
 func newFormat(a *app) *cobra.Command {
 	o := format.Options{}
 	var stride, policy string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "format DEVICE",
 		Short: "Create a lockspace on a device",
@@ -58,7 +57,7 @@ created when the lease of the old hosts has ended.`,
 			for _, w := range result.Warnings {
 				fmt.Fprintln(a.stderr, "warning:", w)
 			}
-			return a.print(asJSON, formatJSON(result), func(w io.Writer) error { return showFormat(w, result) })
+			return a.print(formatJSON(result), func(w io.Writer) error { return showFormat(w, result) })
 		},
 	}
 	flags := cmd.Flags()
@@ -70,7 +69,7 @@ created when the lease of the old hosts has ended.`,
 	flags.StringVar(&stride, "stride", "auto", "`BYTES` from one record to the next; auto is the physical block size")
 	flags.StringVar(&policy, "policy", "lease", "when a silent host counts as dead: `lease|fence|manual`")
 	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
-	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	flags.BoolVar(&a.json, "json", false, "print the result as JSON")
 	return cmd
 }
 

@@ -11,8 +11,6 @@ import (
 )
 
 func newHosts(a *app) *cobra.Command {
-	var device string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "hosts",
 		Short: "Show the hosts of the lockspace and which of them are silent",
@@ -36,7 +34,7 @@ joining and without bakeryd; this does not show whether a host is silent.`,
   bakeryctl hosts --device /dev/mapper/locks`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			status, err := a.status(cmd.Context(), device)
+			status, err := a.status(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -44,13 +42,13 @@ joining and without bakeryd; this does not show whether a host is silent.`,
 				ThisHost *report.ThisHost `json:"this_host"`
 				Hosts    []report.Host    `json:"hosts"`
 			}{status.ThisHost, status.Hosts}
-			return a.print(asJSON, hosts, func(out io.Writer) error {
+			return a.print(hosts, func(out io.Writer) error {
 				return render.WriteTable(out, func(w io.Writer) { show.HostTable(w, status, a.paint()) })
 			})
 		},
 	}
-	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }

@@ -16,8 +16,6 @@ import (
 )
 
 func newLocks(a *app) *cobra.Command {
-	var device string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "locks",
 		Short: "List the locks of the lockspace",
@@ -32,11 +30,11 @@ joining and without bakeryd.`,
   bakeryctl locks --device /dev/mapper/locks`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := a.listLocks(cmd.Context(), device)
+			list, err := a.listLocks(cmd.Context())
 			if err != nil {
 				return err
 			}
-			err = a.print(asJSON, list, func(w io.Writer) error { return showLocks(w, list.Locks) })
+			err = a.print(list, func(w io.Writer) error { return showLocks(w, list.Locks) })
 			if err != nil || list.Damaged == "" {
 				return err
 			}
@@ -44,19 +42,19 @@ joining and without bakeryd.`,
 				Hint: "run bakeryctl check to find the damaged record and its remedy"}
 		},
 	}
-	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	return cmd
 }
 
-// listLocks reads the device, or asks bakeryd if device is empty.
-func (a *app) listLocks(ctx context.Context, device string) (*directory.Listing, error) {
-	if device == "" {
+// listLocks reads the device, or asks bakeryd.
+func (a *app) listLocks(ctx context.Context) (*directory.Listing, error) {
+	if a.device == "" {
 		list := new(directory.Listing)
 		err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)
 		return list, call.OrDevice(err)
 	}
-	dev, err := ondevice.Open(device)
+	dev, err := ondevice.Open(a.device)
 	if err != nil {
 		return nil, err
 	}

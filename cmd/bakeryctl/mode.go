@@ -12,7 +12,6 @@ import (
 )
 
 func newMode(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "mode shared|exclusive",
 		Short: "Change the mode of the lock that this command runs under",
@@ -48,12 +47,12 @@ Exit codes:
 				return cli.Usage("mode", "invalid mode %q, want shared or exclusive", args[0])
 			}
 			err := a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetMode(ctx, mode) })
-			if err != nil || !asJSON {
+			if err != nil || !a.json {
 				return err
 			}
 			return render.WriteJSON(a.stdout, map[string]any{"mode": mode})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the mode as JSON")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print the mode as JSON")
 	return cmd
 }

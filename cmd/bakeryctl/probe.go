@@ -41,7 +41,6 @@ const probeExample = `  bakeryctl probe /dev/mapper/locks
 
 func newProbe(a *app) *cobra.Command {
 	var o probe.Options
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "probe DEVICE",
 		Short:   "Check whether a device is suitable for locks",
@@ -59,7 +58,7 @@ func newProbe(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = a.print(asJSON, r, func(w io.Writer) error { return probe.Show(w, r, a.paint()) })
+			err = a.print(r, func(w io.Writer) error { return probe.Show(w, r, a.paint()) })
 			if err == nil && !r.Fit {
 				err = &cli.Failure{Code: cli.ExitConflict} // the output says why
 			}
@@ -72,7 +71,7 @@ func newProbe(a *app) *cobra.Command {
 	flags.DurationVar(&o.Length, "for", 0, "with --write, measure for this `TIME` instead of 1000 requests of each kind")
 	flags.StringArrayVar(&o.Paths, "path", nil, "with --write, another `PATH` to the same disk; may be repeated")
 	flags.StringVar(&o.With, "with", "", "check with another host, `SOCKET|HOST`, that both see each other's writes")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.BoolVar(&a.json, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }

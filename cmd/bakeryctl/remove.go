@@ -14,11 +14,8 @@ import (
 )
 
 func newRemove(a *app) *cobra.Command {
-	var (
-		o      client.RemoveOptions
-		wait   cli.WaitFlag
-		asJSON bool
-	)
+	var o client.RemoveOptions
+	var wait cli.WaitFlag
 	cmd := &cobra.Command{
 		Use:   "rm [flags] NAME",
 		Short: "Remove an unused lock",
@@ -58,7 +55,7 @@ Exit codes:
 				}
 				return f
 			}
-			return a.print(asJSON, map[string]string{"name": args[0]}, func(w io.Writer) error {
+			return a.print(map[string]string{"name": args[0]}, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "removed %s\n", text.Printable(args[0]))
 				return err
 			})
@@ -67,6 +64,6 @@ Exit codes:
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
 	cmd.Flags().VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
 	return cmd
 }

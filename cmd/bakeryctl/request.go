@@ -20,7 +20,6 @@ const requestTimeout = 40 * time.Second
 
 func newRequest(a *app) *cobra.Command {
 	var message string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "request [flags] NAME",
 		Short: "Ask the holders of a lock to give it up",
@@ -60,7 +59,7 @@ Exit codes:
 			if err := call.Ask(ctx, a.socket, "POST", "/v1/request", body, &answer); err != nil {
 				return err
 			}
-			return a.print(asJSON, answer, func(w io.Writer) (err error) {
+			return a.print(answer, func(w io.Writer) (err error) {
 				for _, holder := range answer.Asked {
 					_, err = fmt.Fprintf(w, "asked %s, token %v\n", text.HostName(holder.Host, holder.HostName), holder.Token)
 				}
@@ -69,6 +68,6 @@ Exit codes:
 		},
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", fmt.Sprintf("send `TEXT` to the holders, at most %d bytes", layout.MaxRequest))
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	return cmd
 }

@@ -14,8 +14,6 @@ import (
 )
 
 func newStatus(a *app) *cobra.Command {
-	var device string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the hosts of the lockspace, the locks, their holders and waiters",
@@ -34,23 +32,23 @@ bakeryctl.`,
   bakeryctl status --device /dev/mapper/locks`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			status, err := a.status(cmd.Context(), device)
+			status, err := a.status(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.print(asJSON, status, func(w io.Writer) error { return show.Show(w, status, time.Now(), a.paint()) })
+			return a.print(status, func(w io.Writer) error { return show.Show(w, status, time.Now(), a.paint()) })
 		},
 	}
-	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }
 
-// status reads the device, or asks bakeryd if device is empty.
-func (a *app) status(ctx context.Context, device string) (*report.Report, error) {
-	if device != "" {
-		return ondevice.Status(device)
+// status reads the device, or asks bakeryd.
+func (a *app) status(ctx context.Context) (*report.Report, error) {
+	if a.device != "" {
+		return ondevice.Status(a.device)
 	}
 	status, err := show.Ask(ctx, a.socket)
 	return status, call.OrDevice(err)

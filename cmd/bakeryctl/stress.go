@@ -74,9 +74,9 @@ type stressOptions struct {
 
 func newStress(a *app) *cobra.Command {
 	var (
-		o             stressOptions
-		hold          cli.WaitFlag
-		debug, asJSON bool
+		o     stressOptions
+		hold  cli.WaitFlag
+		debug bool
 	)
 	cmd := &cobra.Command{
 		Use:     "stress",
@@ -96,7 +96,7 @@ func newStress(a *app) *cobra.Command {
 			if err := o.check(given); err != nil {
 				return cli.Usage("stress", "%w", err)
 			}
-			return a.stress(cmd.Context(), o, asJSON)
+			return a.stress(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -109,7 +109,7 @@ func newStress(a *app) *cobra.Command {
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
 	f.StringArrayVar(&o.sockets, "socket", []string{envSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
 	f.BoolVar(&debug, "debug", false, "print each step of the workers on standard error")
-	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	f.BoolVar(&a.json, "json", false, "print the result as JSON")
 	return cmd
 }
 
@@ -131,7 +131,7 @@ func (o *stressOptions) check(given func(flag string) bool) error {
 }
 
 // stress runs the workers and prints the result.
-func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
+func (a *app) stress(ctx context.Context, o stressOptions) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends this process
@@ -142,7 +142,7 @@ func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
 	r, err := stress.Run(ctx, o.Config, backend)
 	if r != nil && (err == nil || ctx.Err() != nil || r.Observed > 0) {
 		shown := stressReport{Backend: o.backend, Bound: o.maxTicket, Passed: r.Passed() && err == nil, Result: r}
-		if err := a.print(asJSON, shown, shown.show); err != nil {
+		if err := a.print(shown, shown.show); err != nil {
 			return err
 		}
 	}

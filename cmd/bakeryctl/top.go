@@ -14,7 +14,6 @@ import (
 const leastTop, mostTop = 100 * time.Millisecond, time.Hour
 
 func newTop(a *app) *cobra.Command {
-	var device string
 	var once bool
 	interval := cli.WaitFlag{Limit: time.Second}
 	cmd := &cobra.Command{
@@ -41,7 +40,7 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch given := cmd.Flags().Changed; {
-			case given("device") && device == "":
+			case given("device") && a.device == "":
 				return cli.Usage("top", "--device is empty, want the path of a lockspace")
 			case interval.Limit < leastTop || interval.Limit > mostTop:
 				return cli.Usage("top", "--interval %v, want %v to %v", interval.Limit, leastTop, mostTop)
@@ -49,8 +48,8 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 				return cli.Usage("top", "--once and --interval exclude each other")
 			}
 			source := top.Bakeryd(a.socket)
-			if device != "" {
-				source = top.Device(device, ondevice.Status)
+			if a.device != "" {
+				source = top.Device(a.device, ondevice.Status)
 			}
 			if once {
 				return top.Once(cmd.Context(), source, a.stdout, a.paint())
@@ -60,7 +59,7 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
+	f.StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
 	f.Var(&interval, "interval", "ask every `TIME`: seconds, such as 0.5, or 300ms")
 	f.BoolVar(&once, "once", false, "print all hosts and locks once, and exit")
 	a.colourFlag(cmd)

@@ -44,8 +44,6 @@ clears it.`,
 }
 
 func newValueGet(a *app) *cobra.Command {
-	var device string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "get NAME",
 		Short: "Print the value of a lock",
@@ -72,22 +70,22 @@ Exit codes:
 			var v locks.Value
 			var err error
 			if cmd.Flags().Changed("device") {
-				v, err = valueOfDevice(device, args[0])
+				v, err = valueOfDevice(a.device, args[0])
 			} else {
 				v, err = a.valueOfDaemon(cmd.Context(), args[0])
 			}
 			if err != nil {
 				return err
 			}
-			err = a.print(asJSON, v, func(w io.Writer) error { return writeValue(w, string(v.Value)) })
+			err = a.print(v, func(w io.Writer) error { return writeValue(w, string(v.Value)) })
 			if err == nil && len(v.Value) == 0 {
 				err = &cli.Failure{Code: cli.ExitConflict}
 			}
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	return cmd
 }
 
