@@ -46,7 +46,6 @@ const benchExample = `  bakeryctl bench
 
 func newBench(a *app) *cobra.Command {
 	o := bench.Options{Duration: 2 * time.Second}
-	duration := cli.WaitFlag{Limit: o.Duration}
 	cmd := &cobra.Command{
 		Use:     "bench",
 		Short:   "Measure the speed of locks, and what the device allows",
@@ -54,7 +53,6 @@ func newBench(a *app) *cobra.Command {
 		Example: benchExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			o.Duration = duration.Limit
 			if err := o.Check(cmd.Flags().Changed); err != nil {
 				return cli.Usage("bench", "%w", err)
 			}
@@ -73,7 +71,7 @@ func newBench(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.Device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
-	f.Var(&duration, "duration", "run each measurement for `TIME`: seconds, or 300ms")
+	f.Var((*cli.Wait)(&o.Duration), "duration", "run each measurement for `TIME`: seconds, or 300ms")
 	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	return cmd

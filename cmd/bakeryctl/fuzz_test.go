@@ -136,8 +136,9 @@ func FuzzArguments(f *testing.F) { // 20000x
 				t.Fatalf("%q is %v", text, at)
 			}
 		}
-		if wait, err := cli.ParseWait(text); err == nil && (wait < 0 || wait > cli.MaxWait) {
-			t.Fatalf("%q is %v", text, wait)
+		var wait cli.Wait
+		if err := wait.Set(text); err == nil && (wait < 0 || wait > cli.Wait(cli.MaxWait)) {
+			t.Fatalf("%q is %v", text, &wait)
 		}
 		if r, err := parseReaction(text); err == nil && (r.Signal < 0 || r.Signal > signals.Last || r.Signal != 0 && r.Script != "") {
 			t.Fatalf("%q is %+v", text, r)

@@ -15,7 +15,6 @@ import (
 
 func newRemove(a *app) *cobra.Command {
 	var o client.RemoveOptions
-	var wait cli.WaitFlag
 	cmd := &cobra.Command{
 		Use:   "rm [flags] NAME",
 		Short: "Remove an unused lock",
@@ -44,8 +43,7 @@ Exit codes:
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Timeout = wait.Limit
-			if cmd.Flags().Changed("timeout") && wait.Limit == 0 {
+			if cmd.Flags().Changed("timeout") && o.Timeout == 0 {
 				o.NonBlock = true // as with lock
 			}
 			if err := client.New(a.socket).Remove(cmd.Context(), args[0], o); err != nil {
@@ -63,7 +61,7 @@ Exit codes:
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
-	cmd.Flags().VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
+	cmd.Flags().VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
 	return cmd
 }

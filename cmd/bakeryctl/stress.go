@@ -73,11 +73,8 @@ type stressOptions struct {
 }
 
 func newStress(a *app) *cobra.Command {
-	var (
-		o     stressOptions
-		hold  cli.WaitFlag
-		debug bool
-	)
+	var o stressOptions
+	var debug bool
 	cmd := &cobra.Command{
 		Use:     "stress",
 		Short:   "Acquire a lock repeatedly, and verify mutual exclusion",
@@ -86,7 +83,6 @@ func newStress(a *app) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed
-			o.Hold = hold.Limit
 			if debug {
 				o.Debug = a.stderr
 				if !given("hold") {
@@ -105,7 +101,7 @@ func newStress(a *app) *cobra.Command {
 	f.IntVar(&o.Workers, "workers", 4, "use `N` workers")
 	f.IntVar(&o.Iterations, "iterations", 1000, "acquire the lock `N` times per worker")
 	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
-	f.Var(&hold, "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
+	f.Var((*cli.Wait)(&o.Hold), "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
 	f.StringArrayVar(&o.sockets, "socket", []string{envSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
 	f.BoolVar(&debug, "debug", false, "print each step of the workers on standard error")

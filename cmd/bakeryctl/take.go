@@ -12,7 +12,6 @@ import (
 type takeOptions struct {
 	acquire.Request
 	shared, exclusive bool // from the command line; resolve sets Mode from them
-	wait              cli.WaitFlag
 }
 
 func (o *takeOptions) addFlags(cmd *cobra.Command) {
@@ -20,7 +19,7 @@ func (o *takeOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "hold it alone (the default)")
 	f.BoolVarP(&o.shared, "shared", "s", false, "share it with other holders")
 	f.BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
-	f.VarP(&o.wait, "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
+	f.VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
 	f.IntVarP(&o.Conflict, "conflict-exit-code", "E", cli.ExitConflict, "exit with `N` after giving up")
 }
 
@@ -32,7 +31,6 @@ func (o *takeOptions) resolve(cmd *cobra.Command) error {
 	if o.shared {
 		o.Mode = layout.Shared
 	}
-	o.Timeout = o.wait.Limit
 	if cmd.Flags().Changed("timeout") && o.Timeout == 0 {
 		o.NonBlock = true // as with flock(1)
 	}

@@ -15,7 +15,7 @@ const leastTop, mostTop = 100 * time.Millisecond, time.Hour
 
 func newTop(a *app) *cobra.Command {
 	var once bool
-	interval := cli.WaitFlag{Limit: time.Second}
+	interval := time.Second
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch hosts, locks and events, live, in a terminal",
@@ -42,8 +42,8 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 			switch given := cmd.Flags().Changed; {
 			case given("device") && a.device == "":
 				return cli.Usage("top", "--device is empty, want the path of a lockspace")
-			case interval.Limit < leastTop || interval.Limit > mostTop:
-				return cli.Usage("top", "--interval %v, want %v to %v", interval.Limit, leastTop, mostTop)
+			case interval < leastTop || interval > mostTop:
+				return cli.Usage("top", "--interval %v, want %v to %v", interval, leastTop, mostTop)
 			case once && given("interval"):
 				return cli.Usage("top", "--once and --interval exclude each other")
 			}
@@ -54,13 +54,13 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 			if once {
 				return top.Once(cmd.Context(), source, a.stdout, a.paint())
 			}
-			return top.Run(cmd.Context(), source, top.Terminal{In: a.stdin, Out: a.stdout, Paint: a.paint(), Every: interval.Limit})
+			return top.Run(cmd.Context(), source, top.Terminal{In: a.stdin, Out: a.stdout, Paint: a.paint(), Every: interval})
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
-	f.Var(&interval, "interval", "ask every `TIME`: seconds, such as 0.5, or 300ms")
+	f.Var((*cli.Wait)(&interval), "interval", "ask every `TIME`: seconds, such as 0.5, or 300ms")
 	f.BoolVar(&once, "once", false, "print all hosts and locks once, and exit")
 	a.colourFlag(cmd)
 	return cmd

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,34 +11,22 @@ import (
 // MaxWait is the longest wait that a flag accepts. It is far from the overflow of a time.Duration.
 const MaxWait = 100 * 365 * 24 * time.Hour
 
-// WaitFlag is a flag value: seconds, as in flock(1), or a Go duration.
-type WaitFlag struct {
-	Limit time.Duration
-}
+// Wait is a flag value: seconds, as in flock(1), or a Go duration. 0 means no limit.
+type Wait time.Duration
 
 // Type implements pflag.Value.
-func (w *WaitFlag) Type() string { return "time" }
+func (w *Wait) Type() string { return "time" }
 
 // String implements pflag.Value. It returns "" if there is no limit.
-func (w *WaitFlag) String() string {
-	if w.Limit == 0 {
+func (w *Wait) String() string {
+	if *w == 0 {
 		return ""
 	}
-	return w.Limit.String()
+	return time.Duration(*w).String()
 }
 
 // Set implements pflag.Value.
-func (w *WaitFlag) Set(text string) error {
-	limit, err := ParseWait(text)
-	if err != nil {
-		return err
-	}
-	w.Limit = limit
-	return nil
-}
-
-// ParseWait parses a number of seconds or a Go duration.
-func ParseWait(text string) (time.Duration, error) {
+func (w *Wait) Set(text string) error {
 	limit, err := time.ParseDuration(text)
 	if seconds, floatErr := strconv.ParseFloat(text, 64); floatErr == nil {
 		// Values that are too long, or not a number, are refused below.
@@ -47,11 +36,12 @@ func ParseWait(text string) (time.Duration, error) {
 			limit = time.Duration(math.Ceil(seconds * float64(time.Second)))
 		}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("want seconds, such as 1.5, or a duration, such as 300ms or 5m")
+	switch {
+	case err != nil:
+		return errors.New("want seconds, such as 1.5, or a duration, such as 300ms or 5m")
+	case limit < 0 || limit > MaxWait:
+		return fmt.Errorf("want 0 to %.0f seconds", MaxWait.Seconds())
 	}
-	if limit < 0 || limit > MaxWait {
-		return 0, fmt.Errorf("want 0 to %.0f seconds", MaxWait.Seconds())
-	}
-	return limit, nil
+	*w = Wait(limit)
+	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestParseWait(t *testing.T) {
+func TestWait_Set(t *testing.T) {
 	tests := []struct {
 		text string
 		want time.Duration
@@ -34,8 +34,9 @@ func TestParseWait(t *testing.T) {
 		{"", 0, false},
 	}
 	for _, test := range tests {
-		got, err := ParseWait(test.text)
-		if got != test.want || (err == nil) != test.ok {
+		var wait Wait
+		err := wait.Set(test.text)
+		if got := time.Duration(wait); got != test.want || (err == nil) != test.ok {
 			t.Errorf("%q: %v, %v; want %v, ok %v", test.text, got, err, test.want, test.ok)
 		}
 	}
