@@ -153,16 +153,17 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 		case errors.Is(err, io.EOF) && len(line) == 0:
 			return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("follow the events of bakeryd at %s: bakeryd has ended", a.socket),
 				Hint: "after a restart, run bakeryctl events --since to see the missed events"}
-		case err != nil:
+		}
+		var e events.Event
+		if err == nil && !a.json {
+			err = json.Unmarshal(line, &e)
+		}
+		if err != nil {
 			return call.Unreachable(fmt.Errorf("read its events: %w", err))
 		}
 		if a.json {
 			_, err = a.stdout.Write(line)
 		} else {
-			var e events.Event
-			if err := json.Unmarshal(line, &e); err != nil {
-				return call.Unreachable(fmt.Errorf("read its events: %w", err))
-			}
 			err = show.Row(&e)
 		}
 		if err != nil {

@@ -102,10 +102,7 @@ const lockExample = `  # Every host runs this nightly; one host makes the backup
 // lockOptions are the options of the command line.
 type lockOptions struct {
 	takeOptions
-	verbose   bool
-	contained bool   // do not run a command that cannot be contained
-	onLost    string // shell script; empty: none
-	request   supervise.Reaction
+	launch supervise.Launch
 }
 
 func newLock(a *app) *cobra.Command {
@@ -136,7 +133,7 @@ func newLock(a *app) *cobra.Command {
 				return err
 			}
 			var err error
-			if o.request, err = parseReaction(onRequest); err != nil {
+			if o.launch.OnRequest, err = parseReaction(onRequest); err != nil {
 				return err
 			}
 			return a.lock(cmd.Context(), o)
@@ -147,9 +144,9 @@ func newLock(a *app) *cobra.Command {
 	f.SortFlags = false
 	o.addFlags(cmd)
 	f.BoolVarP(&o.Close, "close", "o", false, "do not let COMMAND inherit the lock: its remaining processes do not hold it")
-	f.BoolVar(&o.contained, "require-containment", false, "do not run COMMAND if it cannot get its own cgroup")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "print when the lock is granted, and how COMMAND is contained")
-	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is sent SIGTERM because of a loss, also run `CMD` in a shell")
+	f.BoolVar(&o.launch.Contained, "require-containment", false, "do not run COMMAND if it cannot get its own cgroup")
+	f.BoolVarP(&o.launch.Verbose, "verbose", "v", false, "print when the lock is granted, and how COMMAND is contained")
+	f.StringVar(&o.launch.OnLost, "on-lost", "", "when COMMAND is sent SIGTERM because of a loss, also run `CMD` in a shell")
 	f.StringVar(&onRequest, "on-request", "", "on a request for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
 	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND starts; not with --shared")
 	f.StringVar(&o.Device, "device", "", "use the lockspace at `PATH`, without bakeryd")
@@ -188,16 +185,16 @@ func (o *lockOptions) parseArgs(args []string) error {
 
 // lock runs the command under the lock.
 func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
-	path, err := supervise.FindCommand(o.Argv[0])
-	if err != nil {
+	l := o.launch
+	if l.Path, err = supervise.FindCommand(o.Argv[0]); err != nil {
 		return err
 	}
-	l := supervise.Launch{Path: path, Argv: o.Argv, Lock: o.Name, Signals: signals.Inherited(), Contained: o.contained, Verbose: o.verbose,
-		OnLost: o.onLost, OnRequest: o.request, RequestText: requestText, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	l.Argv, l.Lock, l.Signals, l.RequestText = o.Argv, o.Name, signals.Inherited(), requestText
+	l.Stdin, l.Stdout, l.Stderr = a.stdin, a.stdout, a.stderr
 	if o.Device == "" {
 		l.Session, l.Socket = client.NewSession(), a.socket
 	}
-	o.Session, o.Socket, o.Stderr, o.Requests = l.Session, a.socket, a.stderr, !o.request.None()
+	o.Session, o.Socket, o.Stderr, o.Requests = l.Session, a.socket, a.stderr, !l.OnRequest.None()
 	inbox := signals.Open(l.Signals)
 	defer func() { inbox.Close(err) }()
 	code, err := supervise.Run(l, inbox, o.Device == "" && !o.NonBlock, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
