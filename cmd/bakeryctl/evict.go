@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,9 +19,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
-
-// evictTimeout is the timeout for bakeryd to publish a verdict, slightly more than the maximum.
-const evictTimeout = 40 * time.Second
 
 func newEvict(a *app) *cobra.Command {
 	var yes, forget bool
@@ -183,8 +179,6 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 
 // sendEviction makes bakeryd publish the eviction, and prints the outcome.
 func (a *app) sendEviction(ctx context.Context, h *report.Host, forget bool) error {
-	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
-	defer cancel()
 	request := struct {
 		Host        int    `json:"host"`
 		Incarnation uint64 `json:"incarnation,string"`

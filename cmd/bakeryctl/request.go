@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +12,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-// requestTimeout is the timeout for bakeryd to find the holders of the lock and to ask them.
-const requestTimeout = 40 * time.Second
 
 func newRequest(a *app) *cobra.Command {
 	var message string
@@ -50,13 +45,11 @@ Exit codes:
 			if err := layout.ValidateRequest(message); err != nil {
 				return cli.Usage("request", "%w", err)
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), requestTimeout)
-			defer cancel()
 			body := map[string]string{"name": args[0], "message": message}
 			var answer struct {
 				Asked []locks.Asked `json:"asked"`
 			}
-			if err := call.Ask(ctx, a.socket, "POST", "/v1/request", body, &answer); err != nil {
+			if err := call.Ask(cmd.Context(), a.socket, "POST", "/v1/request", body, &answer); err != nil {
 				return err
 			}
 			return a.print(answer, func(w io.Writer) (err error) {

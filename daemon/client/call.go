@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// callTimeout is how long bakeryd may take over a call that only waits for the device.
-const callTimeout = 30 * time.Second
+// callTimeout is how long bakeryd may take over a call that only waits for the device: longer than
+// the 30 s after which bakeryd itself gives up and says why.
+const callTimeout = 40 * time.Second
 
 // Call makes a call of the API for which Client has no method, and whose answer is not a stream. It
 // sends body, unless nil, as JSON, and decodes the answer into answer. It waits for callTimeout at
