@@ -92,7 +92,7 @@ func newHold(a *app) *cobra.Command {
 			}
 			inbox := signals.Open(signals.Inherited())
 			defer func() { inbox.Close(err) }()
-			o.Close, o.Argv = true, []string{"bakeryctl", "hold", o.Name}
+			o.Close, o.Command = true, "bakeryctl hold "+o.Name
 			o.Session, o.Socket, o.Stderr = client.NewSession(), a.socket, a.stderr
 			return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
 				return o.Acquire(cmd.Context(), inbox, onWaiting)

@@ -159,19 +159,21 @@ func (o *lockOptions) parseArgs(args []string) error {
 	if len(args) == 0 {
 		return cli.Usage("lock", "no lock given")
 	}
-	o.Name, o.Argv = args[0], args[1:]
-	dashes := len(o.Argv) > 0 && o.Argv[0] == "--"
+	o.Name = args[0]
+	argv := args[1:]
+	dashes := len(argv) > 0 && argv[0] == "--"
 	if dashes {
-		o.Argv = o.Argv[1:]
+		argv = argv[1:]
 	}
+	o.Command, o.launch.Argv = strings.Join(argv, " "), argv
 	err := layout.ValidateLockName(o.Name)
 	switch {
 	case err != nil:
 		return cli.Usage("lock", "%w", err)
-	case !dashes && len(o.Argv) > 0 && strings.HasPrefix(o.Argv[0], "-"):
-		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("flag %s after the name of the lock", o.Argv[0]),
+	case !dashes && len(argv) > 0 && strings.HasPrefix(argv[0], "-"):
+		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("flag %s after the name of the lock", argv[0]),
 			Hint: "put flags before NAME, and -- before a command that starts with a dash"}
-	case len(o.Argv) == 0:
+	case len(argv) == 0:
 		return cli.Usage("lock", "no command given to run under %q", o.Name)
 	case o.Value != nil && o.Mode == layout.Shared:
 		return cli.Usage("lock", "--value and --shared exclude each other")
@@ -186,10 +188,10 @@ func (o *lockOptions) parseArgs(args []string) error {
 // lock runs the command under the lock.
 func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 	l := o.launch
-	if l.Path, err = supervise.FindCommand(o.Argv[0]); err != nil {
+	if l.Path, err = supervise.FindCommand(l.Argv[0]); err != nil {
 		return err
 	}
-	l.Argv, l.Lock, l.Signals, l.RequestText = o.Argv, o.Name, signals.Inherited(), requestText
+	l.Lock, l.Signals, l.RequestText = o.Name, signals.Inherited(), requestText
 	l.Stdin, l.Stdout, l.Stderr = a.stdin, a.stdout, a.stderr
 	if o.Device == "" {
 		l.Session, l.Socket = client.NewSession(), a.socket

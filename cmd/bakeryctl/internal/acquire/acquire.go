@@ -9,33 +9,26 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Request says which lock to acquire, how, and from which bakeryd or device.
 type Request struct {
+	client.Options // also for a lock on a device; Acquire sets Witness, Confirm, PID and the functions
+
 	Name     string
-	Mode     layout.Mode
-	NonBlock bool
-	Timeout  time.Duration // 0: none
-	Conflict int           // exit code if the lock is not granted
-	Value    []byte        // new value of the lock once granted; nil: unchanged
-	Argv     []string      // of the command, shown to other users
-	Close    bool          // the command does not inherit the lock
-	Requests bool          // deliver requests of other clients for the lock
-	Socket   string        // of bakeryd
-	Session  string        // of the request to bakeryd
-	Device   string        // lockspace to join without bakeryd; empty: ask bakeryd
-	Create   bool          // create the lockspace on Device if it does not exist
-	Stderr   io.Writer     // receives the wait line and warnings
+	Conflict int       // exit code if the lock is not granted
+	Value    []byte    // new value of the lock once granted; nil: unchanged
+	Close    bool      // the command does not inherit the lock
+	Socket   string    // of bakeryd
+	Device   string    // lockspace to join without bakeryd; empty: ask bakeryd
+	Create   bool      // create the lockspace on Device if it does not exist
+	Stderr   io.Writer // receives the wait line and warnings
 }
 
 // Acquire blocks until the lock is granted or a signal ends the wait. It calls onWaiting and
@@ -43,16 +36,17 @@ type Request struct {
 func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting func(ahead int)) (*supervise.Grant, error) {
 	ctx, listen := inbox.Interrupts(ctx)
 	line := startWaitLine(o.Stderr, o.Name)
-	both := func(ahead, _ int) {
+	o.OnWarning = line.warn
+	o.OnWaiting = func(ahead, _ int) {
 		line.update(ahead)
 		onWaiting(ahead)
 	}
 	var g *supervise.Grant
 	var err error
 	if o.Device != "" {
-		g, err = o.joinAndTake(ctx, both)
+		g, err = o.joinAndTake(ctx)
 	} else {
-		g, err = o.askBakeryd(ctx, both, line.warn)
+		g, err = o.askBakeryd(ctx)
 	}
 	line.stop()
 	listen()
@@ -67,12 +61,9 @@ func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting fu
 }
 
 // askBakeryd acquires the lock from bakeryd.
-func (o Request) askBakeryd(ctx context.Context, onWaiting func(ahead, queued int), warn func(string)) (*supervise.Grant, error) {
-	h, err := client.New(o.Socket).Lock(ctx, o.Name, client.Options{
-		Mode: o.Mode, NonBlock: o.NonBlock, Timeout: o.Timeout, Session: o.Session, Confirm: true,
-		PID: os.Getpid(), Command: strings.Join(o.Argv, " "), Witness: !o.Close, OnWaiting: onWaiting,
-		OnWarning: warn, Requests: o.Requests,
-	})
+func (o Request) askBakeryd(ctx context.Context) (*supervise.Grant, error) {
+	o.Confirm, o.Witness, o.PID = true, !o.Close, os.Getpid()
+	h, err := client.New(o.Socket).Lock(ctx, o.Name, o.Options)
 	if err != nil {
 		return nil, call.Refused(err, o.Conflict)
 	}

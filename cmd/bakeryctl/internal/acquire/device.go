@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +24,7 @@ import (
 const maxWanted = 16
 
 // joinAndTake acquires the lock without bakeryd: this process joins the lockspace as a host.
-func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued int)) (*supervise.Grant, error) {
+func (o Request) joinAndTake(ctx context.Context) (*supervise.Grant, error) {
 	if o.Create {
 		if err := ondevice.Create(ctx, o.Device); err != nil {
 			return nil, &cli.Failure{Code: cli.ExitNoDevice, Err: err}
@@ -36,7 +35,7 @@ func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued i
 		return nil, o.joinFailure(err)
 	}
 	wanted := make(chan client.Request, maxWanted)
-	h, err := o.takeFrom(ctx, d, onWaiting, wanted)
+	h, err := o.takeFrom(ctx, d, wanted)
 	if err == nil && o.Value != nil {
 		if err = h.SetValue(ctx, o.Value); err != nil {
 			_ = h.Release()
@@ -87,7 +86,7 @@ func warnBefore(h *locks.Hold) *ownHold {
 // Warned returns a channel that is closed when the holder must stop.
 func (o *ownHold) Warned() <-chan struct{} { return o.warned }
 
-func (o Request) takeFrom(ctx context.Context, d *daemon.Host, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*locks.Hold, error) {
+func (o Request) takeFrom(ctx context.Context, d *daemon.Host, wanted chan<- client.Request) (*locks.Hold, error) {
 	if o.Timeout > 0 && !o.NonBlock {
 		var cancel context.CancelFunc
 		// The time to join does not count against the timeout.
@@ -96,7 +95,7 @@ func (o Request) takeFrom(ctx context.Context, d *daemon.Host, onWaiting func(ah
 	}
 	req := locks.Request{
 		Name: o.Name, Mode: o.Mode, Try: o.NonBlock,
-		PID: os.Getpid(), Command: strings.Join(o.Argv, " "), OnWaiting: onWaiting,
+		PID: os.Getpid(), Command: o.Command, OnWaiting: o.OnWaiting,
 	}
 	if o.Requests {
 		req.OnRequest = func(r locks.Requested) {
