@@ -1,20 +1,11 @@
 package main
 
 import (
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
-	"io"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/daemon/report"
-	"github.com/bakeryd/bakeryd/daemon/text"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 func newDump(a *app) *cobra.Command {
@@ -30,14 +21,14 @@ With --json each record is one JSON object per line.`,
   bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`,
 		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			show := dumpText
+			write := show.Record
 			if a.json {
-				show = dumpJSON
+				write = show.RecordJSON
 			}
 			dev, sb, _, err := lockspace.OpenLockspace(args[0], true)
 			if err == nil {
 				defer dev.Close()
-				err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return show(a.stdout, r) })
+				err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })
 			}
 			if err != nil {
 				return ondevice.Failure(err)
@@ -47,182 +38,4 @@ With --json each record is one JSON object per line.`,
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON object per line")
 	return cmd
-}
-
-// dumped is a record in JSON. 64-bit numbers are strings, because many readers keep only 53 bits.
-type dumped struct {
-	Offset int64  `json:"offset"`
-	Kind   string `json:"kind"`
-	Lock   *int   `json:"lock,omitempty"`
-	Host   int    `json:"host,omitempty"`
-	Error  string `json:"error,omitempty"`
-	Record any    `json:"record,omitempty"`
-}
-
-type dumpedSuperblock struct {
-	UUID      layout.UUID   `json:"uuid"`
-	Name      string        `json:"name"`
-	Stride    int           `json:"stride"`
-	Hosts     int           `json:"hosts"`
-	Locks     int           `json:"locks"`
-	LeaseUS   int64         `json:"lease_us"`
-	Policy    layout.Policy `json:"policy"`
-	Formatted time.Time     `json:"formatted,omitzero"`
-}
-
-type dumpedHost struct {
-	State           layout.HostState  `json:"state"`
-	Name            string            `json:"name"`
-	Incarnation     uint64            `json:"incarnation,string"`
-	Sequence        uint64            `json:"sequence,string"`
-	Highest         int               `json:"read_horizon"`
-	MachineID       string            `json:"machine_id"`
-	BootID          string            `json:"boot_id"`
-	WatchdogArmed   bool              `json:"watchdog_armed"`
-	WatchdogSeconds int               `json:"watchdog_seconds"`
-	PRKey           uint64            `json:"pr_key,string"`
-	Verdicts        []report.Verdict  `json:"verdicts"`
-	CannotRead      []dumpedComplaint `json:"cannot_read,omitempty"`
-}
-
-// dumpedComplaint is an unreadable record that blocks a host: a slot or, if Host is 0, the entry of a lock.
-type dumpedComplaint struct {
-	Host int `json:"host,omitempty"`
-	Lock int `json:"lock"`
-}
-
-type dumpedEntry struct {
-	Name     string `json:"name"` // empty: free
-	Permits  int    `json:"permits"`
-	Creation uint64 `json:"creation,string"`
-}
-
-type dumpedSlot struct {
-	Phase       layout.Phase  `json:"phase"`
-	Mode        layout.Mode   `json:"mode"`
-	Ticket      layout.Ticket `json:"ticket"`
-	Incarnation uint64        `json:"incarnation,string"`
-	Creation    uint64        `json:"creation,string"`
-	Sequence    uint64        `json:"sequence,string"`
-	PID         int           `json:"pid"`
-	Since       time.Time     `json:"since,omitzero"`
-	Command     string        `json:"command"`
-	ValueBase64 string        `json:"value_base64"`
-	ValueToken  layout.Ticket `json:"value_token"`
-
-	Request *dumpedRequest `json:"request,omitempty"`
-}
-
-type dumpedRequest struct {
-	Ticket  layout.Ticket `json:"ticket"`
-	At      time.Time     `json:"at,omitzero"`
-	Message string        `json:"message"`
-}
-
-func dumpJSON(w io.Writer, r lockspace.Record) error {
-	d := dumped{Offset: r.Offset, Kind: string(r.Kind), Host: r.Host}
-	if r.Kind == lockspace.KindEntry || r.Kind == lockspace.KindSlot {
-		d.Lock = &r.Lock
-	}
-	switch {
-	case r.Err != nil:
-		d.Error = r.Err.Error()
-	case r.Superblock != nil:
-		sb := r.Superblock
-		d.Record = dumpedSuperblock{sb.UUID, sb.Name, sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
-			sb.Lease.Microseconds(), sb.Policy, sb.Formatted}
-	case r.HostRecord != nil:
-		h := r.HostRecord
-		host := dumpedHost{State: h.State, Name: h.Name, Incarnation: h.Incarnation, Sequence: h.Sequence,
-			Highest: h.ReadHorizon, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
-			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
-			Verdicts: []report.Verdict{}}
-		for _, v := range h.Verdicts {
-			host.Verdicts = append(host.Verdicts, report.Verdict(v))
-		}
-		for _, c := range h.Complaints {
-			host.CannotRead = append(host.CannotRead, dumpedComplaint(c))
-		}
-		d.Record = host
-	case r.Entry != nil:
-		d.Record = dumpedEntry{r.Entry.Name, r.Entry.Permits, r.Entry.Creation}
-	case r.Slot != nil:
-		s := r.Slot
-		slot := dumpedSlot{s.Phase, s.Mode, s.Ticket, s.Incarnation, s.Creation, s.Sequence,
-			s.Holder.PID, s.Holder.Since, s.Holder.Command, base64.StdEncoding.EncodeToString(s.Value), s.ValueToken, nil}
-		if s.Request.Ticket != 0 {
-			slot.Request = (*dumpedRequest)(&s.Request)
-		}
-		d.Record = slot
-	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(d)
-}
-
-// dumpText writes one line for a record: its offset, kind and fields.
-func dumpText(w io.Writer, r lockspace.Record) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%12d  %s: ", r.Offset, r.Describe())
-	switch {
-	case r.Err != nil:
-		fmt.Fprintf(&b, "error: %v", r.Err)
-	case r.Superblock != nil:
-		sb := r.Superblock
-		fmt.Fprintf(&b, "uuid %v name %s stride %d hosts %d locks %d lease %v policy %v formatted %s",
-			sb.UUID, text.Printable(sb.Name), sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
-			sb.Lease, sb.Policy, stamp(sb.Formatted))
-	case r.HostRecord != nil:
-		dumpHost(&b, r.HostRecord)
-	case r.Entry != nil && r.Entry.Free():
-		fmt.Fprintf(&b, "free creation %d", r.Entry.Creation)
-	case r.Entry != nil:
-		fmt.Fprintf(&b, "name %s permits %d creation %d", text.Printable(r.Entry.Name), r.Entry.Permits, r.Entry.Creation)
-	case r.Slot != nil:
-		dumpSlot(&b, r.Slot)
-	}
-	_, err := fmt.Fprintln(w, b.String())
-	return err
-}
-
-func dumpHost(b *strings.Builder, h *layout.HostRecord) {
-	fmt.Fprintf(b, "%v name %s incarnation %016x sequence %d read horizon %d machine %x boot %x",
-		h.State, text.Printable(h.Name), h.Incarnation, h.Sequence, h.ReadHorizon, h.MachineID, h.BootID)
-	if h.WatchdogArmed {
-		fmt.Fprintf(b, " watchdog %ds", h.WatchdogSeconds)
-	}
-	if h.PRKey != 0 {
-		fmt.Fprintf(b, " prkey %#x", h.PRKey)
-	}
-	for _, v := range h.Verdicts {
-		fmt.Fprintf(b, " verdict %v %d/%016x", v.Kind, v.Host, v.Incarnation)
-	}
-	for _, c := range h.Complaints {
-		if c.Host == 0 {
-			fmt.Fprintf(b, " cannot-read entry %d", c.Lock)
-		} else {
-			fmt.Fprintf(b, " cannot-read slot %d/%d", c.Lock, c.Host)
-		}
-	}
-}
-
-func dumpSlot(b *strings.Builder, s *layout.Slot) {
-	fmt.Fprintf(b, "%v %v ticket %v (number %d) incarnation %016x creation %d sequence %d",
-		s.Phase, s.Mode, s.Ticket, s.Ticket.Number(), s.Incarnation, s.Creation, s.Sequence)
-	if s.Holder != (layout.Holder{}) {
-		fmt.Fprintf(b, " pid %d since %s command %q", s.Holder.PID, stamp(s.Holder.Since), s.Holder.Command)
-	}
-	if len(s.Value) > 0 || s.ValueToken != 0 {
-		fmt.Fprintf(b, " value %q token %v", s.Value, s.ValueToken)
-	}
-	if q := s.Request; q.Ticket != 0 {
-		fmt.Fprintf(b, " request to ticket %v at %s message %q", q.Ticket, stamp(q.At), q.Message)
-	}
-}
-
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return "unknown"
-	}
-	return t.UTC().Format(time.RFC3339Nano)
 }

@@ -100,7 +100,7 @@ func FuzzRecords(f *testing.F) { // 5000x
 		}
 		err = lockspace.Walk(dev, found, func(r lockspace.Record) error {
 			var text, asJSON bytes.Buffer
-			if err := errors.Join(dumpText(&text, r), dumpJSON(&asJSON, r)); err != nil {
+			if err := errors.Join(show.Record(&text, r), show.RecordJSON(&asJSON, r)); err != nil {
 				return err
 			}
 			harmless(t, text.String())

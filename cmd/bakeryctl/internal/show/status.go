@@ -1,7 +1,7 @@
-// Package show formats a report of bakeryd and its events: the state of a host, the name of a lock,
-// the tables of status, hosts and events. It requests a report, judges nothing and never touches a
-// disk. It imports packages below daemon only for their types, and call, cli and render of
-// bakeryctl.
+// Package show formats a report of bakeryd, its events, and the records of a device: the state of a
+// host, the name of a lock, the tables of status, hosts and events. It requests a report, judges
+// nothing and never touches a disk. It imports packages below daemon only for their types, and
+// call, cli and render of bakeryctl.
 package show
 
 import (
