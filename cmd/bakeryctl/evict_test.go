@@ -70,6 +70,9 @@ func (o *operated) sent(t *testing.T, want string) {
 const (
 	evict3       = `{"host":3,"incarnation":"18446744073709551615","forget":false}`
 	evict3Forget = `{"host":3,"incarnation":"18446744073709551615","forget":true}`
+
+	cutOff = "Make sure that it is powered off or cut off from the disk: if it only hangs, it may still write."
+	idText = "Its id becomes free for other machines."
 )
 
 func TestEvict_Yes_DoesNotAsk(t *testing.T) {

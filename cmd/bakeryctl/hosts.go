@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -42,9 +41,7 @@ joining and without bakeryd; this does not show whether a host is silent.`,
 				ThisHost *report.ThisHost `json:"this_host"`
 				Hosts    []report.Host    `json:"hosts"`
 			}{status.ThisHost, status.Hosts}
-			return a.print(hosts, func(out io.Writer) error {
-				return render.WriteTable(out, func(w io.Writer) { show.HostTable(w, status, a.paint()) })
-			})
+			return a.print(hosts, func(w io.Writer) error { return show.HostTable(w, status, a.paint()) })
 		},
 	}
 	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"strings"
 	"testing"
 
@@ -24,7 +23,7 @@ func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {
 	for name, show := range map[string]func(out *bytes.Buffer, p render.Paint) error{
 		"status": func(out *bytes.Buffer, p render.Paint) error { return show.Show(out, r, showtest.Noon, p) },
 		"hosts": func(out *bytes.Buffer, p render.Paint) error {
-			return render.WriteTable(out, func(w io.Writer) { show.HostTable(w, r, p) })
+			return show.HostTable(out, r, p)
 		},
 		"check": func(out *bytes.Buffer, p render.Paint) error {
 			return showCheck(out, &check.Result{Findings: []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}}, nil, p)
