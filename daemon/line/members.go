@@ -19,11 +19,9 @@ func Members(object []byte, member func(name, value []byte) bool) bool {
 	rest, ok := after(object, '{')
 	for ok {
 		var name, value []byte
-		if name, rest, ok = text(rest); !ok {
-			break
-		}
+		name, rest, _ = text(rest) // without a name, rest is nil
 		if rest, ok = after(rest, ':'); !ok {
-			break
+			return false
 		}
 		if value, rest, ok = scalar(rest); !ok || !member(name, value) {
 			return false

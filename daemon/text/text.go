@@ -36,12 +36,11 @@ func (b Bytes) String() string {
 	if b < 1024 {
 		return fmt.Sprintf("%d bytes", int64(b))
 	}
-	units := []string{"KiB", "MiB", "GiB", "TiB"}
-	value, unit := float64(b)/1024, 0
-	for value >= 1023.95 && unit < len(units)-1 {
-		value, unit = value/1024, unit+1
+	value, units := float64(b)/1024, "KMGT"
+	for value >= 1023.95 && len(units) > 1 {
+		value, units = value/1024, units[1:]
 	}
-	return fmt.Sprintf("%d bytes (%.1f %s)", int64(b), value, units[unit])
+	return fmt.Sprintf("%d bytes (%.1f %ciB)", int64(b), value, units[0])
 }
 
 // PrintableLine returns a command line, quoted if it has characters that are not printable.
