@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -124,13 +125,13 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 			fmt.Fprintf(a.stderr, "bakeryctl: %s: skipped %s that could not be read\n", text.Printable(s.Name), render.Count(s.Damaged, "line"))
 		}
 	}
+	const most = 20
 	found := t.Violations()
-	for i, f := range found {
-		if i == 20 {
-			fmt.Fprintf(a.stderr, "bakeryctl: and %d more violations\n", len(found)-i)
-			break
-		}
+	for _, f := range found[:min(len(found), most)] {
 		fmt.Fprintf(a.stderr, "bakeryctl: violation: %s: %s, at %s\n", f.Kind, f.Text, f.At.Time().Format("2006-01-02 15:04:05.000 UTC"))
+	}
+	if len(found) > most {
+		fmt.Fprintf(a.stderr, "bakeryctl: and %d more violations\n", len(found)-most)
 	}
 	if len(found) > 0 {
 		return &cli.Failure{Code: cli.ExitConflict}
@@ -150,10 +151,6 @@ func (a *app) readSources(paths []string) (all []timeline.Source, err error) {
 			s, err = timeline.ReadFile(path)
 		}
 		if err != nil {
-			var pe *os.PathError
-			if errors.As(err, &pe) {
-				err = fmt.Errorf("read %s: %w", path, pe.Err)
-			}
 			return nil, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: hint}
 		}
 		if u := s.Lockspace(); u != "" {
@@ -168,26 +165,21 @@ func (a *app) readSources(paths []string) (all []timeline.Source, err error) {
 }
 
 // writePage writes the page atomically, except to standard output.
-func (a *app) writePage(t *timeline.Timeline, path string) (err error) {
+func (a *app) writePage(t *timeline.Timeline, path string) error {
 	if path == "-" {
 		return t.Write(a.stdout)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".timeline-*")
+	if err == nil {
+		if err = cmp.Or(t.Write(f), f.Close()); err == nil {
+			err = os.Rename(f.Name(), path)
+		}
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	if err := t.Write(f); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }

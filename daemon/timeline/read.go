@@ -35,7 +35,7 @@ func ReadFile(path string) (Source, error) {
 			continue
 		}
 		if err != nil {
-			return s, err
+			return s, fmt.Errorf("read %s: %w", p, text.WithoutPath(err))
 		}
 		part, err := Read(f, p)
 		f.Close()
