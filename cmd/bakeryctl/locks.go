@@ -49,21 +49,12 @@ joining and without bakeryd.`,
 
 // listLocks reads the device, or asks bakeryd.
 func (a *app) listLocks(ctx context.Context) (*directory.Listing, error) {
-	if a.device == "" {
-		list := new(directory.Listing)
-		err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)
-		return list, call.OrDevice(err)
+	if a.device != "" {
+		return ondevice.Read(a.device, directory.List)
 	}
-	dev, err := ondevice.Open(a.device)
-	if err != nil {
-		return nil, err
-	}
-	defer dev.Close()
-	list, err := directory.List(dev)
-	if err != nil {
-		return nil, ondevice.Failure(err)
-	}
-	return list, nil
+	list := new(directory.Listing)
+	err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)
+	return list, call.OrDevice(err)
 }
 
 // showLocks prints the locks as a table.

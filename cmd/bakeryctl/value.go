@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -116,7 +117,7 @@ func (a *app) valueOfDaemon(ctx context.Context, name string) (locks.Value, erro
 }
 
 func valueOfDevice(path, name string) (locks.Value, error) {
-	snapshot, err := ondevice.Inspect(path)
+	snapshot, err := ondevice.Read(path, lockspace.Inspect)
 	if err != nil {
 		return locks.Value{}, err
 	}

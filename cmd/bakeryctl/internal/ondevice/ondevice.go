@@ -21,32 +21,22 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Open opens a device for reading.
-func Open(path string) (blockdev.Device, error) {
+// Read opens the device at path for reading, and returns what f reads from it.
+func Read[T any](path string, f func(blockdev.Device) (T, error)) (contents T, err error) {
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
-	if err != nil {
-		return nil, Failure(err)
+	if err == nil {
+		defer dev.Close()
+		contents, err = f(dev)
 	}
-	return dev, nil
-}
-
-// Inspect reads the lockspace at path, without joining it.
-func Inspect(path string) (*lockspace.Snapshot, error) {
-	dev, err := Open(path)
 	if err != nil {
-		return nil, err
+		return contents, Failure(err)
 	}
-	defer dev.Close()
-	snapshot, err := lockspace.Inspect(dev)
-	if err != nil {
-		return nil, Failure(err)
-	}
-	return snapshot, nil
+	return contents, nil
 }
 
 // Status returns the report of the lockspace at path, without joining it.
 func Status(path string) (*report.Report, error) {
-	snapshot, err := Inspect(path)
+	snapshot, err := Read(path, lockspace.Inspect)
 	if err != nil {
 		return nil, err
 	}
