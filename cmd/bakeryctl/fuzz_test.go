@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -140,7 +141,7 @@ func FuzzArguments(f *testing.F) { // 20000x
 		if err := wait.Set(text); err == nil && (wait < 0 || wait > cli.Wait(cli.MaxWait)) {
 			t.Fatalf("%q is %v", text, &wait)
 		}
-		if r, err := parseReaction(text); err == nil && (r.Signal < 0 || r.Signal > signals.Last || r.Signal != 0 && r.Script != "") {
+		if r, err := supervise.ParseReaction(text); err == nil && (r.Signal < 0 || r.Signal > signals.Last || r.Signal != 0 && r.Script != "") {
 			t.Fatalf("%q is %+v", text, r)
 		}
 		_, _ = parseStride(text) // format checks the value

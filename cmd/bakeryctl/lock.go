@@ -3,18 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -133,7 +129,7 @@ func newLock(a *app) *cobra.Command {
 				return err
 			}
 			var err error
-			if o.launch.OnRequest, err = parseReaction(onRequest); err != nil {
+			if o.launch.OnRequest, err = supervise.ParseReaction(onRequest); err != nil {
 				return err
 			}
 			return a.lock(cmd.Context(), o)
@@ -191,7 +187,7 @@ func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 	if l.Path, err = supervise.FindCommand(l.Argv[0]); err != nil {
 		return err
 	}
-	l.Lock, l.Signals, l.RequestText = o.Name, signals.Inherited(), requestText
+	l.Lock, l.Signals = o.Name, signals.Inherited()
 	l.Stdin, l.Stdout, l.Stderr = a.stdin, a.stdout, a.stderr
 	if o.Device == "" {
 		l.Session, l.Socket = client.NewSession(), a.socket
@@ -206,48 +202,4 @@ func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 		err = &cli.Failure{Code: code}
 	}
 	return err
-}
-
-// wordCharacters are those of names and numbers of signals, such as RTMIN+3.
-const wordCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"
-
-// parseReaction parses --on-request as a signal or a command. It refuses an ambiguous value, because a
-// mistake would show only at the first request for the lock.
-func parseReaction(what string) (supervise.Reaction, error) {
-	refuse := func(why, hint string) (supervise.Reaction, error) {
-		return supervise.Reaction{}, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("--on-request %s: %s", text.Printable(what), why), Hint: hint}
-	}
-	what = strings.TrimSpace(what)
-	switch {
-	case strings.HasPrefix(what, "-"):
-		return refuse("starts with a dash", "write a signal as TERM, SIGTERM or 15")
-	case what == "" || strings.Trim(what, wordCharacters) != "":
-		return supervise.Reaction{Script: what}, nil
-	}
-	if n, err := strconv.Atoi(what); err == nil {
-		if n < 1 || n > signals.Last {
-			return refuse(fmt.Sprintf("no such signal, want 1 to %d", signals.Last), "run kill -l to list the signals")
-		}
-		return supervise.Reaction{Signal: syscall.Signal(n)}, nil
-	}
-	bare, prefixed := strings.CutPrefix(strings.ToUpper(what), "SIG")
-	signal := unix.SignalNum("SIG" + bare)
-	shouted := what == strings.ToUpper(what) && what[0] >= 'A' // as names of signals are
-	switch {
-	case signal != 0 && shouted:
-		return supervise.Reaction{Signal: signal}, nil
-	case signal != 0:
-		return refuse("ambiguous: signal or command", fmt.Sprintf("for the signal use %s, for a command its path", bare))
-	case shouted || prefixed:
-		return refuse("no such signal", "run kill -l to list the signals, or use a number; for a command use its path")
-	}
-	return supervise.Reaction{Script: what}, nil
-}
-
-func requestText(r client.Request) string {
-	asked := text.HostName(r.Host, r.HostName) + " asks for it"
-	if r.Message != "" {
-		asked += ": " + text.PrintableLine(r.Message)
-	}
-	return asked
 }

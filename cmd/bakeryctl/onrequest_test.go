@@ -142,3 +142,12 @@ func TestOnRequest_LockLost_ScriptIsStopped(t *testing.T) {
 	p.exits(cli.ExitLost)
 	eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
 }
+
+func TestOnRequest_Ambiguous_IsRefused(t *testing.T) {
+	b := serve(t, holding)
+	p := begin(t, "lock", "--socket", b.Socket, "--on-request", "SIGFOO", "x", "--", "echo", "ran")
+	p.exits(cli.ExitUsage)
+	p.printed(t, "", "bakeryctl: --on-request SIGFOO: no such signal\n"+
+		"hint: run kill -l to list the signals, or use a number; for a command use its path\n")
+	require.Zero(t, b.Requests(), "the lock was requested")
+}

@@ -96,7 +96,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/call", "ctl/cli daemon/client"},
 	{"ctl/ondevice", "blockdev ctl/cli daemon daemon/lockspace daemon/lockspace/format daemon/report layout"},
 	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/events daemon/lockspace daemon/report daemon/text layout"},
-	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process layout"},
+	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process daemon/text layout"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text layout"},
 	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},

@@ -16,15 +16,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// Reaction is the value of --on-request: a signal, a shell script, or nothing.
-type Reaction struct {
-	Signal syscall.Signal // 0: none
-	Script string
-}
-
-// None reports whether r is no reaction.
-func (r Reaction) None() bool { return r == Reaction{} }
-
 // requests returns the channel of requests, or nil while a script runs: scripts run one at a time.
 func (s *supervisor) requests() <-chan client.Request {
 	if s.launch.OnRequest.None() || s.command.onRequest.running() != nil {
@@ -37,7 +28,7 @@ func (s *supervisor) requests() <-chan client.Request {
 func (s *supervisor) react(r client.Request) {
 	l := s.launch
 	if sig := l.OnRequest.Signal; sig != 0 {
-		s.Printf("sending %s to the command under %q: %s", signalText(sig), l.Lock, l.RequestText(r))
+		s.Printf("sending %s to the command under %q: %s", signalText(sig), l.Lock, requestText(r))
 		s.command.signal(sig)
 		return
 	}

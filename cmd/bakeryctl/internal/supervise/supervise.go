@@ -21,7 +21,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
-	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
@@ -47,7 +46,6 @@ type Launch struct {
 	Verbose        bool
 	OnLost         string // shell script; empty: none
 	OnRequest      Reaction
-	RequestText    func(client.Request) string // describes a request and its sender
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
