@@ -3,13 +3,13 @@
 // and its exit codes; root.go has the list, app.go what they share. The packages below internal do
 // the work and know no flags. From the bottom:
 //
-//	term, cli, render   terminals; exit codes, errors and flag values; output formats
-//	signals             inherited dispositions, received signals
-//	call, ondevice      requests to bakeryd; use of a device without bakeryd
-//	show                words and tables for hosts, locks and events
-//	supervise, hold     work under a lock: a command, or systemd units
-//	acquire             acquires the lock for that
-//	probe, bench, top   the commands of these names
+//	term, cli, render         terminals; exit codes, errors and flag values; output formats
+//	signals                   inherited dispositions, received signals
+//	call, ondevice            requests to bakeryd; use of a device without bakeryd
+//	show                      words and tables for hosts, locks and events
+//	supervise, hold           work under a lock: a command, or systemd units
+//	acquire                   acquires the lock for that
+//	probe, bench, check, top  the commands of these names
 //
 // Each package imports only packages above it in this list.
 package main

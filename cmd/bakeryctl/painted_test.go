@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
+	ctlcheck "github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/check"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
@@ -26,7 +27,8 @@ func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {
 			return show.HostTable(out, r, p)
 		},
 		"check": func(out *bytes.Buffer, p render.Paint) error {
-			return showCheck(out, &check.Result{Findings: []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}}, nil, p)
+			r := ctlcheck.Report{Errors: 1, Notes: 1, Findings: []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}}
+			return r.Show(out, p)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

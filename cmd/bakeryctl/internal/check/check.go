@@ -1,0 +1,135 @@
+// Package check verifies a lockspace on a device by package daemon/lockspace/check, repairs it by
+// package daemon, and prints the result. It knows no flags.
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Report is the result of a check, after the repairs.
+type Report struct {
+	Device   string          `json:"device"`
+	UUID     layout.UUID     `json:"uuid"`
+	Name     string          `json:"name"`
+	Hosts    int             `json:"hosts"`
+	Locks    int             `json:"locks"`
+	Records  int             `json:"records"`
+	Errors   int             `json:"errors"`
+	Warnings int             `json:"warnings"`
+	Notes    int             `json:"notes"`
+	Findings []check.Finding `json:"findings"`
+	Repairs  []Repair        `json:"repairs"`
+}
+
+// Repair is the result for one damaged record.
+type Repair struct {
+	What   string `json:"what"`
+	Offset int64  `json:"offset"`
+	Done   string `json:"done"`  // empty: nothing was changed
+	Error  string `json:"error"` // why nothing was changed
+}
+
+// Run verifies the lockspace at path. If repair is true, it repairs and verifies again. It shows
+// its progress on stderr.
+func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Report, error) {
+	p := render.StartProgress(stderr)
+	defer p.Stop()
+	o := check.Options{Progress: p.MessagePrinter(stderr), Counter: p.Counter()}
+	c, err := verify(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	repairs := []Repair{}
+	if repair && slices.ContainsFunc(c.Findings, func(f check.Finding) bool { return f.Repair }) {
+		repaired, err := daemon.Repair(ctx, path, c, daemon.RepairOptions{
+			Progress: o.Progress,
+			Config:   daemon.Config{Logger: ondevice.Logger(p.Log(stderr))},
+		})
+		if ctx.Err() != nil {
+			return nil, &cli.Failure{Code: cli.ExitInterrupted, Err: err}
+		}
+		if err != nil {
+			return nil, ondevice.Failure(fmt.Errorf("repair the lockspace on %s: %w", path, err))
+		}
+		for _, r := range repaired {
+			one := Repair{What: r.What, Offset: r.Offset, Done: r.Done}
+			if r.Err != nil {
+				one.Error = r.Err.Error()
+			}
+			repairs = append(repairs, one)
+		}
+		if c, err = verify(ctx, path, o); err != nil {
+			return nil, err
+		}
+	}
+	return &Report{c.Device, c.Superblock.UUID, c.Superblock.Name, c.Hosts, c.Locks, c.Records,
+		c.Count(check.SeverityError), c.Count(check.SeverityWarning), c.Count(check.SeverityNote),
+		append([]check.Finding{}, c.Findings...), repairs}, nil
+}
+
+func verify(ctx context.Context, path string, o check.Options) (*check.Result, error) {
+	dev, _, _, err := lockspace.OpenLockspace(path, true)
+	if err == nil {
+		defer dev.Close()
+		var c *check.Result
+		if c, err = check.Check(ctx, dev, o); err == nil {
+			return c, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, &cli.Failure{Code: cli.ExitInterrupted}
+	}
+	return nil, ondevice.Failure(err)
+}
+
+// Show writes the repairs, the findings, the worst first, and a summary.
+func (r *Report) Show(w io.Writer, p render.Paint) error {
+	var b strings.Builder
+	for _, r := range r.Repairs {
+		result := r.Error
+		switch {
+		case r.Error != "":
+		case r.Done == "":
+			result = "readable now"
+		default:
+			result = "repaired: " + r.Done
+		}
+		fmt.Fprintf(&b, "%s at byte %d: %s\n", r.What, r.Offset, result)
+	}
+	var counts []string
+	for _, s := range []struct {
+		check.Severity
+		level render.Level
+		n     int
+	}{
+		{check.SeverityError, render.Bad, r.Errors},
+		{check.SeverityWarning, render.Warn, r.Warnings},
+		{check.SeverityNote, render.Soft, r.Notes},
+	} {
+		if s.n > 0 {
+			counts = append(counts, render.Count(s.n, string(s.Severity)))
+		}
+		for _, f := range r.Findings {
+			if f.Severity == s.Severity {
+				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(s.level, string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "%s: %s, %s, %s\n", cmp.Or(strings.Join(counts, ", "), "clean"),
+		render.Count(r.Hosts, "host"), render.Count(r.Locks, "lock"), render.Count(r.Records, "record"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
