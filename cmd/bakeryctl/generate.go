@@ -17,10 +17,7 @@ import (
 //
 // BAKERYD is the path of that program, and FORMAT.md that of layout/FORMAT.md.
 func init() {
-	commands = append(commands, struct {
-		name string
-		make func(*app) *cobra.Command
-	}{"generate", newGenerate})
+	commands = append(commands, command{"generate", newGenerate})
 }
 
 func newGenerate(*app) *cobra.Command {

@@ -17,11 +17,13 @@ func run(ctx context.Context, args []string, a *app) int {
 	return cli.Report(a.stderr, root.ExecuteContext(ctx))
 }
 
-// commands are the commands of bakeryctl, in the order of their use.
-var commands = []struct {
+type command struct {
 	name string
 	make func(*app) *cobra.Command
-}{
+}
+
+// commands are the commands of bakeryctl, in the order of their use.
+var commands = []command{
 	{"lock", newLock},
 	{"hold", newHold},
 	{"mode", newMode},

@@ -56,7 +56,7 @@ existing file is replaced only if it is such a page.`,
   bakeryctl events --json --since 1h | bakeryctl timeline - -o hour.html`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(args, time.Now()); err != nil {
+			if err := o.check(time.Now()); err != nil {
 				return cli.Usage("timeline", "%w", err)
 			}
 			return a.timeline(&o, args)
@@ -74,7 +74,7 @@ existing file is replaced only if it is such a page.`,
 }
 
 // check validates and completes the options.
-func (o *timelineOptions) check(args []string, now time.Time) (err error) {
+func (o *timelineOptions) check(now time.Time) (err error) {
 	if o.output == "" {
 		return errors.New("no -o PATH given")
 	}
