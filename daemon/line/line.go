@@ -88,9 +88,8 @@ func (r *Reader) Rest() []byte { return r.buf[r.begin:r.end] }
 
 // AppendString appends a string as [json.Marshal] writes it.
 func AppendString(to []byte, s string) []byte {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&':
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			quoted, _ := json.Marshal(s) // strings have no error
 			return append(to, quoted...)
 		}

@@ -63,10 +63,10 @@ func ofTerminal(out io.Writer, f func(fd int)) (is bool) {
 // Columns returns the width of the terminal out. It returns otherwise if out is no terminal or its
 // width is unknown.
 func Columns(out io.Writer, otherwise int) int {
-	if f, ok := out.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-			return int(size.Col)
+	ofTerminal(out, func(fd int) {
+		if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			otherwise = int(size.Col)
 		}
-	}
+	})
 	return otherwise
 }
