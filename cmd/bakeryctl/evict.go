@@ -50,16 +50,14 @@ Exit codes:
 				return err
 			}
 			h, err := show.FindHost(status, args[0])
+			if err == nil {
+				err = show.Eviction(a.stderr, status, h, forget)
+			}
+			if err == nil && !yes {
+				err = a.confirm(ctx, h)
+			}
 			if err != nil {
 				return err
-			}
-			if err := show.Eviction(a.stderr, status, h, forget); err != nil {
-				return err
-			}
-			if !yes {
-				if err := a.confirm(ctx, h); err != nil {
-					return err
-				}
 			}
 			return a.sendEviction(ctx, h, forget)
 		},

@@ -37,8 +37,7 @@ created when the lease of the old hosts has ended.`,
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
   bakeryctl format /dev/mapper/locks --policy fence --force`,
 		Args: one("DEVICE", nil),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.Stride, err = parseStride(stride); err != nil {
 				return formatFailure(err)
 			}

@@ -115,7 +115,7 @@ func newLock(a *app) *cobra.Command {
 
 		ValidArgsFunction:     a.completeLock,
 		DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := o.resolve(cmd); err != nil {
 				return err
 			}
@@ -128,7 +128,6 @@ func newLock(a *app) *cobra.Command {
 			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			var err error
 			if o.launch.OnRequest, err = supervise.ParseReaction(onRequest); err != nil {
 				return err
 			}

@@ -67,9 +67,8 @@ Exit codes:
 		Args:              one("NAME", layout.ValidateLockName),
 		ValidArgsFunction: a.completeLock,
 
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			var v locks.Value
-			var err error
 			if cmd.Flags().Changed("device") {
 				v, err = valueOfDevice(a.device, args[0])
 			} else {
@@ -155,10 +154,9 @@ Exit codes:
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			value := []byte(args[0])
 			if args[0] == "-" {
-				var err error
 				if value, err = io.ReadAll(io.LimitReader(a.stdin, layout.MaxValue+1)); err != nil {
 					return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("read the value from standard input: %w", err)}
 				}

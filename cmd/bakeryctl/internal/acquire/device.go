@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
@@ -50,7 +49,7 @@ func (o Request) joinAndTake(ctx context.Context) (*supervise.Grant, error) {
 		Held: held, HostID: d.HostID(), Bound: true, Wanted: wanted,
 		Release: func() error {
 			close(held.over)
-			held.watch.Wait()
+			<-held.warned
 			return errors.Join(h.Release(), ondevice.Leave(d))
 		},
 	}, nil
@@ -59,13 +58,13 @@ func (o Request) joinAndTake(ctx context.Context) (*supervise.Grant, error) {
 // ownHold is a hold of a host in this process, with a warning.
 type ownHold struct {
 	*locks.Hold
-	warned, over chan struct{}
-	watch        sync.WaitGroup
+	warned chan struct{} // closed when the holder must stop, or has released the lock
+	over   chan struct{} // closed by the release
 }
 
 func warnBefore(h *locks.Hold) *ownHold {
 	o := &ownHold{Hold: h, warned: make(chan struct{}), over: make(chan struct{})}
-	o.watch.Go(func() {
+	go func() {
 		defer close(o.warned)
 		for !supervise.IsClosed(h.Lost()) {
 			left := time.Until(h.Deadline()) - h.Grace()
@@ -79,7 +78,7 @@ func warnBefore(h *locks.Hold) *ownHold {
 			case <-time.After(min(left, supervise.RecheckInterval)):
 			}
 		}
-	})
+	}()
 	return o
 }
 
