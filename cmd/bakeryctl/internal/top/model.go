@@ -249,8 +249,10 @@ func (m model) arrange() model {
 		return m
 	}
 	r, words := m.answer.Report, strings.Fields(strings.ToLower(m.filter))
-	for _, i := range m.findHosts(words) {
-		m.rows = append(m.rows, row{rowID{false, r.Hosts[i].ID}, i})
+	for i, h := range r.Hosts {
+		if matches(words, fmt.Sprint(h.ID), h.Name, show.HostState(h)) {
+			m.rows = append(m.rows, row{rowID{false, h.ID}, i})
+		}
 	}
 	hosts := len(m.rows)
 	for i, l := range r.Locks {
@@ -259,33 +261,19 @@ func (m model) arrange() model {
 		}
 	}
 	m.hosts, m.locks = m.rows[:hosts], m.rows[hosts:]
+	slices.SortStableFunc(m.hosts, func(a, b row) int {
+		return cmp.Or(cmp.Compare(m.hostRank(r.Hosts[a.i]), m.hostRank(r.Hosts[b.i])), cmp.Compare(a.id, b.id))
+	})
 	slices.SortStableFunc(m.locks, func(a, b row) int { return m.compare(r.Locks[a.i], r.Locks[b.i]) })
 	there := m.place() >= 0
 	m.opened = m.opened && there
 	if there && m.chooses {
 		return m
 	}
-	for _, rows := range [][]row{m.locks, m.hosts} {
-		if len(rows) > 0 {
-			m.at = rows[0].rowID
-			break
-		}
+	if first := slices.Concat(m.locks, m.hosts); len(first) > 0 {
+		m.at = first[0].rowID
 	}
 	return m
-}
-
-// findHosts returns the hosts that match the words; hosts that need attention come first.
-func (m model) findHosts(words []string) (found []int) {
-	all := m.answer.Report.Hosts
-	for i, h := range all {
-		if matches(words, fmt.Sprint(h.ID), h.Name, show.HostState(h)) {
-			found = append(found, i)
-		}
-	}
-	slices.SortStableFunc(found, func(a, b int) int {
-		return cmp.Or(cmp.Compare(m.hostRank(all[a]), m.hostRank(all[b])), cmp.Compare(all[a].ID, all[b].ID))
-	})
-	return found
 }
 
 func (m model) compare(a, b report.Lock) int {
@@ -342,6 +330,7 @@ func lockRank(l report.Lock) int {
 	return 4
 }
 
+// hostRank returns the sort rank of a host; 0 needs attention most.
 func (m model) hostRank(h report.Host) int {
 	switch state := show.Health(h); {
 	case state == report.HealthSilent:
