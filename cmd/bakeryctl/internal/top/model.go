@@ -2,6 +2,7 @@ package top
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
-	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -28,11 +28,10 @@ type model struct {
 	width, height int            // of the screen; height 0: no limit
 	now           time.Time
 
-	answer *report.Glance // the last one with a report; nil if none yet
+	answer *report.Glance // the last one; nil if none yet
 	got    time.Time
-	away   *api.Error // why bakeryd has no report; nil if it has one
-	failed error      // why there is no answer; nil if there is one
-	since  time.Time  // start of failed or away
+	failed error     // why there is no current answer; nil if there is one
+	since  time.Time // start of failed
 	speed  map[string][]time.Duration
 
 	rows         []row // in display order: hosts, then locks
@@ -86,21 +85,14 @@ func (m model) update(a *report.Glance, err error, now time.Time) model {
 	}
 	m.now = now
 	if err != nil {
-		if m.failed == nil {
+		_, joining := errors.AsType[*notReady](err)
+		if _, before := errors.AsType[*notReady](m.failed); m.failed == nil || before && !joining {
 			m.since = now
 		}
 		m.failed = err
 		return m
 	}
-	if a.Report == nil {
-		if m.failed == nil && m.away == nil {
-			m.since = now
-		}
-		m.failed, m.away = nil, a.Error
-		return m
-	}
-	m.failed, m.away = nil, nil
-	m.answer, m.got = a, now
+	m.failed, m.answer, m.got = nil, a, now
 	m.sample(a)
 	return m.arrange()
 }
@@ -378,13 +370,10 @@ func oldest(l report.Lock) (since time.Time) {
 // passed returns the age of the report.
 func (m model) passed() time.Duration { return max(0, m.now.Sub(m.got)) }
 
-// stale reports whether bakeryd no longer gives a report.
-func (m model) stale() bool { return m.failed != nil || m.away != nil }
-
-// known returns how much of the time since the report counts for silence: none if stale, because
-// other hosts may have renewed since.
+// known returns how much of the time since the report counts for silence: none if there is no newer
+// one, because other hosts may have renewed since.
 func (m model) known() time.Duration {
-	if m.stale() {
+	if m.failed != nil {
 		return 0
 	}
 	return m.passed()

@@ -9,8 +9,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/test/calltest"
@@ -95,10 +95,10 @@ func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", found[0].what)
 	require.Contains(t, found[0].todo, "its lease ends in 20 s")
 	require.Equal(t, int64(21_000), *m.aged(m.answer.Report.Hosts[2]).SilentMS, "it may have renewed since")
-	m = m.update(&report.Glance{Error: &api.Error{Message: "joining"}}, nil, noon.Add(9*time.Second))
+	m = m.update(nil, &notReady{Message: "joining"}, noon.Add(9*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since, "there is still nothing to show")
 	m = m.update(anAnswer(showtest.Report()), nil, noon.Add(12*time.Second))
-	require.False(t, m.stale())
+	require.NoError(t, m.failed)
 	require.NotContains(t, m.view(false, render.Fine), "no answer")
 }
 
@@ -141,9 +141,8 @@ func TestSocketSource_Read(t *testing.T) {
 	a, err = read(`{"report":{"lockspace":{"lease_ms":1},"this_host":{"id":1,"state":"leaving","lease_left_ms":1}}}`)
 	require.NoError(t, err)
 	require.Equal(t, "this host is leaving the lockspace", a.Report.Problems[0].Text, "of a bakeryd that does not judge")
-	a, err = read(`{"error":{"message":"joining","hint":"wait"}}`)
-	require.NoError(t, err)
-	require.Equal(t, "joining", a.Error.Message)
+	_, err = read(`{"error":{"message":"joining","hint":"wait"}}`)
+	require.Equal(t, &cli.Failure{Code: cli.ExitUnavailable, Err: &notReady{Message: "joining", Hint: "wait"}, Hint: "wait"}, err)
 	for _, text := range []string{`{}`, `[]`, `{"report":7}`, ``} {
 		_, err := read(text)
 		require.Error(t, err, text)

@@ -38,9 +38,6 @@ func Once(ctx context.Context, source Source, out io.Writer, p render.Paint) err
 	if err != nil {
 		return err
 	}
-	if answer.Report == nil {
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: errors.New(answer.Error.Message), Hint: answer.Error.Hint}
-	}
 	m := model{source: source.name(), width: onceColumns(out)}.update(answer, nil, time.Now())
 	_, err = fmt.Fprintln(out, m.view(p, render.GlyphsFor(os.Getenv)))
 	return err

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -54,12 +56,16 @@ func speedsOf(r *report.Report) (all []speed) {
 	return all
 }
 
+// notReady is the error of a bakeryd that answers but has no report, for example while it joins.
+type notReady api.Error
+
+func (n *notReady) Error() string { return n.Message }
+
 // Source is the data source of top.
 type Source interface {
 	// name returns the socket or device, for display.
 	name() string
-	// read returns the current data. An error means there is none. A Glance without a report has an
-	// error.
+	// read returns the current data, which has a report. An error means there is none.
 	read(ctx context.Context) (*report.Glance, error)
 	// follow calls each for every event until ctx is done. It calls gone with the reason when no
 	// events arrive, and with nil when they do again.
@@ -82,10 +88,12 @@ func (s socketSource) read(ctx context.Context) (*report.Glance, error) {
 	if err := call.Ask(ctx, s.socket, http.MethodGet, "/page/status", nil, g); err != nil {
 		return nil, err
 	}
-	if g.Report == nil && g.Error == nil {
+	switch {
+	case g.Report == nil && g.Error == nil:
 		return nil, call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
-	}
-	if g.Report != nil && g.Report.Problems == nil { // of an older bakeryd
+	case g.Report == nil:
+		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: (*notReady)(g.Error), Hint: g.Error.Hint}
+	case g.Report.Problems == nil: // of an older bakeryd
 		g.Report.Judge()
 	}
 	return g, nil

@@ -26,7 +26,7 @@ func (s *screen) title() {
 	}
 	at := m.now.Local().Format(time.TimeOnly)
 	switch {
-	case m.stale() && m.answer != nil:
+	case m.failed != nil && m.answer != nil:
 		l.Right(render.Warn, "as of "+m.got.Local().Format(time.TimeOnly), s.wide)
 		return
 	case m.paused:

@@ -20,12 +20,13 @@ type trouble struct {
 // troubles returns the problems of the report, the worst first. If there is no current report, it
 // returns only the reason, because the earlier problems may be over.
 func (m model) troubles() (all []trouble) {
+	why, joining := errors.AsType[*notReady](m.failed)
 	switch {
+	case joining:
+		what := fmt.Sprintf("nothing to show for %s: %s", render.Seconds(m.now.Sub(m.since).Milliseconds()), why.Message)
+		return []trouble{{render.Warn, what, why.Hint}}
 	case m.failed != nil:
 		return []trouble{m.noAnswer()}
-	case m.away != nil:
-		what := fmt.Sprintf("nothing to show for %s: %s", render.Seconds(m.now.Sub(m.since).Milliseconds()), m.away.Message)
-		return []trouble{{render.Warn, what, m.away.Hint}}
 	case m.answer == nil:
 		return nil
 	}
@@ -58,8 +59,7 @@ func (m model) noAnswer() trouble {
 
 // reason returns why bakeryd does not answer, without the socket's path, which is long.
 func reason(err error) string {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Err != nil {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		return op.Err.Error()
 	}
 	return err.Error()

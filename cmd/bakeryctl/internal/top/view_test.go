@@ -53,8 +53,8 @@ func TestTopViews(t *testing.T) {
 		"all":          func() model { m := aModel(0, 0); return m }(),
 		"gone":         gone(aModel(100, 24)),
 		"gone-at-once": gone(model{source: "/run/bakery/bakeryd.sock", width: 80, height: 12, now: noon}),
-		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(&report.Glance{Error: &api.Error{Message: "bakeryd is joining the lockspace",
-			Hint: "try again"}}, nil, noon).tick(noon.Add(3 * time.Second)),
+		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(nil, &notReady{Message: "bakeryd is joining the lockspace",
+			Hint: "try again"}, noon).tick(noon.Add(3 * time.Second)),
 		"lost": func() model {
 			r := showtest.Report()
 			r.ThisHost.State, r.ThisHost.LeaseLeftMS = "lost", -5
@@ -163,7 +163,7 @@ func nastyModel(r *rand.Rand) model {
 	case 0:
 		m = m.update(nil, errors.New(text()), noon.Add(time.Duration(r.Int64N(1e12))))
 	case 1:
-		m = m.update(&report.Glance{Error: &api.Error{Message: text() + "x", Hint: text()}}, nil, noon)
+		m = m.update(nil, &notReady{Message: text() + "x", Hint: text()}, noon)
 	}
 	return m
 }
