@@ -177,9 +177,14 @@ func TestSocketSource_BakerydRestarts_FollowsEvents(t *testing.T) {
 	defer cancel()
 	var got []events.Event
 	var gone []error
-	socketSource{first.Socket}.follow(ctx, func(e events.Event) { got = append(got, e) }, func(err error) {
-		if gone = append(gone, err); len(gone) == 4 { // each stream starts and ends
-			cancel()
+	socketSource{first.Socket}.follow(ctx, func(msg tea.Msg) {
+		switch msg := msg.(type) {
+		case events.Event:
+			got = append(got, msg)
+		case eventsGone:
+			if gone = append(gone, msg.err); len(gone) == 4 { // each stream starts and ends
+				cancel()
+			}
 		}
 	})
 	require.Len(t, got, 1, "no event is shown twice")

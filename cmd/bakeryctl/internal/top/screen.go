@@ -1,6 +1,6 @@
 // Package top shows hosts, locks and events, live in a terminal or once. The model (model.go)
 // changes by answers, events and keys, and has no clock, terminal or socket; view.go formats it; a
-// Source reads for it. It imports packages below daemon only for their types, and call, cli,
+// Source reads for it. It imports packages below daemon for their types, client and retry, and call, cli,
 // render, show and term of bakeryctl.
 package top
 
@@ -82,9 +82,7 @@ func Run(ctx context.Context, source Source, t Terminal) error {
 	screen := &live{Terminal: t, ctx: ctx, source: source, glyphs: render.GlyphsFor(os.Getenv), model: model{source: source.name(), now: time.Now()}}
 	program := tea.NewProgram(screen, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(t.Out), tea.WithColorProfile(profile))
 	var follower sync.WaitGroup
-	follower.Go(func() {
-		source.follow(ctx, func(e events.Event) { program.Send(e) }, func(err error) { program.Send(eventsGone{err}) })
-	})
+	follower.Go(func() { source.follow(ctx, program.Send) })
 	_, err := program.Run()
 	cancel()
 	follower.Wait()
@@ -178,13 +176,9 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		return s, s.again(pause)
 	case readAgain:
-		if int(msg) != s.reads {
-			return s, nil
+		if int(msg) == s.reads && !s.model.paused { // at the end of a pause key reads
+			return s, s.read()
 		}
-		if s.model.paused {
-			return s, s.again(s.Every)
-		}
-		return s, s.read()
 	case eventsGone:
 		s.model.eventsFailed = msg.err
 	case events.Event:

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
@@ -19,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 )
 
 const (
@@ -67,9 +70,9 @@ type Source interface {
 	name() string
 	// read returns the current data, which has a report. An error means there is none.
 	read(ctx context.Context) (*report.Glance, error)
-	// follow calls each for every event until ctx is done. It calls gone with the reason when no
-	// events arrive, and with nil when they do again.
-	follow(ctx context.Context, each func(events.Event), gone func(error))
+	// follow sends every event until ctx is done. It sends an eventsGone when no events arrive, and
+	// when they do again.
+	follow(ctx context.Context, send func(tea.Msg))
 }
 
 // socketSource asks bakeryd for the data of the status page, which all viewers share. A report for
@@ -99,23 +102,19 @@ func (s socketSource) read(ctx context.Context) (*report.Glance, error) {
 	return g, nil
 }
 
-func (s socketSource) follow(ctx context.Context, each func(events.Event), gone func(error)) {
+func (s socketSource) follow(ctx context.Context, send func(tea.Msg)) {
 	last := uint64(0)
 	for ctx.Err() == nil {
-		err := s.followOnce(ctx, &last, each, func() { gone(nil) })
-		if ctx.Err() != nil {
-			return
+		err := s.followOnce(ctx, &last, send)
+		if ctx.Err() == nil {
+			send(eventsGone{err})
 		}
-		gone(err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryAfter):
-		}
+		_ = retry.Pause(ctx, retryAfter)
 	}
 }
 
 // followOnce reads one stream of events to its end. It requests only events after last.
-func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(events.Event), started func()) error {
+func (s socketSource) followOnce(ctx context.Context, last *uint64, send func(tea.Msg)) error {
 	q := url.Values{"follow": {"1"}, "limit": {strconv.Itoa(eventsKept)}}
 	if *last > 0 {
 		q.Set("since", strconv.FormatUint(*last, 10))
@@ -125,7 +124,7 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(ev
 		return call.Failure(err)
 	}
 	defer stream.Close()
-	started()
+	send(eventsGone{})
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, lineAtMost)
 	for lines.Scan() {
@@ -135,7 +134,7 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(ev
 		}
 		if e.Seq > *last {
 			*last = e.Seq
-			each(e)
+			send(e)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -146,10 +145,9 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(ev
 
 // deviceSource reads the disk, and determines by itself which hosts renew. One goroutine uses it.
 type deviceSource struct {
-	path  string
-	scan  func(path string) (*report.Report, error)
-	seen  map[int]sighting // by host
-	first time.Time        // the first read
+	path string
+	scan func(path string) (*report.Report, error)
+	seen map[int]sighting // by host; nil before the first read
 }
 
 // Device returns the source that reads the disk at path with scan.
@@ -181,8 +179,9 @@ func (s *deviceSource) read(ctx context.Context) (*report.Glance, error) {
 
 // watch adds to a report how long hosts have not renewed, and what is wrong because of that.
 func (s *deviceSource) watch(r *report.Report, now time.Time) {
-	if s.seen == nil {
-		s.seen, s.first = map[int]sighting{}, now
+	first := s.seen == nil // then the times of the last renewals are not known yet
+	if first {
+		s.seen = map[int]sighting{}
 	}
 	for i := range r.Hosts {
 		h := &r.Hosts[i]
@@ -191,15 +190,12 @@ func (s *deviceSource) watch(r *report.Report, now time.Time) {
 			was = sighting{h.Incarnation, h.Sequence, now}
 			s.seen[h.ID] = was
 		}
-		if state := show.Health(*h); state != report.HealthLive && state != report.HealthJoining {
+		state := show.Health(*h)
+		if first || state != report.HealthLive && state != report.HealthJoining {
 			continue
 		}
-		silent := now.Sub(was.at)
-		if !known && now.Equal(s.first) { // the time of its last renewal is not known yet
-			continue
-		}
-		h.SilentMS = new(silent.Milliseconds())
-		if lease := time.Duration(r.Lockspace.LeaseMS) * time.Millisecond; show.Health(*h) == report.HealthLive && silent > lease/2 {
+		h.SilentMS = new(now.Sub(was.at).Milliseconds())
+		if state == report.HealthLive && *h.SilentMS > r.Lockspace.LeaseMS/2 {
 			h.Health = report.HealthSilent
 		}
 	}
@@ -207,4 +203,4 @@ func (s *deviceSource) watch(r *report.Report, now time.Time) {
 }
 
 // follow implements Source: the disk keeps no events.
-func (s *deviceSource) follow(context.Context, func(events.Event), func(error)) {}
+func (s *deviceSource) follow(context.Context, func(tea.Msg)) {}
