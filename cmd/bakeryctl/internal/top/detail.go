@@ -33,13 +33,10 @@ WAIT     number of waiters: clients of this host, and other hosts
 Locks in use are at most 2 s old, other locks are read in turn. All viewers,
 here and on the status page, share these reads.`
 
-func helpLines() (all []render.Line) {
+func (s *screen) help() {
 	for text := range strings.SplitSeq(helpText, "\n") {
-		var l render.Line
-		l.Add(render.Plain, "  "+text)
-		all = append(all, l)
+		s.line().Add(render.Plain, "  "+text)
 	}
-	return all
 }
 
 // section adds a title and rows below it, unless there are none.
@@ -88,15 +85,11 @@ type fact struct {
 // details adds the details of the selected row.
 func (s *screen) details() {
 	m := s.m
-	i := m.place()
-	switch {
-	case i < 0:
-		s.line()
-		s.line().Add(render.Plain, "  it does not exist any more")
-	case m.at.lock:
-		s.lockDetails(m.answer.Report.Locks[m.rows[i].i])
-	default:
-		s.hostDetails(m.aged(m.answer.Report.Hosts[m.rows[i].i]))
+	i := m.rows[m.place()].i // opened only while the row exists
+	if m.at.lock {
+		s.lockDetails(m.answer.Report.Locks[i])
+	} else {
+		s.hostDetails(m.aged(m.answer.Report.Hosts[i]))
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package top shows hosts, locks and events, live in a terminal or once. The model (model.go)
 // changes by answers, events and keys, and has no clock, terminal or socket; view.go formats it; a
-// Source reads for it. It imports packages below daemon for their types, client and retry, and call, cli,
-// render, show and term of bakeryctl.
+// Source reads for it. It imports packages below daemon for their types, client and retry, and call,
+// cli, render, show and term of bakeryctl.
 package top
 
 import (

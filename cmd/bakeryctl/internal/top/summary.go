@@ -28,12 +28,11 @@ func (s *screen) title() {
 	switch {
 	case m.failed != nil && m.answer != nil:
 		l.Right(render.Warn, "as of "+m.got.Local().Format(time.TimeOnly), s.wide)
-		return
 	case m.paused:
 		l.Right(render.Warn, "paused at "+at, s.wide)
-		return
+	default:
+		l.Right(render.Soft, at, s.wide)
 	}
-	l.Right(render.Soft, at, s.wide)
 }
 
 // summary adds the problems, in at most most lines, or that all is well.

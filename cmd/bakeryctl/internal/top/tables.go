@@ -223,10 +223,7 @@ func (s *screen) lockTable(room int) int {
 func heldBy(l report.Lock) string {
 	var names []string
 	for _, h := range l.Holders {
-		name := text.Printable(h.HostName)
-		if h.HostName == "" {
-			name = fmt.Sprintf("host %d", h.Host)
-		}
+		name := show.EventHost(h.Host, h.HostName)
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -49,10 +50,6 @@ func (s *screen) all() {
 		s.line()
 		s.lockTable(len(s.m.locks) + 1)
 	}
-	if len(s.m.events) > 0 {
-		s.line()
-		s.eventTable(len(s.m.events) + 1)
-	}
 }
 
 // fill adds the view of a screen of high lines. If there is little room, the most important lines
@@ -77,11 +74,9 @@ func (s *screen) fill(high int) {
 	room := max(0, high-len(s.lines)-foot)
 	switch {
 	case m.help:
-		s.window(helpLines(), room)
-	case m.opened && m.answer != nil:
-		all := &screen{m: m, g: s.g, wide: s.wide}
-		all.details()
-		s.window(all.lines, room)
+		s.window((*screen).help, room)
+	case m.opened:
+		s.window((*screen).details, room)
 	case m.answer != nil:
 		s.tables(room)
 	}
@@ -179,8 +174,10 @@ func (s *screen) footer() {
 	}
 }
 
-// window adds the lines from the scroll position on.
-func (s *screen) window(lines []render.Line, room int) {
-	from := min(s.m.scroll, max(0, len(lines)-room))
-	s.lines = append(s.lines, lines[from:min(len(lines), from+max(0, room))]...)
+// window adds the lines of add from the scroll position on, as many as there is room for.
+func (s *screen) window(add func(*screen), room int) {
+	before := len(s.lines)
+	add(s)
+	s.lines = slices.Delete(s.lines, before, before+min(s.m.scroll, max(0, len(s.lines)-before-room)))
+	s.lines = s.lines[:min(len(s.lines), before+room)]
 }
