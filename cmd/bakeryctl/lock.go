@@ -194,7 +194,7 @@ func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 	o.Session, o.Socket, o.Stderr, o.Requests = l.Session, a.socket, a.stderr, !l.OnRequest.None()
 	inbox := signals.Open(l.Signals)
 	defer func() { inbox.Close(err) }()
-	code, err := supervise.Run(l, inbox, o.Device == "" && !o.NonBlock, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
+	code, err := supervise.Run(l, inbox, !o.NonBlock, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
 		return o.Acquire(ctx, inbox, onWaiting)
 	})
 	if err == nil && code != 0 {

@@ -46,7 +46,7 @@ func (o Request) joinAndTake(ctx context.Context) (*supervise.Grant, error) {
 	}
 	held := warnBefore(h)
 	return &supervise.Grant{
-		Held: held, HostID: d.HostID(), Bound: true, Wanted: wanted,
+		Held: held, HostID: d.HostID(), Wanted: wanted,
 		Release: func() error {
 			close(held.over)
 			<-held.warned

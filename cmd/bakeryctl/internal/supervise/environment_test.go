@@ -30,7 +30,7 @@ func TestLaunch_EnclosedByAnotherLock_GetsOwnSession(t *testing.T) {
 	if v, n := find(l.environment(h), EnvSession); n != 0 {
 		t.Errorf("session %q, want none: it belongs to another hold", v)
 	}
-	h.Session, h.Socket = "of this", "run/sock"
+	l.Session, l.Socket = "of this", "run/sock"
 	env := l.environment(h)
 	if v, n := find(env, EnvSession); v != "of this" || n != 1 {
 		t.Errorf("session %q, %d times", v, n)

@@ -34,9 +34,6 @@ type Grant struct {
 	Wanted  <-chan client.Request             // receives the requests of other clients for the lock; nil: none
 	Weak    string                            // why bakeryd cannot contain the command; empty: it can, or no bakeryd
 	There   func() bool                       // reports whether bakeryd is connected and takes over remaining processes; nil: it never does
-	Session string                            // of the hold at bakeryd; empty: this process is the host
-	Socket  string                            // of that bakeryd
-	Bound   bool                              // the lock ends with this process, so the command must, too
 	Release func() error
 }
 
@@ -62,12 +59,12 @@ func surroundings() []string {
 // additions returns the variables that the command's environment adds to surroundings.
 func (l Launch) additions(g *Grant) []string {
 	env := []string{"BAKERY_LOCK=" + l.Lock, EnvToken + "=" + g.Token().String(), "BAKERY_HOST_ID=" + strconv.Itoa(g.HostID)}
-	if g.Session != "" {
-		socket := g.Socket
-		if abs, err := filepath.Abs(socket); err == nil {
-			socket = abs // the command may change its directory
+	if l.Session != "" {
+		socket, err := filepath.Abs(l.Socket) // the command may change its directory
+		if err != nil {
+			socket = l.Socket
 		}
-		env = append(env, EnvSession+"="+g.Session, envSocket+"="+socket)
+		env = append(env, EnvSession+"="+l.Session, envSocket+"="+socket)
 	}
 	return env
 }

@@ -50,8 +50,7 @@ func checkExecutable(path string) error {
 
 // commandFailure returns the failure of running a command, or nil if err is nil.
 func commandFailure(name string, err error) error {
-	var cause syscall.Errno
-	if errors.As(err, &cause) {
+	if cause, ok := errors.AsType[syscall.Errno](err); ok {
 		err = cause // the message below has the name
 	}
 	switch {

@@ -44,7 +44,7 @@ func TestSupervisor_LossAfterTheCommandEnded_ReturnsExitLost(t *testing.T) {
 		if err := done.Run(); err != nil {
 			t.Fatal(err)
 		}
-		s := supervisor{grant: &Grant{Held: lostHold{}}, command: &command{starter: &starter{cmd: done, since: ticksNow(), ended: ended}},
+		s := supervisor{grant: &Grant{Held: lostHold{}}, command: &command{cmd: done, since: ticksNow(), ended: ended},
 			launch: Launch{Lock: "x"}, Messages: Messages{Out: &output}}
 		code := s.run(&signals.Inbox{})
 		s.Flush()

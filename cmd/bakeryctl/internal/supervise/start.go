@@ -19,43 +19,50 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// starter is the wrapper's side of its stub (stub.go).
-type starter struct {
+// command is the command that runs under the lock, or the wrapper's side of the stub (stub.go) that
+// becomes it.
+type command struct {
 	cmd   *exec.Cmd
-	stub  channel
-	group *cgroup.Group // of the stub; nil: the stub is in the wrapper's cgroup
-	weak  error         // why the command is not contained; nil if contained
+	stub  channel       // closed once the stub is the command
+	group *cgroup.Group // nil: it is in the wrapper's cgroup
+	weak  error         // why it is not contained; nil if contained
 	guard *guardian     // of the group; nil if none
 	since uint64        // in clock ticks; older children belong to the program that executed bakeryctl
-	ended chan struct{} // closed when the stub or command has ended and been waited for
+	ended chan struct{} // closed when it has ended and been waited for
+
+	onLost    *script        // nil if none yet
+	onRequest *script        // the last one, running or ended; nil if none yet
+	askedAt   uint64         // time of SIGTERM to the command, in clock ticks; 0: not yet
+	asked     []process.Stat // other processes that were sent SIGTERM
 }
 
 // startStub starts a stub that will become the command, in its own cgroup if this process may
 // create one.
-func startStub(l Launch, bound bool) (*starter, error) {
+func startStub(l Launch) (*command, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: err}
 	}
-	s := &starter{since: ticksNow(), ended: make(chan struct{})}
-	s.group, s.weak = makeGroup(l.Session)
-	err := s.start(l, bound)
-	if err != nil && s.group != nil {
+	c := &command{since: ticksNow(), ended: make(chan struct{})}
+	c.group, c.weak = makeGroup(l.Session)
+	err := c.start(l)
+	if err != nil && c.group != nil {
 		// The cgroup may be the reason: try without it.
-		s.group.Remove()
-		s.group, s.weak = nil, fmt.Errorf("start a process in %s: %w", s.group.Dir, err)
-		err = s.start(l, bound)
+		c.group.Remove()
+		c.group, c.weak = nil, fmt.Errorf("start a process in %s: %w", c.group.Dir, err)
+		err = c.start(l)
 	}
 	if err != nil {
 		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("start the exec stub: %w", err)}
 	}
-	if bound && s.group != nil {
-		if s.guard, err = startGuardian(s.group); err != nil {
-			s.weak = fmt.Errorf("start the guardian of the cgroup: %w", err)
+	if l.bound() && c.group != nil {
+		if c.guard, err = startGuardian(c.group); err != nil {
+			c.weak = fmt.Errorf("start the guardian of the cgroup: %w", err)
 		}
 	}
-	return s, nil
+	return c, nil
 }
 
 // makeGroup creates the cgroup of the command below that of this process.
@@ -74,7 +81,7 @@ func makeGroup(session string) (*cgroup.Group, error) {
 	return cgroup.Make(parents, self)
 }
 
-func (s *starter) start(l Launch, bound bool) error {
+func (c *command) start(l Launch) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -86,64 +93,64 @@ func (s *starter) start(l Launch, bound bool) error {
 		return err
 	}
 	defer func() { _ = theirs.Close() }()
-	if s.stub, err = channelOf(os.NewFile(uintptr(pair[0]), "stub")); err != nil {
+	if c.stub, err = channelOf(os.NewFile(uintptr(pair[0]), "stub")); err != nil {
 		return err
 	}
-	s.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{AsStub, strconv.Itoa(int(theirs)), l.Signals.String(), l.Path}, l.Argv...),
+	c.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{AsStub, strconv.Itoa(int(theirs)), l.Signals.String(), l.Path}, l.Argv...),
 		Env: surroundings(), Stdin: l.Stdin, Stdout: l.Stdout, Stderr: l.Stderr, SysProcAttr: &syscall.SysProcAttr{}}
-	if bound {
-		s.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	if l.bound() {
+		c.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
-	if s.group != nil {
-		dir, err := s.group.Open()
+	if c.group != nil {
+		dir, err := c.group.Open()
 		if err != nil {
-			return errors.Join(err, s.stub.Close())
+			return errors.Join(err, c.stub.Close())
 		}
 		defer func() { _ = dir.Close() }()
-		s.cmd.SysProcAttr.UseCgroupFD, s.cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+		c.cmd.SysProcAttr.UseCgroupFD, c.cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
-	if err := signals.StartWith(l.Signals.Blocked, s.cmd); err != nil {
-		return errors.Join(err, s.stub.Close())
+	if err := signals.StartWith(l.Signals.Blocked, c.cmd); err != nil {
+		return errors.Join(err, c.stub.Close())
 	}
 	go func() {
-		_ = s.cmd.Wait() // cmd.ProcessState has the result
-		close(s.ended)
+		_ = c.cmd.Wait() // cmd.ProcessState has the result
+		close(c.ended)
 	}()
 	return nil
 }
 
 // abandon ends a stub whose lock was not granted, or that could not become the command.
-func (s *starter) abandon() {
-	_ = s.stub.Close()
-	_ = s.cmd.Process.Kill() // it may be stopped, or not read
-	_ = s.group.Kill()       // it may have become the command in the meantime
-	<-s.ended
-	s.guard.dismiss()
-	s.group.Remove()
+func (c *command) abandon() {
+	_ = c.stub.Close()
+	_ = c.cmd.Process.Kill() // it may be stopped, or not read
+	_ = c.group.Kill()       // it may have become the command in the meantime
+	<-c.ended
+	c.guard.dismiss()
+	c.group.Remove()
 }
 
 // contain makes bakeryd contain the stub if this process could not.
-func (s *starter) contain(session, socket string) {
-	if s.weak == nil || session == "" {
+func (c *command) contain(l Launch) {
+	if c.weak == nil || l.bound() {
 		return
 	}
 	var answer stubAnswer
-	err := s.stub.send(stubOrder{Contain: session, Socket: socket}, -1)
+	err := c.stub.send(stubOrder{Contain: l.Session, Socket: l.Socket}, -1)
 	if err == nil {
-		_ = s.stub.SetReadDeadline(time.Now().Add(2 * containWithin)) // fails only after Close
-		_, err = s.stub.receive(&answer)
-		_ = s.stub.SetReadDeadline(time.Time{})
+		_ = c.stub.SetReadDeadline(time.Now().Add(2 * containWithin)) // fails only after Close
+		_, err = c.stub.receive(&answer)
+		_ = c.stub.SetReadDeadline(time.Time{})
 	}
 	switch {
 	case err != nil:
-		s.weak = errors.Join(s.weak, err)
+		c.weak = errors.Join(c.weak, err)
 	case answer.Weak != "":
-		s.weak = errors.New(answer.Weak)
+		c.weak = errors.New(answer.Weak)
 	default:
-		s.weak = nil
-		if self, err := cgroup.WrapperOf(os.Getpid(), session); err == nil {
+		c.weak = nil
+		if self, err := cgroup.WrapperOf(os.Getpid(), l.Session); err == nil {
 			parents, _ := cgroup.Parents(os.Getpid())
-			s.group = cgroup.Find(parents, self)
+			c.group = cgroup.Find(parents, self)
 		}
 	}
 }
@@ -153,7 +160,7 @@ var Reached = func(step string) {}
 
 // begin makes the stub become the command; the command has started when begin returns nil. begin
 // waits for a blocked stub only until the holder must stop.
-func (s *starter) begin(g *Grant, env []string) error {
+func (c *command) begin(g *Grant, env []string) error {
 	order, witness := stubOrder{Env: env}, -1
 	if g.Inherit != nil {
 		d, err := g.Inherit()
@@ -169,22 +176,22 @@ func (s *starter) begin(g *Grant, env []string) error {
 		}
 		Reached("ordering")
 		order.Until = g.StopAt()
-		if err := s.stub.send(order, witness); s.hasEnded(err) {
+		if err := c.stub.send(order, witness); c.hasEnded(err) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("order the stub to start the command: %w", err)
 		}
 		Reached("ordered")
 		stop := make(chan struct{})
-		go s.expireRead(g, stop)
-		answer, err := s.answer()
+		go c.expireRead(g, stop)
+		answer, err := c.answer()
 		close(stop)
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && s.begun():
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && c.begun():
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return errTooLate
-		case s.hasEnded(err):
+		case c.hasEnded(err):
 			return nil
 		case err != nil:
 			return fmt.Errorf("order the stub to start the command: %w", err)
@@ -196,10 +203,10 @@ func (s *starter) begin(g *Grant, env []string) error {
 
 // answer reads the stub's answer to an order to begin. It skips a late answer to an earlier order
 // to contain itself.
-func (s *starter) answer() (stubAnswer, error) {
+func (c *command) answer() (stubAnswer, error) {
 	for {
 		var answer stubAnswer
-		if _, err := s.stub.receive(&answer); err != nil || answer.Late || answer.Errno != 0 {
+		if _, err := c.stub.receive(&answer); err != nil || answer.Late || answer.Errno != 0 {
 			return answer, err
 		}
 	}
@@ -207,8 +214,8 @@ func (s *starter) answer() (stubAnswer, error) {
 
 // begun reports whether the stub has become the command: its end of the socket is closed, and no
 // answer is pending. The read deadline does not affect it.
-func (s *starter) begun() (is bool) {
-	raw, err := s.stub.SyscallConn()
+func (c *command) begun() (is bool) {
+	raw, err := c.stub.SyscallConn()
 	if err != nil {
 		return false
 	}
@@ -221,11 +228,11 @@ func (s *starter) begun() (is bool) {
 
 // hasEnded reports whether err means that the stub was ended, for example by a signal of the
 // terminal. The stub then counts as the command, which would have received the signal.
-func (s *starter) hasEnded(err error) bool {
+func (c *command) hasEnded(err error) bool {
 	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return false
 	}
-	<-s.ended
+	<-c.ended
 	return true
 }
 
@@ -233,11 +240,11 @@ func (s *starter) hasEnded(err error) bool {
 type execError struct{ error }
 
 // expireRead ends the wait for the stub's answer when the holder must stop.
-func (s *starter) expireRead(g *Grant, stop <-chan struct{}) {
+func (c *command) expireRead(g *Grant, stop <-chan struct{}) {
 	select {
 	case <-stop:
 	case <-g.Warned():
-		_ = s.stub.SetReadDeadline(time.Unix(1, 0))
+		_ = c.stub.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
@@ -265,28 +272,29 @@ type preparation struct {
 	sessionKnown func()         // is called when bakeryd knows the session; contain can be asked then
 	over         chan struct{}  // closed when the wait ends without a grant
 	children     chan os.Signal // receives SIGCHLD
-	starter      *starter       // set by work; nil: none
+	command      *command       // set by work; nil: none
 }
 
-// prepare starts the preparation. If early is false, the stub starts after the grant.
+// prepare starts the preparation. If early is false, or the command must end with this process, the
+// stub starts after the grant.
 func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
 	known := make(chan struct{})
 	p := &preparation{sessionKnown: sync.OnceFunc(func() { close(known) }), over: make(chan struct{}), children: make(chan os.Signal, 1)}
 	p.work.Go(func() {
 		signal.Notify(p.children, syscall.SIGCHLD)
 		inbox.ForwardMore(l.Signals)
-		if !early {
+		if !early || l.bound() {
 			return
 		}
-		s, err := startStub(l, false)
+		c, err := startStub(l)
 		if err != nil {
 			return // the attempt after the grant reports it
 		}
-		p.starter = s
-		if s.weak != nil {
+		p.command = c
+		if c.weak != nil {
 			select {
 			case <-known:
-				s.contain(l.Session, l.Socket)
+				c.contain(l)
 			case <-p.over:
 			}
 		}
@@ -296,24 +304,24 @@ func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
 
 // use returns the stub after the grant. It replaces a stub that has ended, such as by a signal to
 // the process group.
-func (p *preparation) use(l Launch, bound bool) (*starter, error) {
+func (p *preparation) use(l Launch) (*command, error) {
 	p.sessionKnown()
 	p.work.Wait()
-	if p.starter != nil && !IsClosed(p.starter.ended) {
-		return p.starter, nil
+	if p.command != nil && !IsClosed(p.command.ended) {
+		return p.command, nil
 	}
-	s, err := startStub(l, bound)
-	if err == nil && s.weak != nil {
-		s.contain(l.Session, l.Socket)
+	c, err := startStub(l)
+	if err == nil {
+		c.contain(l)
 	}
-	return s, err
+	return c, err
 }
 
 // abandon ends the preparation of a lock that was not granted.
 func (p *preparation) abandon() {
 	close(p.over)
 	p.work.Wait()
-	if p.starter != nil {
-		p.starter.abandon()
+	if p.command != nil {
+		p.command.abandon()
 	}
 }

@@ -143,11 +143,10 @@ func become(path string, argv []string, blocked signals.Set, o stubOrder, witnes
 }
 
 func errnoOf(err error) syscall.Errno {
-	var no syscall.Errno
-	if !errors.As(err, &no) {
-		return syscall.EIO
+	if no, ok := errors.AsType[syscall.Errno](err); ok {
+		return no
 	}
-	return no
+	return syscall.EIO
 }
 
 // channel is one end of the socket pair between a wrapper and its stub. A message is one JSON

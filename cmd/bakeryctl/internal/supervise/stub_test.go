@@ -22,7 +22,7 @@ func TestMayStart(t *testing.T) {
 }
 
 // stubPair returns a wrapper's side of a stub, and the stub's end of its socket.
-func stubPair(t *testing.T) (*starter, channel) {
+func stubPair(t *testing.T) (*command, channel) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -35,11 +35,11 @@ func stubPair(t *testing.T) (*starter, channel) {
 		}
 		t.Cleanup(func() { _ = ends[i].Close() })
 	}
-	return &starter{stub: ends[0]}, ends[1]
+	return &command{stub: ends[0]}, ends[1]
 }
 
 // A stub that was stopped answers its order to contain itself too late.
-func TestStarter_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
+func TestCommand_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
 	s, stub := stubPair(t)
 	for _, answer := range []stubAnswer{{}, {Weak: "no"}, {Late: true}} {
 		if err := stub.send(answer, -1); err != nil {
@@ -61,7 +61,7 @@ func (lasting) Warned() <-chan struct{} { return nil }
 func (lasting) Lost() <-chan struct{} { return nil }
 
 // The running command must then be stopped as a command, with all its descendants.
-func TestStarter_MustStopAsTheCommandStarts_HasStarted(t *testing.T) {
+func TestCommand_MustStopAsTheCommandStarts_HasStarted(t *testing.T) {
 	for begun, want := range map[bool]error{true: nil, false: errTooLate} {
 		s, stub := stubPair(t)
 		if begun { // the end of file is there, and the wrapper reads it too late

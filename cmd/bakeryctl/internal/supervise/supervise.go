@@ -39,7 +39,7 @@ type Launch struct {
 	Path           string
 	Argv           []string
 	Lock           string
-	Session        string // of the request to bakeryd; empty: no bakeryd
+	Session        string // of the request to bakeryd; empty: no bakeryd, see bound
 	Socket         string // of bakeryd
 	Signals        signals.State
 	Contained      bool // refuse to run it otherwise
@@ -50,14 +50,18 @@ type Launch struct {
 	Stdout, Stderr io.Writer
 }
 
+// bound reports whether the lock ends with this process, because that is a host itself. The command
+// must then end with this process, too.
+func (l Launch) bound() bool { return l.Session == "" }
+
 // Acquirer blocks until the lock is granted. It calls onWaiting with the number of waiters ahead.
 type Acquirer func(onWaiting func(ahead int)) (*Grant, error)
 
 // Run acquires the lock, runs the command under it, releases it, and returns the exit code. It
 // returns an error if the command did not run.
 //
-// If early is true, the process of the command starts during the wait. Use false for a request that
-// does not wait, which is usually refused, and for a lock that ends with this process.
+// If early is true, the process of the command starts during the wait, unless the lock ends with this
+// process. Use false for a request that does not wait, which is usually refused.
 func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, error) {
 	p := prepare(l, inbox, early)
 	g, err := acquire(func(int) { p.sessionKnown() })
@@ -65,20 +69,18 @@ func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, err
 		p.abandon()
 		return 0, err
 	}
-	if g.Bound {
+	if l.bound() {
 		// The parent-death signal follows the thread that started the command, so this thread must
 		// live as long as the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	v := Messages{Out: l.Stderr}
-	c, err := start(g, l, p, &v)
-	if err != nil {
+	s := supervisor{grant: g, launch: l, children: p.children, Messages: Messages{Out: l.Stderr}}
+	if err := s.start(p); err != nil {
 		_ = g.Release() // fails if the lock is lost already
 		return 0, err
 	}
-	s := supervisor{grant: g, command: c, launch: l, children: p.children, Messages: v}
-	code := s.run(inbox)
+	code, c := s.run(inbox), s.command
 	c.onRequest.stop()
 	c.guard.dismiss()
 	if err := g.Release(); err != nil && code != cli.ExitLost {
@@ -90,60 +92,46 @@ func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, err
 	return code, nil
 }
 
-// command is the command that runs under the lock; its stub has become it.
-type command struct {
-	*starter
-	onLost    *script // nil if none yet
-	onRequest *script // the last one, running or ended; nil if none yet
-
-	askedAt uint64         // time of SIGTERM to the command, in clock ticks; 0: not yet
-	asked   []process.Stat // other processes that were sent SIGTERM
-}
-
 // start makes the stub become the command.
-func start(g *Grant, l Launch, p *preparation, v *Messages) (*command, error) {
+func (s *supervisor) start(p *preparation) error {
 	Reached("granted")
-	s, err := p.use(l, g.Bound)
+	g, l := s.grant, s.launch
+	c, err := p.use(l)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if s.weak == nil && g.Weak != "" {
-		s.weak = errors.New(g.Weak)
+	if c.weak == nil && g.Weak != "" {
+		c.weak = errors.New(g.Weak)
 	}
-	if s.weak != nil && l.Contained {
-		s.abandon()
-		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("not running %s: it cannot be contained: %w", l.Argv[0], s.weak),
+	if c.weak != nil && l.Contained {
+		c.abandon()
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("not running %s: it cannot be contained: %w", l.Argv[0], c.weak),
 			Hint: hintContain}
 	}
 	if l.Verbose {
-		v.Printf("%q granted, token %v; %s", l.Lock, g.Token(), containment(s.weak))
+		how := "contained in a cgroup"
+		if c.weak != nil {
+			how = fmt.Sprintf("weak containment: %v", c.weak)
+		}
+		s.Printf("%q granted, token %v; %s", l.Lock, g.Token(), how)
 	}
-	err = s.begin(g, l.additions(g))
-	if err == nil {
-		_ = s.stub.Close()
-		return &command{starter: s}, nil
+	if err = c.begin(g, l.additions(g)); err == nil {
+		_ = c.stub.Close()
+		s.command = c
+		return nil
 	}
-	s.abandon()
-	var failed execError
+	c.abandon()
+	failed, isExec := errors.AsType[execError](err)
 	switch {
-	case !errors.As(err, &failed):
-		return nil, &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not running %s under %q: %w", l.Argv[0], l.Lock, err)}
+	case !isExec:
+		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not running %s under %q: %w", l.Argv[0], l.Lock, err)}
 	case failed.error == syscall.ENOENT && checkExecutable(l.Path) == nil:
-		return nil, &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.Argv[0])}
+		return &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.Argv[0])}
 	}
-	return nil, commandFailure(l.Argv[0], failed.error)
+	return commandFailure(l.Argv[0], failed.error)
 }
 
 const hintContain = "run bakeryd as root, with cgroups of version 2, in the pid namespace of bakeryctl or a parent of it; with --device, run bakeryctl as root"
-
-// containment describes how reliably all processes of a command can be stopped; why is nil if the
-// command is in a cgroup.
-func containment(why error) string {
-	if why == nil {
-		return "contained in a cgroup"
-	}
-	return fmt.Sprintf("weak containment: %v", why)
-}
 
 // signal signals the command. It does nothing after the command has ended.
 func (c *command) signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
