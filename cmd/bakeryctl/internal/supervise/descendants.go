@@ -35,21 +35,14 @@ func isIn(p process.Stat, list []process.Stat) bool {
 	return slices.ContainsFunc(list, func(q process.Stat) bool { return p.ID == q.ID })
 }
 
-// descendants returns the descendants of this process, parents before their children. It leaves out
-// children that started before since, and their descendants.
-func descendants(table []process.Stat, since uint64) []process.Stat {
-	self := unix.Getpid()
-	return process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < since })
-}
-
 // childless reports whether this process has no child, not even a zombie. Orphans become its
 // children immediately, so a childless process has no descendants.
 func childless() bool {
 	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil), unix.ECHILD)
 }
 
-// survey returns the live processes of the command and its descendants, and reaps adopted zombies.
-// It includes the processes of --on-lost only if all is true.
+// survey returns the live processes of the command and its descendants, parents before their
+// children, and reaps adopted zombies. It includes the processes of --on-lost only if all is true.
 func (c *command) survey(all bool) ([]process.Stat, error) {
 	table, err := process.Table()
 	if err != nil {
@@ -65,9 +58,8 @@ func (c *command) survey(all bool) ([]process.Stat, error) {
 	if !all {
 		others = c.onLost.among(table)
 	}
-	return slices.DeleteFunc(descendants(table, c.since), func(p process.Stat) bool {
-		return p.Ended() || isIn(p, others) || c.guard.is(p)
-	}), nil
+	found := process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < c.since })
+	return slices.DeleteFunc(found, func(p process.Stat) bool { return p.Ended() || isIn(p, others) || c.guard.is(p) }), nil
 }
 
 // is reports whether p is the command itself. After the command was waited for, its PID may be
@@ -81,30 +73,19 @@ func (c *command) is(p process.Stat) bool { return p.PID == c.cmd.Process.Pid &&
 // Each process is asked only once, because it may start others to clean up. Processes that started
 // after askedAt are therefore not asked.
 func (c *command) terminate(left []process.Stat) {
-	ask := func(p process.Stat) {
-		c.asked = append(c.asked, p)
-		_ = p.Signal(syscall.SIGTERM, syscall.SIGCONT) // fails if the process has ended
-	}
-	if c.askedAt != 0 {
-		for _, p := range left { // started while the table was read
-			if p.Started < c.askedAt && !c.is(p) && !isIn(p, c.asked) {
-				ask(p)
-			}
+	first := c.askedAt == 0
+	if first {
+		for _, id := range c.group.Members() { // before any process is asked and starts others to clean up
+			left = append(left, process.Stat{ID: id})
 		}
-		return
+		c.askedAt = ticksNow()
+		c.signal(syscall.SIGTERM)
+		c.signal(syscall.SIGCONT)
 	}
-	members := c.group.Members() // before any process is asked and starts others to clean up
-	c.askedAt = ticksNow()
-	c.signal(syscall.SIGTERM)
-	c.signal(syscall.SIGCONT)
-	for _, p := range left {
-		if !c.is(p) {
-			ask(p)
-		}
-	}
-	for _, id := range members {
-		if id.PID != c.cmd.Process.Pid && !slices.ContainsFunc(left, func(p process.Stat) bool { return p.ID == id }) {
-			ask(process.Stat{ID: id})
+	for _, p := range left { // later on: those that started while the table was read
+		if (first || p.Started < c.askedAt) && !c.is(p) && !isIn(p, c.asked) {
+			c.asked = append(c.asked, p)
+			_ = p.Signal(syscall.SIGTERM, syscall.SIGCONT) // fails if the process has ended
 		}
 	}
 }

@@ -59,8 +59,9 @@ func (s *supervisor) runOnLost() {
 // from the processes of the command under the lock. Nothing waits for a script while the command
 // still has to be stopped. A nil script means there is none.
 type script struct {
-	pid   atomic.Int64  // 0: not started yet
-	ended chan struct{} // closed when it has ended and been waited for
+	pid     atomic.Int64  // 0: not started yet
+	started chan struct{} // closed when pid is set
+	ended   chan struct{} // closed when it has ended and been waited for, or could not start
 }
 
 // startScript starts the script of a flag in a shell. It does not wait for the start, because a slow
@@ -70,7 +71,7 @@ func (l Launch) startScript(flag, text string, env []string) *script {
 	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = l.Stdout, l.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	o := &script{ended: make(chan struct{})}
+	o := &script{started: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		defer close(o.ended)
 		if err := signals.StartWith(l.Signals.Blocked, cmd); err != nil {
@@ -78,6 +79,7 @@ func (l Launch) startScript(flag, text string, env []string) *script {
 			return
 		}
 		o.pid.Store(int64(cmd.Process.Pid))
+		close(o.started)
 		_ = cmd.Wait() // the exit code of a script is ignored
 	}()
 	return o
@@ -112,17 +114,12 @@ func (o *script) among(table []process.Stat) []process.Stat {
 	return found
 }
 
-// signal signals the process group unless the shell has ended: then the group id may be reused. It
-// reports whether the script has started.
-func (o *script) signal(s unix.Signal) bool {
-	if o == nil {
-		return false
+// signal signals the process group of a started script unless the shell has ended: then the group
+// id may be reused.
+func (o *script) signal(s unix.Signal) {
+	if o != nil && IsClosed(o.started) && !IsClosed(o.ended) {
+		_ = unix.Kill(-int(o.pid.Load()), s)
 	}
-	group := int(o.pid.Load())
-	if group > 0 && !IsClosed(o.ended) {
-		_ = unix.Kill(-group, s)
-	}
-	return group > 0
 }
 
 // stopWithin is the time that a script of --on-request has to end after its command.
@@ -134,25 +131,19 @@ func (o *script) stop() {
 	if o == nil {
 		return
 	}
-	giveUp := time.After(stopWithin)
-	for asked := false; ; {
-		asked = asked || o.signal(unix.SIGTERM) && o.signal(unix.SIGCONT)
-		var retry <-chan time.Time
-		if !asked {
-			retry = time.After(briefly)
-		}
-		select {
-		case <-o.ended:
-			return
-		case <-giveUp:
-			o.end()
-			return
-		case <-retry:
-		}
+	deadline := clock.Boottime.Now() + stopWithin
+	select {
+	case <-o.started:
+		o.signal(unix.SIGTERM)
+		o.signal(unix.SIGCONT)
+	case <-o.ended:
+	case <-time.After(stopWithin):
 	}
+	o.finish(deadline)
 }
 
-// finish blocks until the script has ended, and kills it at the deadline.
+// finish blocks until the script has ended, and kills it at the deadline. It gives up on a script
+// that is stuck in the kernel.
 func (o *script) finish(deadline time.Duration) {
 	if o == nil {
 		return
@@ -164,11 +155,6 @@ func (o *script) finish(deadline time.Duration) {
 		case <-time.After(min(left, RecheckInterval)):
 		}
 	}
-	o.end()
-}
-
-// end kills the script, and waits for its end, unless it is stuck in the kernel.
-func (o *script) end() {
 	o.signal(unix.SIGKILL)
 	select {
 	case <-o.ended:
