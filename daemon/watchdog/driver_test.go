@@ -85,3 +85,6 @@ func (d opened) close() error {
 	}
 	return nil
 }
+
+// Driver returns the driver's name for itself.
+func (w *Watchdog) Driver() string { return w.driver }

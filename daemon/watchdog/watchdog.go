@@ -162,9 +162,6 @@ func (w *Watchdog) setUp(seconds int) error {
 // Timeout returns the driver's time-out.
 func (w *Watchdog) Timeout() time.Duration { return w.timeout }
 
-// Driver returns the driver's name for itself.
-func (w *Watchdog) Driver() string { return w.driver }
-
 // Feed restarts the time-out.
 func (w *Watchdog) Feed() error {
 	w.mu.Lock()
