@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -34,18 +35,14 @@ func (boottime) NewAlarm() (Alarm, error) {
 type timer struct{ file *os.File }
 
 func (t timer) Set(at time.Duration) error {
-	raw, err := t.file.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("set timer: %w", err)
-	}
 	// A time of zero would disarm the timer.
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(at, 1)))}
 	var setErr error
-	err = raw.Control(func(fd uintptr) { setErr = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil) })
+	raw, err := t.file.SyscallConn()
 	if err == nil {
-		err = setErr
+		err = raw.Control(func(fd uintptr) { setErr = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil) })
 	}
-	if err != nil {
+	if err = cmp.Or(err, setErr); err != nil {
 		return fmt.Errorf("set timer: %w", err)
 	}
 	return nil
