@@ -85,11 +85,12 @@ func Named(name string) (w Wrapper, ok bool) {
 	return w, err == nil && w.Name() == name
 }
 
-// Make creates the group of a wrapper's command below one of the directories. An existing group
-// is no error.
+// Make creates the group of a wrapper's command below one of the directories, and removes the groups
+// that others have left there. An existing group is no error.
 func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	err := error(ErrNone)
 	for _, parent := range parents {
+		prune(parent)
 		dir := filepath.Join(parent, wrapper.Name())
 		if err = os.Mkdir(dir, 0o755); err == nil {
 			err = os.Chmod(dir, 0o755) // bakeryd.service has UMask=0077, but users may look at it
@@ -112,9 +113,9 @@ func Find(parents []string, wrapper Wrapper) *Group {
 	return nil
 }
 
-// Prune removes the empty groups of wrappers of this pid namespace that have ended. It keeps the
+// prune removes the empty groups of wrappers of this pid namespace that have ended. It keeps the
 // group of a running wrapper, which may be about to start its command there.
-func Prune(parent string) {
+func prune(parent string) {
 	_, here, err := process.Innermost(os.Getpid())
 	if err != nil {
 		return
@@ -244,16 +245,11 @@ func (g *Group) write(file, text string) error {
 // freezeAndKill replaces killFile on Linux before 5.14. A frozen process does not fork, but dies.
 // If a group cannot be frozen (before 5.2), the caller repeats it until the group is empty.
 func (g *Group) freezeAndKill() error {
-	var errs []error
-	if err := g.write("cgroup.freeze", "1"); !errors.Is(err, fs.ErrNotExist) { // the group may be removed
-		errs = append(errs, err)
+	err := g.write("cgroup.freeze", "1")
+	if errors.Is(err, fs.ErrNotExist) { // the group may be removed
+		err = nil
 	}
-	for _, id := range g.Members() {
-		if err := id.Signal(syscall.SIGKILL); err != nil && !process.Gone(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, process.SignalAll(g.Members(), syscall.SIGKILL))
 }
 
 // pids returns the numbers of the processes in the group and below it.
@@ -277,12 +273,8 @@ func (g *Group) pids() []int {
 // parents returns the directories of the version 2 group in groups, in the format of
 // /proc/PID/cgroup, according to mounts, in the format of /proc/PID/mountinfo.
 func parents(mounts, groups string) ([]string, error) {
-	group, found := "", false
-	for line := range strings.Lines(groups) {
-		if !found {
-			group, found = strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
-		}
-	}
+	_, rest, found := strings.Cut("\n"+groups, "\n0::")
+	group, _, _ := strings.Cut(rest, "\n")
 	if !found || !filepath.IsLocal("."+group) {
 		return nil, fmt.Errorf("%w: the process is in none that is visible here", ErrNone)
 	}

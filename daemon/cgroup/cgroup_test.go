@@ -102,7 +102,7 @@ func newGroup(t *testing.T) *Group {
 
 func TestPrune_LiveWrapper_KeepsItsGroup(t *testing.T) {
 	g := newGroup(t)
-	Prune(filepath.Dir(g.Dir))
+	prune(filepath.Dir(g.Dir))
 	require.DirExists(t, g.Dir)
 }
 
@@ -116,7 +116,7 @@ func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 	for _, w := range []Wrapper{gone, other} {
 		require.NoError(t, os.MkdirAll(filepath.Join(parent, w.Name(), "a", "b"), 0o755))
 	}
-	Prune(parent)
+	prune(parent)
 	require.NoDirExists(t, filepath.Join(parent, gone.Name()))
 	// Numbers of another pid namespace have no meaning here.
 	require.DirExists(t, filepath.Join(parent, other.Name()))

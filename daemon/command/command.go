@@ -125,7 +125,6 @@ func (c *Command) Contain(conn *net.UnixConn) error {
 		return fmt.Errorf("%w: process %d is not one of user %d: %w", api.ErrInvalid, member.PID, uid, cmp.Or(err, os.ErrPermission))
 	}
 	w, _ := cgroup.Named(filepath.Base(group.Dir)) // FindGroup made the name
-	cgroup.Prune(parent)
 	g, err := cgroup.Make([]string{parent}, w)
 	if err == nil {
 		// If there is no bakeryd, the wrapper stops the command, even one that has become another
@@ -300,7 +299,7 @@ func (c *Command) NoteRemains(left []process.ID) {
 func (c *Command) Signal(why string, hard bool, killed int, signals ...syscall.Signal) ([]process.ID, error) {
 	left, err := c.Left(hard)
 	c.Chase(left)
-	err = errors.Join(err, liveness.Signal(left, signals...))
+	err = errors.Join(err, process.SignalAll(left, signals...))
 	c.NoteKill(why, signals[0], max(killed, len(left)))
 	return left, err
 }

@@ -1,13 +1,11 @@
 package liveness
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -99,15 +97,4 @@ func (s *holderScan) isWriter(link string) bool {
 		return false
 	}
 	return unix.Stat(link, &st) == nil && st.Dev == s.file.Dev && st.Ino == s.file.Ino
-}
-
-// Signal signals all holders that have not ended.
-func Signal(holders []process.ID, signals ...syscall.Signal) error {
-	var errs []error
-	for _, h := range holders {
-		if err := h.Signal(signals...); err != nil && !process.Gone(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -38,10 +38,10 @@ func TestHoldersAreWhoHasTheWitnessOpen(t *testing.T) {
 	require.ElementsMatch(t, []process.ID{a, b}, holders(t, w.Path), "stopped ones as well")
 	f.Close()
 	w.Watch()
-	require.NoError(t, Signal(holders(t, w.Path), unix.SIGKILL))
+	require.NoError(t, process.SignalAll(holders(t, w.Path), unix.SIGKILL))
 	requireGone(t, w)
 	require.Empty(t, holders(t, w.Path))
-	require.NoError(t, Signal([]process.ID{a, b}, unix.SIGKILL), "a process that has ended is no error")
+	require.NoError(t, process.SignalAll([]process.ID{a, b}, unix.SIGKILL), "a process that has ended is no error")
 }
 
 func TestHolderKeepsItsMatchWhenTheNameIsGone(t *testing.T) {
@@ -92,12 +92,12 @@ func TestHolderThatForksIsStoppedInTheEnd(t *testing.T) {
 	f.Close()
 	w.Watch()
 	require.True(t, w.Alive())
-	require.NoError(t, Signal(holders(t, w.Path), unix.SIGTERM))
+	require.NoError(t, process.SignalAll(holders(t, w.Path), unix.SIGTERM))
 	require.True(t, w.Alive(), "they take no notice")
 	deadline := time.Now().Add(30 * time.Second)
 	for w.Alive() {
 		require.True(t, time.Now().Before(deadline))
-		require.NoError(t, Signal(holders(t, w.Path), unix.SIGKILL))
+		require.NoError(t, process.SignalAll(holders(t, w.Path), unix.SIGKILL))
 	}
 	requireGone(t, w)
 }
@@ -105,7 +105,7 @@ func TestHolderThatForksIsStoppedInTheEnd(t *testing.T) {
 func TestStopHoldersSparesWhoHasTheNumberNow(t *testing.T) {
 	id := processtest.Start(t, processtest.UntilKilled, nil)
 	earlier := process.ID{PID: id.PID, Started: id.Started - 1}
-	require.NoError(t, Signal([]process.ID{earlier}, unix.SIGKILL))
+	require.NoError(t, process.SignalAll([]process.ID{earlier}, unix.SIGKILL))
 	require.True(t, id.Alive())
 	require.False(t, earlier.Alive())
 	require.False(t, slices.Contains(holders(t, aWitness(t).Path), id))

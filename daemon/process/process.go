@@ -148,6 +148,17 @@ func (id ID) Signal(signals ...syscall.Signal) error {
 	return nil
 }
 
+// SignalAll sends signals to each process that has not ended.
+func SignalAll(ids []ID, signals ...syscall.Signal) error {
+	var errs []error
+	for _, id := range ids {
+		if err := id.Signal(signals...); !Gone(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // CheckProc returns an error if /proc belongs to another pid namespace: it has other processes
 // under our numbers.
 func CheckProc() error {

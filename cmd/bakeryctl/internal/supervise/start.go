@@ -75,9 +75,6 @@ func makeGroup(session string) (*cgroup.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, parent := range parents {
-		cgroup.Prune(parent)
-	}
 	return cgroup.Make(parents, self)
 }
 
