@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"log/slog"
 )
@@ -27,21 +28,11 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 // level. Its handler writes one line at a time.
 type priorityWriter struct{ w io.Writer }
 
-var priorities = []struct{ level, prefix []byte }{
-	{[]byte("level=DEBUG"), []byte("<7>")},
-	{[]byte("level=INFO"), []byte("<6>")},
-	{[]byte("level=WARN"), []byte("<4>")},
-	{[]byte("level=ERROR"), []byte("<3>")},
-}
+var priorities = map[string]string{"level=DEBUG": "<7>", "level=INFO": "<6>", "level=WARN": "<4>", "level=ERROR": "<3>"}
 
 func (p priorityWriter) Write(line []byte) (int, error) {
-	prefix := []byte("<5>")
-	for _, c := range priorities {
-		if bytes.HasPrefix(line, c.level) {
-			prefix = c.prefix
-		}
-	}
-	if _, err := p.w.Write(append(prefix[:len(prefix):len(prefix)], line...)); err != nil {
+	level, _, _ := bytes.Cut(line, []byte(" "))
+	if _, err := p.w.Write(append([]byte(cmp.Or(priorities[string(level)], "<5>")), line...)); err != nil {
 		return 0, err
 	}
 	return len(line), nil

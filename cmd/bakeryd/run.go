@@ -66,9 +66,9 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	// First of all: from here on a signal does not end the process.
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM)
 	defer stop()
-	interrupts, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
-	signal.Notify(interrupts, unix.SIGINT)
-	defer signal.Stop(interrupts)
+	interrupted, stopInterrupts := signal.NotifyContext(context.Background(), unix.SIGINT)
+	defer stopInterrupts()
+	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 
@@ -79,7 +79,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer systemd.close()
+	defer systemd.beats.Wait()
 	lockMemory(log)
 	ln, err := server.Listen(o.socket)
 	if err != nil {
@@ -91,11 +91,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
 		systemd.tell(fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.Device))
 	})
-	go func() {
-		if _, ok := <-interrupts; ok {
-			s.Drain()
-		}
-	}()
+	defer context.AfterFunc(interrupted, s.Drain)()
 	// Serve from the beginning: clients learn that the host is still joining.
 	policy := openPolicy(o.policy, log)
 	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s), Policy: policy})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -14,16 +15,15 @@ import (
 
 // systemd sends bakeryd's state with sd_notify(3). Without NOTIFY_SOCKET it does nothing.
 type systemd struct {
-	log   *slog.Logger
-	beats chan struct{} // holds one beat for the unit's watchdog
-	quit  chan struct{} // closed to end feed
-	fed   sync.WaitGroup
+	log     *slog.Logger
+	beating atomic.Bool // a beat for the unit's watchdog is being sent
+	beats   sync.WaitGroup
 }
 
 // newSystemd makes the service of cfg feed the unit's watchdog. A unit without WatchdogSec= is no
 // error; an invalid WATCHDOG_USEC is an ErrInvalid.
 func newSystemd(log *slog.Logger, cfg *daemon.Config) (*systemd, error) {
-	s := &systemd{log: log, beats: make(chan struct{}, 1), quit: make(chan struct{})}
+	s := &systemd{log: log}
 	timeout, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
 		return nil, fmt.Errorf("%w: watchdog of systemd: %w: WATCHDOG_USEC is set by systemd, from WatchdogSec= of the unit",
@@ -34,33 +34,18 @@ func newSystemd(log *slog.Logger, cfg *daemon.Config) (*systemd, error) {
 	}
 	// Half of the timeout: one beat may be late.
 	cfg.Alive, cfg.AliveEvery = s.beat, max(timeout/2, time.Millisecond)
-	s.fed.Go(s.feed)
 	return s, nil
 }
 
-// beat does not block: systemd may be slow, and the lease must not wait for it.
+// beat feeds the unit's watchdog unless the last beat is still being sent. It does not block: systemd
+// may be slow, and the lease must not wait for it.
 func (s *systemd) beat() {
-	select {
-	case s.beats <- struct{}{}:
-	default:
-	}
-}
-
-func (s *systemd) feed() {
-	for {
-		select {
-		case <-s.beats:
+	if s.beating.CompareAndSwap(false, true) {
+		s.beats.Go(func() {
 			s.tell(sd.SdNotifyWatchdog)
-		case <-s.quit:
-			return
-		}
+			s.beating.Store(false)
+		})
 	}
-}
-
-// close ends the feeding of the watchdog and waits for it.
-func (s *systemd) close() {
-	close(s.quit)
-	s.fed.Wait()
 }
 
 // tell sends a state: lines as in sd_notify(3).
