@@ -77,19 +77,17 @@ func whyNotJoined(err error) string {
 
 // failure returns the error of a bench with its exit code and hint.
 func failure(ctx context.Context, err error) error {
-	var (
-		by      signals.Interruption
-		f       *cli.Failure
-		refusal *client.Error
-	)
+	by, interrupted := errors.AsType[signals.Interruption](context.Cause(ctx))
+	f, failed := errors.AsType[*cli.Failure](err)
+	_, refused := errors.AsType[*client.Error](err)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(context.Cause(ctx), &by):
+	case interrupted:
 		return &cli.Failure{Code: cli.ExitSignal + int(by.Signal)}
-	case errors.As(err, &f):
+	case failed:
 		return f
-	case errors.As(err, &refusal), errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrProtocol):
+	case refused, errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrProtocol):
 		return call.Failure(err)
 	}
 	return ondevice.Failure(err)
