@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,12 +61,9 @@ func (s *holderScan) among(pids []int, has func(pid int) bool) (found []process.
 
 func (s *holderScan) hasInThread(pid int) bool {
 	threads, _ := process.Threads(pid)
-	for _, tid := range threads {
-		if tid != pid && s.has(fmt.Sprintf("/proc/%d/task/%d", pid, tid)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(threads, func(tid int) bool {
+		return tid != pid && s.has(fmt.Sprintf("/proc/%d/task/%d", pid, tid))
+	})
 }
 
 // has checks the descriptors of one process or thread, as far as permitted.
@@ -76,12 +74,7 @@ func (s *holderScan) has(proc string) bool {
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
-	for _, fd := range names {
-		if s.isWriter(proc + "/fd/" + fd) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(fd string) bool { return s.isWriter(proc + "/fd/" + fd) })
 }
 
 // isWriter reads the inode only if the name matches. On a network file system that hangs it would
