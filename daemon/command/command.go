@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,12 +51,13 @@ type Command struct {
 	// what happened to its processes: events.Kill or events.Remains
 	Report func(kind events.Kind, reason string)
 
-	mu       sync.Mutex     // guards the rest
-	Group    *cgroup.Group  // of the command, even before it runs; nil if none, see weak
-	weak     error          // why the command has no cgroup; nil if not known
-	chased   []process.ID   // processes of the command that were found to be stopped
-	remained bool           // an event reported that some of these remain
-	stopped  syscall.Signal // last signal to the command that an event reported
+	remained atomic.Bool  // an event reported that processes remain
+	stopped  atomic.Int32 // last signal to the command that an event reported; 0: none
+
+	mu     sync.Mutex    // guards the rest
+	Group  *cgroup.Group // of the command, even before it runs; nil if none, see weak
+	weak   error         // why the command has no cgroup; nil if not known
+	chased []process.ID  // processes of the command that were found to be stopped
 }
 
 // ErrNoGroup is the reason why a command that bakeryd does not stop is not contained.
@@ -274,11 +276,7 @@ func (c *Command) Chase(left []process.ID) {
 // NoteRemains reports, once, that processes of a command remain after SIGKILL, or that bakeryd does
 // not see them.
 func (c *Command) NoteRemains(left []process.ID) {
-	c.mu.Lock()
-	noted := c.remained
-	c.remained = true
-	c.mu.Unlock()
-	if noted {
+	if c.remained.Swap(true) {
 		return
 	}
 	pids := make([]string, len(left))
@@ -358,17 +356,9 @@ const KillPause = 20 * time.Millisecond
 
 // NoteKill records, once per signal, that processes under a lock were sent a signal.
 func (c *Command) NoteKill(why string, signal syscall.Signal, number int) {
-	if number == 0 {
-		return
+	if number > 0 && c.stopped.Swap(int32(signal)) != int32(signal) {
+		c.Report(events.Kill, fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), processes(number), why))
 	}
-	c.mu.Lock()
-	noted := c.stopped == signal
-	c.stopped = signal
-	c.mu.Unlock()
-	if noted {
-		return
-	}
-	c.Report(events.Kill, fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), processes(number), why))
 }
 
 func processes(n int) string {
