@@ -128,11 +128,6 @@ func prune(parent string) {
 	}
 }
 
-// Open returns a descriptor of the group, to start a process in it (clone3 with CLONE_INTO_CGROUP).
-func (g *Group) Open() (*os.File, error) {
-	return os.OpenFile(g.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-}
-
 // Add moves a process into the group.
 func (g *Group) Add(pid int) error {
 	return g.write("cgroup.procs", strconv.Itoa(pid))

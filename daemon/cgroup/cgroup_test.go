@@ -158,7 +158,7 @@ func TestKill_ForkingMembers_LeavesNone(t *testing.T) {
 			g := newGroup(t)
 			inner := filepath.Join(g.Dir, "inner")
 			require.NoError(t, os.Mkdir(inner, 0o755))
-			dir, err := g.Open()
+			dir, err := os.Open(g.Dir)
 			require.NoError(t, err)
 			defer dir.Close()
 			forker := exec.Command("sh", "-c", `trap "" TERM; setsid sh -c 'echo $$ >"$0"/cgroup.procs; exec sleep 1000' "$0" &

@@ -99,7 +99,7 @@ func (c *command) start(l Launch) error {
 		c.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	if c.group != nil {
-		dir, err := c.group.Open()
+		dir, err := os.Open(c.group.Dir) // for clone3 with CLONE_INTO_CGROUP
 		if err != nil {
 			return errors.Join(err, c.stub.Close())
 		}
@@ -173,23 +173,17 @@ func (c *command) begin(g *Grant, env []string) error {
 		}
 		Reached("ordering")
 		order.Until = g.StopAt()
-		if err := c.stub.send(order, witness); c.hasEnded(err) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("order the stub to start the command: %w", err)
+		var answer stubAnswer
+		err := c.stub.send(order, witness)
+		if err == nil {
+			Reached("ordered")
+			answer, err = c.answer(g)
 		}
-		Reached("ordered")
-		stop := make(chan struct{})
-		go c.expireRead(g, stop)
-		answer, err := c.answer()
-		close(stop)
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && c.begun():
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && c.begun(), c.hasEnded(err):
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return errTooLate
-		case c.hasEnded(err):
-			return nil
 		case err != nil:
 			return fmt.Errorf("order the stub to start the command: %w", err)
 		case !answer.Late:
@@ -198,9 +192,18 @@ func (c *command) begin(g *Grant, env []string) error {
 	}
 }
 
-// answer reads the stub's answer to an order to begin. It skips a late answer to an earlier order
-// to contain itself.
-func (c *command) answer() (stubAnswer, error) {
+// answer reads the stub's answer to an order to begin, at most until the holder must stop. It skips
+// a late answer to an earlier order to contain itself.
+func (c *command) answer(g *Grant) (stubAnswer, error) {
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-done:
+		case <-g.Warned():
+			_ = c.stub.SetReadDeadline(time.Unix(1, 0))
+		}
+	}()
 	for {
 		var answer stubAnswer
 		if _, err := c.stub.receive(&answer); err != nil || answer.Late || answer.Errno != 0 {
@@ -235,15 +238,6 @@ func (c *command) hasEnded(err error) bool {
 
 // execError is the error of execve.
 type execError struct{ error }
-
-// expireRead ends the wait for the stub's answer when the holder must stop.
-func (c *command) expireRead(g *Grant, stop <-chan struct{}) {
-	select {
-	case <-stop:
-	case <-g.Warned():
-		_ = c.stub.SetReadDeadline(time.Unix(1, 0))
-	}
-}
 
 // awaitTime blocks until the command may start, or returns why it must not. A process that was
 // stopped asks bakeryd whether the lease was renewed, which takes up to MessageTimeout.

@@ -46,7 +46,7 @@ func TestCommand_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := s.answer(); err != nil || !got.Late {
+	if got, err := s.answer(&Grant{Held: lasting{}}); err != nil || !got.Late {
 		t.Errorf("answer %+v, %v", got, err)
 	}
 }
@@ -69,7 +69,7 @@ func TestCommand_MustStopAsTheCommandStarts_HasStarted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := s.stub.SetReadDeadline(time.Unix(1, 0)); err != nil { // as expireRead does
+		if err := s.stub.SetReadDeadline(time.Unix(1, 0)); err != nil { // as answer does
 			t.Fatal(err)
 		}
 		if err := s.begin(&Grant{Held: lasting{}}, nil); !errors.Is(err, want) {
