@@ -70,6 +70,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	defer stopInterrupts()
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)
+	defer close(hangups)
 	defer signal.Stop(hangups)
 
 	if err := fdlimit.CheckLimits(); err != nil {
@@ -96,9 +97,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	policy := openPolicy(o.policy, log)
 	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s), Policy: policy})
 	defer srv.FlushRefusals()
-	done := make(chan struct{})
-	defer close(done)
-	go reload(hangups, done, policy, log)
+	go reload(hangups, policy, log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	if o.listen != "" {
@@ -136,17 +135,12 @@ func openPolicy(path string, log *slog.Logger) *policy.File {
 	return p
 }
 
-// reload reloads the policy on each hangup, until done is closed.
-func reload(hangups <-chan os.Signal, done <-chan struct{}, policy *policy.File, log *slog.Logger) {
-	for {
-		select {
-		case <-done:
-			return
-		case <-hangups:
-			if policy == nil {
-				log.Info("SIGHUP ignored: there is no --policy-file")
-				continue
-			}
+// reload reloads the policy on each hangup, until the channel is closed.
+func reload(hangups <-chan os.Signal, policy *policy.File, log *slog.Logger) {
+	for range hangups {
+		if policy == nil {
+			log.Info("SIGHUP ignored: there is no --policy-file")
+		} else {
 			policy.Reload()
 		}
 	}
