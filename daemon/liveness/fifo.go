@@ -4,6 +4,7 @@
 package liveness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -127,12 +128,8 @@ func attach(path string, uid int) (*FIFO, error) {
 	if err == nil && !os.SameFile(info, now) {
 		err = errors.New("replaced while it was opened")
 	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	raw, err := f.SyscallConn()
-	if err != nil {
+	raw, rawErr := f.SyscallConn()
+	if err = cmp.Or(err, rawErr); err != nil {
 		f.Close()
 		return nil, err
 	}
