@@ -283,7 +283,7 @@ func (c *Command) NoteRemains(left []process.ID) {
 	for i, id := range left {
 		pids[i] = strconv.Itoa(id.PID)
 	}
-	reason := fmt.Sprintf("%s did not end by SIGKILL: pid %s", processes(len(left)), strings.Join(pids, ", "))
+	reason := fmt.Sprintf("%s did not end by SIGKILL: pid %s", process.Count(len(left)), strings.Join(pids, ", "))
 	if len(left) == 0 {
 		reason = "processes that bakeryd does not see have the FIFO of the lock open"
 	}
@@ -357,15 +357,8 @@ const KillPause = 20 * time.Millisecond
 // NoteKill records, once per signal, that processes under a lock were sent a signal.
 func (c *Command) NoteKill(why string, signal syscall.Signal, number int) {
 	if number > 0 && c.stopped.Swap(int32(signal)) != int32(signal) {
-		c.Report(events.Kill, fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), processes(number), why))
+		c.Report(events.Kill, fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), process.Count(number), why))
 	}
-}
-
-func processes(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
 }
 
 // CgroupDir returns the directory of the command's cgroup, empty if it has none.

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 )
@@ -28,6 +29,17 @@ func Table() ([]Stat, error) {
 		}
 	}
 	return table, nil
+}
+
+// Count formats a number of processes, which need not be known if it is 0.
+func Count(n int) string {
+	switch n {
+	case 0:
+		return "processes"
+	case 1:
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 // Descendants returns the processes of the table that descend from one of the roots, parents

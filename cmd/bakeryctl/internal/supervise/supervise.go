@@ -294,7 +294,7 @@ func (s *supervisor) stop(inbox *signals.Inbox) {
 		if !killed.reported && clock.Boottime.Now()-killed.begun >= RemainWithin {
 			killed.reported = true
 			s.Printf("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
-				processes(len(left)), s.launch.Lock, remnants(left, err))
+				process.Count(len(left)), s.launch.Lock, remnants(left, err))
 		}
 		s.await(inbox, pause, &ended, nil)
 	}
@@ -343,16 +343,6 @@ func remnants(left []process.Stat, why error) string {
 		text += fmt.Sprintf(" (%v)", why)
 	}
 	return text
-}
-
-func processes(n int) string {
-	switch n {
-	case 0:
-		return "processes"
-	case 1:
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
 }
 
 // await forwards signals until the processes of the command must be checked again.
