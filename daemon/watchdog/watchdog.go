@@ -120,7 +120,6 @@ func open(path string, want time.Duration, openCard func(path string) (card, err
 	return w, nil
 }
 
-// setUp configures an open watchdog.
 func (w *Watchdog) setUp(seconds int) error {
 	info, err := w.card.support()
 	if err != nil {

@@ -140,7 +140,6 @@ func (b *benching) run(ctx context.Context) (*Report, error) {
 	return newReport(before, result), nil
 }
 
-// create creates the lock.
 func (b *benching) create(ctx context.Context) error {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails

@@ -27,7 +27,6 @@ type guardian struct {
 	pipe *os.File // at end of file the guardian kills, unless dismissed
 }
 
-// startGuardian starts the guardian of a cgroup.
 func startGuardian(g *cgroup.Group) (*guardian, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -42,7 +41,6 @@ func startGuardian(g *cgroup.Group) (*guardian, error) {
 	return &guardian{cmd: cmd, pipe: w}, nil
 }
 
-// is reports whether p is the guardian.
 func (g *guardian) is(p process.Stat) bool { return g != nil && p.PID == g.cmd.Process.Pid }
 
 // dismiss ends the guardian. The command has ended, and the processes that it left do not hold the

@@ -218,7 +218,6 @@ func (s *supervisor) handOver(inbox *signals.Inbox) bool {
 // awaitBakeryd is the interval of checking whether bakeryd is back.
 const awaitBakeryd = 100 * time.Millisecond
 
-// why returns why the command is stopped.
 func (s *supervisor) why() string {
 	if err := s.grant.Err(); err != nil {
 		return err.Error()

@@ -51,12 +51,10 @@ func (s *screen) section(title string, columns []column, rows [][]cell) {
 	s.grid(columns, rows, -1)
 }
 
-// list adds a section of a list.
 func (s *screen) list(title string, rows [][]cell) {
 	s.section(title, []column{fixed(16), fixed(20), fixed(9), fixed(7), fixed(10)}, rows)
 }
 
-// item returns a row of a list.
 func item(of render.Level, first string, more ...string) []cell {
 	row := []cell{{of: of, text: "  " + first}}
 	for _, text := range more {

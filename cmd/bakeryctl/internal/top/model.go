@@ -60,7 +60,6 @@ type row struct {
 	i int // index into the report
 }
 
-// order is the sort order of locks.
 type order int
 
 const (
@@ -111,7 +110,6 @@ func (m *model) sample(a *report.Glance) {
 	m.speed = kept
 }
 
-// addEvent adds an event.
 func (m model) addEvent(e events.Event) model {
 	if m.paused {
 		m.unseen = append(slices.Clone(m.unseen[max(0, len(m.unseen)-eventsKept):]), e)
@@ -121,7 +119,6 @@ func (m model) addEvent(e events.Event) model {
 	return m
 }
 
-// tick sets the time.
 func (m model) tick(now time.Time) model {
 	if !m.paused {
 		m.now = now
@@ -379,7 +376,6 @@ func (m model) known() time.Duration {
 	return m.passed()
 }
 
-// lease returns the lease of the lockspace.
 func (m model) lease() time.Duration {
 	return time.Duration(m.answer.Report.Lockspace.LeaseMS) * time.Millisecond
 }

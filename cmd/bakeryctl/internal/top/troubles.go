@@ -11,7 +11,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 )
 
-// trouble is a problem and its remedy.
 type trouble struct {
 	level      render.Level // bad, warn or soft
 	what, todo string

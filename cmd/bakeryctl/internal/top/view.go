@@ -148,7 +148,6 @@ func (s *screen) tables(room int) {
 	}
 }
 
-// footer adds the line of keys.
 func (s *screen) footer() {
 	m, l := s.m, s.line()
 	if m.typing {
