@@ -260,8 +260,7 @@ func awaitTime(g *Grant) error {
 // other clients wait.
 type preparation struct {
 	work         sync.WaitGroup
-	sessionKnown func()         // is called when bakeryd knows the session; contain can be asked then
-	over         chan struct{}  // closed when the wait ends without a grant
+	sessionKnown func()         // is called when bakeryd knows the session, and can contain the stub
 	children     chan os.Signal // receives SIGCHLD
 	command      *command       // set by work; nil: none
 }
@@ -269,26 +268,23 @@ type preparation struct {
 // prepare starts the preparation. If early is false, or the command must end with this process, the
 // stub starts after the grant.
 func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
-	known := make(chan struct{})
-	p := &preparation{sessionKnown: sync.OnceFunc(func() { close(known) }), over: make(chan struct{}), children: make(chan os.Signal, 1)}
+	p := &preparation{children: make(chan os.Signal, 1)}
+	started := make(chan struct{})
 	p.work.Go(func() {
+		defer close(started)
 		signal.Notify(p.children, syscall.SIGCHLD)
 		inbox.ForwardMore(l.Signals)
-		if !early || l.bound() {
-			return
+		if early && !l.bound() {
+			p.command, _ = startStub(l) // the attempt after the grant reports errors
 		}
-		c, err := startStub(l)
-		if err != nil {
-			return // the attempt after the grant reports it
-		}
-		p.command = c
-		if c.weak != nil {
-			select {
-			case <-known:
-				c.contain(l)
-			case <-p.over:
+	})
+	p.sessionKnown = sync.OnceFunc(func() {
+		p.work.Go(func() {
+			<-started
+			if p.command != nil {
+				p.command.contain(l)
 			}
-		}
+		})
 	})
 	return p
 }
@@ -308,9 +304,7 @@ func (p *preparation) use(l Launch) (*command, error) {
 	return c, err
 }
 
-// abandon ends the preparation of a lock that was not granted.
 func (p *preparation) abandon() {
-	close(p.over)
 	p.work.Wait()
 	if p.command != nil {
 		p.command.abandon()
