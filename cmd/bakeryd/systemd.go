@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,13 +10,14 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/tasks"
 )
 
 // systemd sends bakeryd's state with sd_notify(3). Without NOTIFY_SOCKET it does nothing.
 type systemd struct {
 	log     *slog.Logger
 	beating atomic.Bool // a beat for the unit's watchdog is being sent
-	beats   sync.WaitGroup
+	beats   tasks.Group
 }
 
 // newSystemd makes the service of cfg feed the unit's watchdog. A unit without WatchdogSec= is no
