@@ -120,29 +120,26 @@ func (s *screen) hostTable(room int) {
 
 // hostLease returns a bar of the remaining lease of a host, or of the time until it is declared dead.
 func (s *screen) hostLease(h report.Host) cell {
-	m, lease, of := s.m, s.m.lease(), show.HostLevel(h)
-	switch state := show.Health(h); {
+	m, state, of := s.m, show.Health(h), show.HostLevel(h)
+	left, whole := time.Duration(0), m.lease()
+	switch {
 	case state == report.HealthSilent && h.DeadInMS != nil:
-		watchdog := time.Duration(0)
+		left, whole = time.Duration(*h.DeadInMS)*time.Millisecond, whole*6/5
 		if h.WatchdogArmed {
-			watchdog = time.Duration(h.WatchdogSeconds) * time.Second
+			whole += time.Duration(h.WatchdogSeconds) * time.Second
 		}
-		return cell{of: of, bar: true, part: float64(*h.DeadInMS) / float64(max(1, (lease*6/5+watchdog).Milliseconds()))}
-	case state == report.HealthSilent:
-		return cell{of: of, bar: true}
-	case state == report.HealthLive && (m.own(h.ID) || h.SilentMS != nil):
-		var left time.Duration
-		if m.own(h.ID) {
-			left = m.left()
-		} else {
-			left = max(0, lease-time.Duration(*h.SilentMS)*time.Millisecond)
-		}
-		if l := leaseLevel(left, lease); l != render.Good {
-			of = l
-		}
-		return cell{of: of, bar: true, part: float64(left) / float64(max(1, lease))}
+	case state == report.HealthSilent: // the time is not known
+	case state == report.HealthLive && m.own(h.ID):
+		left = m.left()
+	case state == report.HealthLive && h.SilentMS != nil:
+		left = max(0, whole-time.Duration(*h.SilentMS)*time.Millisecond)
+	default:
+		return cell{}
 	}
-	return cell{}
+	if l := leaseLevel(left, whole); state == report.HealthLive && l != render.Good {
+		of = l
+	}
+	return cell{of: of, bar: true, part: float64(left) / float64(max(1, whole))}
 }
 
 func (s *screen) hostNotes(h report.Host) cell {
