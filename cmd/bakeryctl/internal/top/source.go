@@ -1,12 +1,9 @@
 package top
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -29,7 +26,6 @@ const (
 	retryAfter    = time.Second      // between two event streams
 	deviceShare   = 10               // a device is read for at most this fraction of the time
 	eventsKept    = 200              // events that are kept
-	lineAtMost    = 1 << 20          // maximum bytes of an event line
 )
 
 // speed is the latency of one kind of device request of bakeryd.
@@ -121,26 +117,20 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, send func(te
 	}
 	stream, err := client.New(s.socket).Open(ctx, "/v1/events?"+q.Encode())
 	if err != nil {
-		return call.Failure(err)
+		return err
 	}
 	defer stream.Close()
 	send(eventsGone{})
-	lines := bufio.NewScanner(stream)
-	lines.Buffer(nil, lineAtMost)
-	for lines.Scan() {
+	for in := json.NewDecoder(stream); ; {
 		var e events.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return call.Unreachable(fmt.Errorf("read its events: %w", err))
+		if err := in.Decode(&e); err != nil {
+			return err // io.EOF if bakeryd has ended
 		}
 		if e.Seq > *last {
 			*last = e.Seq
 			send(e)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return call.Unreachable(fmt.Errorf("read its events: %w", err))
-	}
-	return call.Unreachable(io.EOF)
 }
 
 // deviceSource reads the disk, and determines by itself which hosts renew. One goroutine uses it.
