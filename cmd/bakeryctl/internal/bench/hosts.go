@@ -24,7 +24,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/load"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 )
 
@@ -110,17 +109,6 @@ type childStatus struct {
 
 // startChild starts a child that serves the lockspace at --device, and blocks until it does.
 func (b *benching) startChild(ctx context.Context) error {
-	dev, _, _, err := lockspace.OpenLockspace(b.o.Device, true)
-	if err != nil {
-		f := ondevice.Failure(err)
-		if errors.Is(err, fs.ErrNotExist) {
-			f.Hint = "to create a lockspace, run bakeryctl format " + b.o.Device
-		}
-		return f
-	}
-	if err := dev.Close(); err != nil {
-		return err
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -196,8 +184,11 @@ func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, 
 		return nil
 	}
 	f := &cli.Failure{Code: cli.ExitNoDevice, Hint: ondevice.Hint(err)}
-	if errors.Is(err, lease.ErrFull) {
+	switch {
+	case errors.Is(err, lease.ErrFull):
 		f.Code, f.Hint = cli.ExitUnavailable, "stop a host, or format for more --hosts"
+	case errors.Is(err, fs.ErrNotExist):
+		f.Hint = "to create a lockspace, run bakeryctl format " + device
 	}
 	// The parent ignores this report if the child served before: it sees its own errors.
 	report(childStatus{Code: f.Code, Error: err.Error(), Hint: f.Hint})
