@@ -253,7 +253,7 @@ func (c *Command) spares(id process.ID) bool {
 func (c *Command) withDescendants(found []process.ID, table []process.Stat) []process.ID {
 	var roots []int
 	for _, p := range table {
-		// The pid of one that has ended may be another process'c.
+		// The pid of one that has ended may be another process's.
 		if slices.Contains(found, p.ID) && !c.spares(p.ID) {
 			roots = append(roots, p.PID)
 		}
@@ -305,7 +305,7 @@ func (c *Command) Signal(why string, hard bool, killed int, signals ...syscall.S
 // Kill sends SIGKILL to what remains of the session's command, and returns the processes found
 // outside of the cgroup.
 func (c *Command) Kill(why string) ([]process.ID, error) {
-	table, _ := process.Table() // left reads it again, and reports errors
+	table, _ := process.Table() // Left reads it again, and reports errors
 	killed, err := c.KillGroup(table)
 	left, failed := c.Signal(why, true, killed, syscall.SIGKILL)
 	return left, errors.Join(err, failed)

@@ -107,7 +107,8 @@ func (s *screen) lockDetails(l report.Lock) {
 		}
 		word, of := "held", render.Good
 		if h.Orphan {
-			word, of, pid = "held, orphan", render.Warn, "left: "+pidList(h.Processes, 4)
+			pids := h.Processes[:min(4, len(h.Processes))]
+			word, of, pid = "held, orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(pids), "[]")
 		}
 		rows = append(rows, item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), m.heldFor(h.Since), pid))
 		if h.Command != "" {
@@ -176,18 +177,14 @@ func (s *screen) hostDetails(h report.Host) {
 	s.eventsOf(func(e events.Event) bool { return e.Lock == "" && e.Host == h.ID })
 }
 
-// pidList returns at most most pids, separated by spaces.
-func pidList(pids []int, most int) string {
-	return strings.Trim(fmt.Sprint(pids[:min(most, len(pids))]), "[]")
-}
-
 // eventsOf adds the known events about something.
 func (s *screen) eventsOf(about func(events.Event) bool) {
 	var rows [][]cell
 	for _, e := range s.m.events {
 		if about(e) {
-			rows = append(rows, eventCells(e))
-			rows[len(rows)-1][0].text = "  " + rows[len(rows)-1][0].text
+			row := eventCells(e)
+			row[0].text = "  " + row[0].text
+			rows = append(rows, row)
 		}
 	}
 	s.section("last events", []column{fixed(10), fixed(show.KindWidth)}, rows)

@@ -185,10 +185,10 @@ func lockState(l report.Lock) cell {
 	return cell{of: render.Soft, text: "free"}
 }
 
-// lockTable adds the locks and a heading, at most room lines, and returns the number of lines.
-func (s *screen) lockTable(room int) int {
+// lockTable adds the locks and a heading, at most room lines.
+func (s *screen) lockTable(room int) {
 	if room <= 0 {
-		return 0
+		return
 	}
 	m, all, before := s.m, s.m.answer.Report.Locks, len(s.lines)
 	from, to, marked := s.visible(m.locks, room)
@@ -213,7 +213,6 @@ func (s *screen) lockTable(room int) int {
 	if len(all) == 0 && room > 1 {
 		s.line().Add(render.Soft, "  none yet: a lock is created on first use")
 	}
-	return len(s.lines) - before
 }
 
 // heldBy returns the names of the hosts that hold a lock.

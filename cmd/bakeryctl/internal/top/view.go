@@ -107,13 +107,7 @@ func (s *screen) tables(room int) {
 	} else if !m.at.lock && len(m.hosts) > 0 { // a host is selected
 		hosts = room
 	}
-	gaps := gap // above and between the tables
-	for _, n := range []int{hosts, events} {
-		if n > 0 {
-			gaps += gap
-		}
-	}
-	locks := room - hosts - events - gaps
+	locks := room - hosts - events - gap*(1+min(1, hosts)+min(1, events)) // gaps are above and between the tables
 	if lack := len(m.locks) + 1 - locks; lack > 0 && events > 4 {
 		give := min(lack, events-4)
 		locks, events = locks+give, events-give
@@ -136,9 +130,10 @@ func (s *screen) tables(room int) {
 			s.line()
 		}
 	}
-	used := s.lockTable(locks)
+	end := len(s.lines) + locks
+	s.lockTable(locks)
 	if events > 0 {
-		for ; used < locks; used++ {
+		for len(s.lines) < end {
 			s.line()
 		}
 		if gap > 0 {
