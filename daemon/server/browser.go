@@ -19,19 +19,19 @@ func fromBrowsers(named func(host string) bool, h http.Handler) http.Handler {
 		look := r.Method == http.MethodGet || r.Method == http.MethodHead
 		switch {
 		case (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "") && !look:
-			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden", Message: "a browser may only read: it cannot " + r.Method + " here",
+			refuse(w, &api.Error{Code: "forbidden", Message: "a browser may only read: it cannot " + r.Method + " here",
 				Hint: "use bakeryctl, or another client that is no browser"})
 		case !named(r.Host):
-			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden", Message: fmt.Sprintf("unknown host name %q", r.Host),
+			refuse(w, &api.Error{Code: "forbidden", Message: fmt.Sprintf("unknown host name %q", r.Host),
 				Hint: "use localhost or an IP address"})
 		case forAnotherPage(r):
-			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden", Message: "this is not for pages of other sites",
+			refuse(w, &api.Error{Code: "forbidden", Message: "this is not for pages of other sites",
 				Hint: "type the address, or follow a link to the status page"})
 		case look && r.ContentLength != 0:
 			// do not wait for the announced body
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 			w.Header().Set("Connection", "close")
-			writeError(w, http.StatusBadRequest, &api.Error{Code: "invalid", Message: "a " + r.Method + " with a body", Hint: "leave the body out"})
+			refuse(w, &api.Error{Code: "invalid", Message: "a " + r.Method + " with a body", Hint: "leave the body out"})
 		default:
 			h.ServeHTTP(w, r)
 		}

@@ -69,8 +69,7 @@ func (r *eventsRequest) set(key, value string) (err error) {
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q, err := parseEventsRequest(r.URL.Query())
 	if err != nil {
-		e := api.ErrorOf(err)
-		writeError(w, e.Status(), e)
+		refuse(w, err)
 		return
 	}
 	if _, local := r.Context().Value(connKey{}).(*net.UnixConn); q.follow && !local {
@@ -79,7 +78,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			defer func() { <-s.followers }()
 		default:
 			w.Header().Set("Connection", "close") // free the connection for other clients
-			writeError(w, http.StatusServiceUnavailable, &api.Error{Code: "unavailable",
+			refuse(w, &api.Error{Code: "unavailable",
 				Message: fmt.Sprintf("%d clients follow the events by this address, which is the limit", cap(s.followers)),
 				Hint:    "end some of them, or use the Unix socket"})
 			return
@@ -104,7 +103,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	s.cfg.Log.Warn("reading the events failed", "err", err)
 	if !out.sent {
-		writeError(w, http.StatusInternalServerError, &api.Error{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
+		refuse(w, &api.Error{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
 		return
 	}
 	_ = out.write([]events.Event{{At: time.Now().UTC(), Kind: events.Gap, Reason: err.Error()}})
@@ -154,14 +153,12 @@ func (o *eventWriter) write(es []events.Event) error {
 		}
 	}
 	o.sent = true
-	c := http.NewResponseController(o.w)
-	// a writer without deadlines does not hang
-	_ = c.SetWriteDeadline(time.Now().Add(eventsPatience))
+	setWriteDeadline(o.w, eventsPatience)
+	defer setWriteDeadline(o.w, 0) // the end of the answer may come at any time
 	_, err := o.w.Write(o.buf.Bytes())
 	if err == nil {
-		err = c.Flush()
+		err = http.NewResponseController(o.w).Flush()
 	}
-	_ = c.SetWriteDeadline(time.Time{}) // the end of the answer may come at any time
 	return o.done(err)
 }
 

@@ -74,7 +74,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 	}
 	_, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
+		refuse(w, err)
 		return
 	}
 	// From here on the link must give its descriptor back.

@@ -15,8 +15,8 @@ import (
 
 // looks registers the calls that only read. They change nothing on the disk or on this host.
 func (s *Server) looks(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
-	mux.HandleFunc("GET /v1/locks", s.whenJoined(s.locks))
+	mux.HandleFunc("GET /v1/status", s.withoutBody(s.status))
+	mux.HandleFunc("GET /v1/locks", s.withoutBody(s.locks))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("GET "+page.Below+"status", s.glance)
@@ -56,7 +56,7 @@ func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 func writeGlance(w http.ResponseWriter, accepts string, a *report.Glance) {
 	text, err := json.Marshal(a)
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
+		refuse(w, err)
 		return
 	}
 	setWriteDeadline(w, answerPatience)

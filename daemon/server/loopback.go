@@ -57,7 +57,7 @@ func (s *Server) ServeLooks(ln net.Listener) error {
 func onlyLooks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden",
+			refuse(w, &api.Error{Code: "forbidden",
 				Message: fmt.Sprintf("this address is read-only: it does not serve %s %s", r.Method, r.URL.Path),
 				Hint:    "use the Unix socket"})
 			return

@@ -210,7 +210,7 @@ func (s *Server) whenJoined(h func(Host, http.ResponseWriter, *http.Request)) ht
 	return func(w http.ResponseWriter, r *http.Request) {
 		host, err := s.cfg.Host()
 		if err != nil {
-			writeError(w, http.StatusServiceUnavailable, &api.Error{Code: "unavailable", Message: err.Error(),
+			refuse(w, &api.Error{Code: "unavailable", Message: err.Error(),
 				Hint: "try again; the log of bakeryd says more, and bakeryctl status --device reads the disk without it"})
 			return
 		}
@@ -218,14 +218,7 @@ func (s *Server) whenJoined(h func(Host, http.ResponseWriter, *http.Request)) ht
 	}
 }
 
-func (s *Server) status(host Host, w http.ResponseWriter, r *http.Request) {
-	report, err := host.Status()
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
-		return
-	}
-	writeJSON(w, report)
-}
+func (s *Server) status(host Host, _ *http.Request) (any, error) { return host.Status() }
 
 func writeJSON(w http.ResponseWriter, v any) {
 	setWriteDeadline(w, answerPatience)
@@ -233,6 +226,20 @@ func writeJSON(w http.ResponseWriter, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(v)
+}
+
+// refuse answers with an error, which may be an *api.Error. Here a busy lock is an error status; in
+// a stream it is not.
+func refuse(w http.ResponseWriter, err error) {
+	e, ok := err.(*api.Error)
+	if !ok {
+		e = api.ErrorOf(err)
+	}
+	status := e.Status()
+	if status == http.StatusOK {
+		status = http.StatusConflict
+	}
+	writeError(w, status, e)
 }
 
 func writeError(w http.ResponseWriter, status int, e *api.Error) {

@@ -68,7 +68,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 		err = by.notOwn(err, access.Lock)
 	}
 	if err != nil {
-		failCall(w, err)
+		refuse(w, err)
 		return
 	}
 	defer a.Leave()
@@ -81,7 +81,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 			return
 		case e := <-st.events:
 			if !sent && e.Kind == api.Refused && e.Err().Status() != http.StatusOK {
-				writeError(w, e.Err().Status(), e.Err())
+				refuse(w, e.Err())
 				return
 			}
 			if s.send(w, &e, !sent) != nil || e.Kind == api.Refused {
