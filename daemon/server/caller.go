@@ -23,16 +23,19 @@ import (
 // process that was handed an open connection acts as the one that made it.
 type caller struct {
 	srv    *Server
+	conn   net.Conn       // nil if unknown
 	who    access.Caller  // without the groups
-	groups func() []int   // supplementary groups
+	groups func() []int   // supplementary groups; nil if unknown
 	action *access.Action // of the current request; nil on a link
 }
 
 type callerKey struct{}
 
+var unknown = access.Caller{UID: -1, GID: -1}
+
 // arrived records the peer of a connection, for all its requests.
 func (s *Server) arrived(ctx context.Context, conn net.Conn) context.Context {
-	c := &caller{srv: s, who: access.Caller{UID: -1, GID: -1}, groups: func() []int { return nil }}
+	c := &caller{srv: s, conn: conn, who: unknown}
 	if conn, ok := conn.(*net.UnixConn); ok {
 		_ = peer.Control(conn, func(fd int) {
 			if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
@@ -41,23 +44,28 @@ func (s *Server) arrived(ctx context.Context, conn net.Conn) context.Context {
 		})
 		c.groups = sync.OnceValue(func() []int { return peerGroups(conn) })
 	}
-	return context.WithValue(context.WithValue(ctx, connKey{}, conn), callerKey{}, c)
+	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// callerOf returns the caller of a request, nil if it did not come by the socket.
+// callerOf returns the caller of a request.
 func callerOf(r *http.Request) *caller {
-	c, _ := r.Context().Value(callerKey{}).(*caller)
-	return c
+	if c, ok := r.Context().Value(callerKey{}).(*caller); ok {
+		return c
+	}
+	return &caller{who: unknown}
+}
+
+// unix returns the connection to the socket, or nil if it is one to an address.
+func (c *caller) unix() *net.UnixConn {
+	conn, _ := c.conn.(*net.UnixConn)
+	return conn
 }
 
 // as answers a call as one action: decode checks the access of its body for that action.
 func (s *Server) as(action access.Action, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		by := caller{srv: s, who: access.Caller{UID: -1, GID: -1}}
-		if c := callerOf(r); c != nil {
-			by = *c
-		}
-		by.action = &action
+		by := *callerOf(r)
+		by.srv, by.action = s, &action
 		h(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, &by)))
 	}
 }
@@ -69,7 +77,7 @@ type aboutLock interface{ lockName() string }
 // ErrForbidden.
 func permit(r *http.Request, body any) error {
 	c := callerOf(r)
-	if c == nil || c.action == nil {
+	if c.action == nil {
 		return fmt.Errorf("%w: no action is known of this call", api.ErrForbidden)
 	}
 	if *c.action == access.Lock {
@@ -112,7 +120,7 @@ func (c *caller) client(peer process.ID, uid int) session.Client {
 	return session.Client{Peer: peer, UID: uid, May: func(lock string) error { return c.may(access.Lock, lock) }}
 }
 
-// notOwn converts an anothers error into a refusal. It returns all other errors unchanged.
+// notOwn converts a NotOwner error into a refusal. It returns all other errors unchanged.
 func (c *caller) notOwn(err error, a access.Action) error {
 	theirs, ok := err.(*session.NotOwner)
 	if !ok {

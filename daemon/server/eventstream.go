@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -72,7 +71,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if _, local := r.Context().Value(connKey{}).(*net.UnixConn); q.follow && !local {
+	if q.follow && callerOf(r).unix() == nil {
 		select {
 		case s.followers <- struct{}{}:
 			defer func() { <-s.followers }()

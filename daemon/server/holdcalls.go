@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
@@ -96,11 +95,10 @@ type containRequest struct {
 }
 
 func (s *Server) contain(host Host, r *http.Request, body *containRequest) (any, error) {
-	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	by := callerOf(r)
 	of, err := host.Sessions().Of(body.Session, by.who.UID)
 	if err == nil {
-		err = of.Contain(conn)
+		err = of.Contain(by.unix())
 	}
 	return struct{}{}, by.notOwn(err, access.Change)
 }

@@ -3,12 +3,11 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +19,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/daemon/peer"
-	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -40,13 +38,11 @@ const (
 // request by the goroutine that decides it, all others by tell.go. No goroutine ever waits for a
 // client that does not read.
 type link struct {
-	srv  *Server
-	conn *net.UnixConn
-	raw  syscall.RawConn
-	in   *line.Reader
-	id   process.ID // process that connected
-	uid  int        // its user
-	by   *caller    // with its groups
+	conn   *net.UnixConn
+	raw    syscall.RawConn
+	in     *line.Reader
+	by     *caller
+	client session.Client // what a session knows of it
 
 	lock *session.Attachment // last lock requested; nil if none. Only the goroutine that reads uses it
 
@@ -65,7 +61,7 @@ type linkRequest struct {
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request) {
-	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
+	conn := callerOf(r).unix()
 	if conn == nil || r.Header.Get("Upgrade") != linkProtocol || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 		w.Header().Set("Upgrade", linkProtocol)
 		writeError(w, http.StatusUpgradeRequired, &api.Error{Code: "invalid", Message: "a link is an upgrade to " + linkProtocol,
@@ -80,7 +76,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 	// From here on the link must give its descriptor back.
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	l, err := newLink(callerOf(r), conn, early)
-	if err != nil || !s.links.add(l) {
+	if err != nil {
 		conn.Close()
 		s.cfg.Descriptors.GiveFor(conn)
 		return
@@ -93,8 +89,8 @@ func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{srv: by.srv, by: by, conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
-	if l.id, l.uid = peer.Of(conn); l.uid < 0 {
+	l := &link{by: by, client: by.client(peer.Of(conn)), conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
+	if l.client.UID < 0 {
 		return nil, net.ErrClosed
 	}
 	l.write = func(fd uintptr) bool {
@@ -113,8 +109,10 @@ func (l *link) Close() { _ = l.conn.Close() }
 
 const linkAccepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + linkProtocol + "\r\n\r\n"
 
-// serve answers the client until it is gone.
+// serve answers the client until it is gone or the server shuts down.
 func (l *link) serve() {
+	stop := context.AfterFunc(l.by.srv.links, l.Close)
+	defer stop()
 	defer l.end()
 	l.mu.Lock()
 	l.out = append(l.out, linkAccepted...)
@@ -138,14 +136,13 @@ func (l *link) serve() {
 
 // idles ends the link if no lock is requested within idleLink.
 func (l *link) idles() {
-	_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.cfg.IdleLink)) // fails only once closed
+	_ = l.conn.SetReadDeadline(time.Now().Add(l.by.srv.cfg.IdleLink)) // fails only once closed
 }
 
 // end ends the link and its part in a session.
 func (l *link) end() {
 	l.Close()
-	l.srv.cfg.Descriptors.GiveFor(l.conn)
-	l.srv.links.remove(l)
+	l.by.srv.cfg.Descriptors.GiveFor(l.conn)
 	if l.lock != nil {
 		l.lock.Leave()
 	}
@@ -181,14 +178,14 @@ func (l *link) request(body session.LockRequest) error {
 	if err := body.Validate(); err != nil {
 		return err
 	}
-	host, err := l.srv.cfg.Host()
+	host, err := l.by.srv.cfg.Host()
 	switch {
 	case errors.Is(err, api.ErrUnavailable):
 		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	l.lock, err = host.Sessions().Open(body, l.by.client(l.id, l.uid), l)
+	l.lock, err = host.Sessions().Open(body, l.client, l)
 	if err != nil {
 		return l.by.notOwn(err, access.Lock)
 	}
@@ -224,7 +221,7 @@ func (l *link) Send(e *api.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Kind == api.Refused {
-		l.srv.cfg.Tally.Refused.Add(e.Code)
+		l.by.srv.cfg.Tally.Refused.Add(e.Code)
 		l.idles()
 	}
 	l.out = e.Append(l.out[:0])
@@ -319,42 +316,4 @@ func setMember(r *session.LockRequest, name, value []byte) bool {
 		return line.Bool(value, &r.Requests)
 	}
 	return false
-}
-
-// links are the open links of a server.
-type links struct {
-	mu     sync.Mutex // guards the rest
-	open   map[*link]struct{}
-	closed bool
-}
-
-// add adds a link. It returns false once the links are closed.
-func (ls *links) add(l *link) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.closed {
-		return false
-	}
-	if ls.open == nil {
-		ls.open = map[*link]struct{}{}
-	}
-	ls.open[l] = struct{}{}
-	return true
-}
-
-func (ls *links) remove(l *link) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	delete(ls.open, l)
-}
-
-// close ends all links.
-func (ls *links) close() {
-	ls.mu.Lock()
-	ls.closed = true
-	open := slices.Collect(maps.Keys(ls.open))
-	ls.mu.Unlock()
-	for _, l := range open {
-		l.Close()
-	}
 }

@@ -3,13 +3,13 @@
 //
 // The files by topic:
 //
-//   - server.go has the server, calls.go all calls of the socket with their actions, looks.go those
-//     that only read
+//   - server.go has the server and its refusals, calls.go all calls of the socket with their actions,
+//     looks.go those that only read
 //   - link.go and stream.go are the two kinds of connection that get events of a lock
 //   - lockcalls.go, holdcalls.go and hostcalls.go answer the other calls, eventstream.go those for
 //     events
 //   - caller.go knows the process at the other end and what the policy allows it; browser.go and
-//     loopback.go restrict browsers and clients of an address; refused.go counts refusals
+//     loopback.go restrict browsers and clients of an address
 package server
 
 import (
@@ -51,31 +51,15 @@ const (
 )
 
 // Server serves a daemon's locks over HTTP on a Unix socket. A lock is held as long as the
-// connection that requested it is open, in any process.
-//
-//	POST /v1/lock     a lockRequest; answers with a stream of events (stream.go)
-//	GET  /v1/link     upgrades to lines both ways, for one lock after the other (link.go)
-//	POST /v1/create   a createRequest; answers with a createAnswer (lockcalls.go)
-//	POST /v1/remove   a removeRequest; answers with a removeAnswer
-//	GET  /v1/locks    a LockList
-//	GET  /v1/status   a Report
-//	POST /v1/request  a requestRequest; answers with a requestAnswer (request.go)
-//	POST /v1/mode     a modeRequest; changes a hold, answers with a modeAnswer (mode.go)
-//	POST /v1/value    a valueRequest; answers with the lock's name and the token (value.go)
-//	GET  /v1/value    ?name=NAME; answers with a Value
-//	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
-//	POST /v1/meet     a meetRequest; answers with a MeetReport (coherence.go)
-//	POST /v1/floor    a floorRequest; answers with a Floor (floor.go)
-//	GET  /            the status page (package page); it asks for /page/status, a Glance (statuscache.go)
-//	GET  /v1/events   lines of events.Event, also while the host joins (eventstream.go)
-//	GET  /metrics     the handler given to Measure
+// connection that requested it is open, in any process. The guide api.md describes the calls.
 //
 // Errors are {"error": {"code", "message", "hint"}}. calls.go and package access define which
 // caller may make which call.
 type Server struct {
-	cfg   Config
-	http  *http.Server
-	links links
+	cfg      Config
+	http     *http.Server
+	links    context.Context // ends when all links must
+	endLinks context.CancelFunc
 
 	looking   *http.Server // read-only, for clients known only by an address (loopback.go)
 	readers   *fdlimit.Budget
@@ -109,8 +93,6 @@ type Host interface {
 	Glance() *report.Glance
 }
 
-type connKey struct{}
-
 // New returns a server. While there is no host, all requests except those for events and
 // metrics are refused as unavailable.
 func New(cfg Config) *Server {
@@ -121,8 +103,11 @@ func New(cfg Config) *Server {
 	if cfg.Tally == nil {
 		cfg.Tally = new(tally.Tally)
 	}
-	knowCodes(cfg.Tally)
+	for _, code := range api.Codes() {
+		cfg.Tally.Refused.Know(code) // a monitor of changes then sees the first refusal of each
+	}
 	s := &Server{cfg: cfg, rules: access.WithoutPolicy(), refused: policy.NewRefusals(cfg.Log), readers: cfg.Descriptors.ForReaders()}
+	s.links, s.endLinks = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	s.register(mux) // calls.go
 	s.http = s.serverOf(fromBrowsers(ownName, mux), cfg.Descriptors)
@@ -197,7 +182,7 @@ func serveBy(srv *http.Server, ln net.Listener) error {
 
 // Shutdown ends the server and every connection.
 func (s *Server) Shutdown() error {
-	s.links.close()
+	s.endLinks()
 	defer s.FlushRefusals()
 	return errors.Join(s.http.Close(), s.looking.Close())
 }
@@ -242,6 +227,20 @@ func refuse(w http.ResponseWriter, err error) {
 	writeError(w, status, e)
 }
 
+// refusedAs is the header in which writeError leaves its code for the count. It is set after the
+// header has been written, so no client receives it.
+const refusedAs = "Refused-As"
+
+// counting counts the refusals by h, except the lines of streams and links, which count their own.
+func (s *Server) counting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		if code := w.Header().Get(refusedAs); code != "" {
+			s.cfg.Tally.Refused.Add(code)
+		}
+	})
+}
+
 func writeError(w http.ResponseWriter, status int, e *api.Error) {
 	setWriteDeadline(w, answerPatience)
 	w.Header().Set("Content-Type", "application/json")
@@ -279,7 +278,7 @@ func hurried(h http.Handler) http.Handler {
 // decode reads a request's body. It must be one JSON object without unknown members, and ask only
 // for what the caller may do.
 func decode(r *http.Request, into any) (err error) {
-	if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+	if conn := callerOf(r).conn; conn != nil {
 		_ = conn.SetReadDeadline(time.Now().Add(requestPatience))
 		// net/http reads the rest of a refused body, and must not wait for it any longer.
 		defer func() {

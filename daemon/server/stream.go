@@ -1,10 +1,10 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
@@ -25,20 +25,14 @@ const maxUnsent = 16
 type stream struct {
 	conn   *net.UnixConn
 	events chan api.Event
-	closed chan struct{}
-	close  func() // closes closed
-}
-
-func newStream(conn *net.UnixConn) *stream {
-	closed := make(chan struct{})
-	return &stream{conn: conn, events: make(chan api.Event, maxUnsent), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+	end    func() // ends the answer
 }
 
 func (st *stream) Gone() bool { return peer.HungUp(st.conn) }
 
 func (st *stream) Listening() bool { return peer.Listening(st.conn) }
 
-func (st *stream) Close() { st.close() }
+func (st *stream) Close() { st.end() }
 
 func (st *stream) Send(e *api.Event) {
 	select {
@@ -50,7 +44,10 @@ func (st *stream) Send(e *api.Event) {
 
 // lock answers with the events of a lock until the client is gone or refused.
 func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
-	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
+	ctx, end := context.WithCancel(r.Context())
+	defer end()
+	by := callerOf(r)
+	st := &stream{conn: by.unix(), events: make(chan api.Event, maxUnsent), end: end}
 	var body session.LockRequest
 	err := decode(r, &body)
 	if err == nil {
@@ -60,11 +57,8 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("%w: a grant is confirmed on a link only", api.ErrInvalid)
 	}
 	var a *session.Attachment
-	st := newStream(conn)
 	if err == nil {
-		by := callerOf(r)
-		id, uid := peer.Of(conn)
-		a, err = host.Sessions().Open(body, by.client(id, uid), st)
+		a, err = host.Sessions().Open(body, by.client(peer.Of(st.conn)), st)
 		err = by.notOwn(err, access.Lock)
 	}
 	if err != nil {
@@ -75,9 +69,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	a.StartSoon() // this goroutine does not wait for the device
 	for sent := false; ; sent = true {
 		select {
-		case <-r.Context().Done():
-			return
-		case <-st.closed:
+		case <-ctx.Done():
 			return
 		case e := <-st.events:
 			if !sent && e.Kind == api.Refused && e.Err().Status() != http.StatusOK {
