@@ -42,6 +42,17 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 	return err
 }
 
+// Contain asks bakeryd to move this process into the cgroup of a session's command, so that bakeryd
+// stops whatever it starts when the lock is lost. The process must be in the cgroup of the process
+// that asked for the lock with Options.Witness or Confirm, and belong to the same user or root. It
+// returns an *Error (api.CodeLost: there is no such session; api.CodeUnavailable: bakeryd cannot contain
+// it), ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+func (c *Client) Contain(ctx context.Context, session string) error {
+	return c.Call(ctx, http.MethodPost, "/v1/contain", struct {
+		Session string `json:"session"`
+	}{session}, new(struct{}))
+}
+
 // Open makes a GET whose answer is a stream, and returns the stream, to be closed. The end of ctx
 // ends it. It returns an *Error, ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {

@@ -57,12 +57,11 @@ func (a *Access) SetValue(ctx context.Context, value []byte) error {
 	if value == nil {
 		value = []byte{} // nil would be encoded as null
 	}
-	var answer struct{}
 	return a.callUntilAnswered(ctx, "/v1/value", struct {
 		Session string        `json:"session"`
 		Token   layout.Ticket `json:"token"`
 		Value   []byte        `json:"value"`
-	}{a.session, a.token, value}, &answer)
+	}{a.session, a.token, value}, new(struct{}))
 }
 
 // callUntilAnswered repeats a call until bakeryd answers it. The call must be repeatable.
@@ -80,7 +79,7 @@ func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answe
 }
 
 // Session returns the id by which bakeryd knows the hold. Together with the token it gives Access.
-func (h *Hold) Session() string { return h.session.id }
+func (h *Hold) Session() string { return h.session.o.Session }
 
 // Mode returns the mode that bakeryd last reported. Another process that has Access may change it,
 // too.
@@ -112,7 +111,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	return nil
 }
 
-func (h *Hold) access() *Access { return h.session.client.Access(h.session.id, h.token) }
+func (h *Hold) access() *Access { return h.session.client.Access(h.session.o.Session, h.token) }
 
 // applyMode sets the mode that bakeryd reports, unless a later change is known: the answer to a
 // change and the event of an earlier one arrive in any order.

@@ -74,7 +74,7 @@ type Error = api.Error
 // concurrent use.
 type Client struct {
 	socket string
-	pool   pool
+	pool
 }
 
 // clients maps absolute socket paths to their clients.
@@ -83,14 +83,12 @@ var clients sync.Map
 // New returns the client of the bakeryd at that socket, usually DefaultSocket. It does no IO. A
 // second call with the same absolute path returns the same client, and so shares its connections.
 func New(socket string) *Client {
+	c := &Client{socket: socket, pool: pool{holds: map[*Hold]struct{}{}, newHolds: map[*Hold]time.Time{}}}
 	if !filepath.IsAbs(socket) {
-		return &Client{socket: socket} // a relative path depends on the working directory
+		return c // a relative path depends on the working directory
 	}
-	c, ok := clients.Load(socket)
-	if !ok {
-		c, _ = clients.LoadOrStore(socket, &Client{socket: socket})
-	}
-	return c.(*Client)
+	shared, _ := clients.LoadOrStore(socket, c)
+	return shared.(*Client)
 }
 
 // Options describe a request for a lock. The zero value waits without limit for an exclusive hold.
@@ -166,7 +164,10 @@ func (c *Client) lock(ctx context.Context, name string, o Options) (*Hold, error
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	w := waiter{session: newSession(c, name, o), begun: time.Now(), lease: layout.MinLease}
+	if o.Session == "" {
+		o.Session = NewSession()
+	}
+	w := waiter{session: &session{client: c, name: name, o: o}, begun: time.Now(), lease: layout.MinLease}
 	l, granted, err := w.grant(ctx)
 	if err != nil {
 		return nil, err

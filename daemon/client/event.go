@@ -1,7 +1,9 @@
 package client
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -9,12 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// leaseOf returns the time left, at most layout.MaxLease.
-func leaseOf(e api.Event) time.Duration { return believable(e.LeaseMS) }
-
-// graceOf returns how long before the deadline the holder must stop.
-func graceOf(e api.Event) time.Duration { return believable(e.GraceMS) }
-
+// believable returns a time that bakeryd sent, at most layout.MaxLease.
 func believable(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), layout.MaxLease.Milliseconds())) * time.Millisecond
 }
@@ -27,37 +24,47 @@ func (l *link) until(e api.Event) time.Duration {
 	if at := time.Duration(e.AtMS) * time.Millisecond; at > l.asked-time.Millisecond && at < from {
 		from = at
 	}
-	return from + leaseOf(e)
+	return from + believable(e.LeaseMS)
 }
 
-// awaitGrant reads until the lock is granted or refused.
-func (l *link) awaitGrant(onWaiting func(api.Event)) (api.Event, error) {
+// await reads until an event of one of the kinds, which it returns, or one that ends the request. It
+// passes all others to other.
+func (l *link) await(other func(api.Event), kinds ...string) (api.Event, error) {
+	l.soon = true
 	defer func() { l.soon = false }()
 	for {
 		e, err := l.next()
-		if err != nil {
+		switch {
+		case err != nil:
 			return api.Event{}, err
-		}
-		switch e.Kind {
-		case api.Waiting, api.Warning:
-			l.soon = false
-			if onWaiting != nil {
-				onWaiting(e)
-			}
-		case api.Granted:
-			if e.Token == 0 {
-				return api.Event{}, fmt.Errorf("%w: granted without a token", ErrProtocol)
-			}
+		case slices.Contains(kinds, e.Kind):
 			return e, nil
-		case api.Refused:
-			if e.Code == "" {
-				return api.Event{}, fmt.Errorf("%w: refused without a code", ErrProtocol)
-			}
+		case e.Kind == api.Refused && e.Code == "":
+			return api.Event{}, fmt.Errorf("%w: refused without a code", ErrProtocol)
+		case e.Kind == api.Refused:
 			return api.Event{}, e.Err()
-		case api.Lost: // the hold to resume is over
+		case e.Kind == api.Lost:
 			return api.Event{}, &Error{Code: api.CodeLost, Message: e.Message}
 		}
+		other(e)
 	}
+}
+
+// awaitGrant reads until the lock is granted or refused, or the hold to resume is over.
+func (l *link) awaitGrant(onWaiting func(api.Event)) (api.Event, error) {
+	granted, err := l.await(func(e api.Event) {
+		if e.Kind != api.Waiting && e.Kind != api.Warning {
+			return
+		}
+		l.soon = false
+		if onWaiting != nil {
+			onWaiting(e)
+		}
+	}, api.Granted)
+	if err == nil && granted.Token == 0 {
+		err = fmt.Errorf("%w: granted without a token", ErrProtocol)
+	}
+	return granted, err
 }
 
 // confirm confirms a grant and returns it with the current lease. bakeryd may already have given
@@ -66,25 +73,18 @@ func (l *link) confirm(granted api.Event) (api.Event, error) {
 	if err := l.send(`{"confirm":"`, granted.Token); err != nil {
 		return api.Event{}, err
 	}
-	l.soon = true
-	defer func() { l.soon = false }()
 	var others []api.Event
-	for {
-		e, err := l.next()
-		if err != nil {
-			return api.Event{}, err
-		}
-		switch e.Kind {
-		default:
-			others = append(others, e)
-		case api.Confirmed:
-			l.early = others
-			granted.LeaseMS, granted.AtMS, granted.Message = e.LeaseMS, e.AtMS, e.Message
-			return granted, nil
-		case api.Refused:
-			return api.Event{}, e.Err()
-		case api.Lost:
-			return api.Event{}, &Error{Code: api.CodeLost, Message: e.Message}
-		}
+	e, err := l.await(func(e api.Event) { others = append(others, e) }, api.Confirmed)
+	l.early = others
+	granted.LeaseMS, granted.AtMS, granted.Message = e.LeaseMS, e.AtMS, e.Message
+	return granted, err
+}
+
+// awaitRelease reads until bakeryd reports the release of the hold.
+func (l *link) awaitRelease() error {
+	e, err := l.await(func(api.Event) {}, api.Released, api.Kept)
+	if err == nil && e.Kind == api.Kept {
+		err = errors.New("not released")
 	}
+	return err
 }

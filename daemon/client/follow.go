@@ -119,13 +119,13 @@ func (h *Hold) adopt(l *link, granted api.Event) {
 	h.link, h.readsExpired = l, false
 	close(h.away)
 	h.away = nil
-	h.grace = graceOf(granted)
+	h.grace = believable(granted.GraceMS)
 	h.mode = granted.Mode
 	h.change = granted.Change // another bakeryd restarts the count
 	h.mu.Unlock()
 	_ = old.conn.Close() // the new connection replaces it
 	// The lease is counted from before the request, so a slow answer can only make it shorter.
-	h.renew(l.asked + leaseOf(granted))
+	h.renew(l.asked + believable(granted.LeaseMS))
 }
 
 // awaitLink waits for a connection, unless there is one.

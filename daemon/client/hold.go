@@ -69,7 +69,7 @@ type Hold struct {
 func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 	h := &Hold{
 		Name: s.name, mode: granted.Mode, change: granted.Change, session: s, token: granted.Token, hostID: granted.HostID,
-		witness: granted.Witness, uncontainable: granted.Message, link: l, until: l.until(granted), grace: graceOf(granted),
+		witness: granted.Witness, uncontainable: granted.Message, link: l, until: l.until(granted), grace: believable(granted.GraceMS),
 		silent: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if s.o.Requests {
@@ -126,11 +126,11 @@ func (h *Hold) StopAt() time.Duration {
 
 // Warned returns a channel that is closed when the holder must stop: the lease has ended, or is
 // about to end without a renewal. A late renewal does not reopen it. Unlock does not close it.
-func (h *Hold) Warned() <-chan struct{} { return h.warned.done() }
+func (h *Hold) Warned() <-chan struct{} { return h.warned.context().Done() }
 
 // Lost returns a channel that is closed when the hold is lost: bakeryd reported the loss, or the
 // deadline passed without a renewal. Unlock does not close it.
-func (h *Hold) Lost() <-chan struct{} { return h.lost.done() }
+func (h *Hold) Lost() <-chan struct{} { return h.lost.context().Done() }
 
 // Silent returns a channel that gets a value each time bakeryd has been gone for two seconds. The
 // hold is valid until the deadline, and continues if bakeryd comes back by then.

@@ -3,7 +3,6 @@ package client
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,14 +41,6 @@ type link struct {
 	early []api.Event   // read before the confirmation of the grant, not returned yet
 	heard bool          // a line came since the last request
 	idle  time.Time     // since when the link is idle
-}
-
-func dialLink(ctx context.Context, path string) (*link, error) {
-	conn, err := dialSocket(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	return &link{conn: conn}, nil
 }
 
 // Read reads the connection.
@@ -166,26 +157,6 @@ func brokenOff(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrProtocol, err)
 }
-
-// awaitRelease reads until bakeryd reports the release of the hold.
-func (l *link) awaitRelease() error {
-	l.soon = true
-	defer func() { l.soon = false }()
-	for {
-		e, err := l.next()
-		switch {
-		case err != nil:
-			return err
-		case e.Kind == api.Released:
-			return nil
-		case e.Kind == api.Kept, e.Kind == api.Refused, e.Kind == api.Lost:
-			return errNotReleased
-		}
-	}
-}
-
-// errNotReleased is returned when the hold is over without a release, or continues.
-var errNotReleased = errors.New("not released")
 
 // reusable reports whether another lock can be requested: nothing of the last one is unread.
 func (l *link) reusable() bool { return l.open && len(l.in.Rest()) == 0 && len(l.early) == 0 }

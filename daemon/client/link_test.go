@@ -296,8 +296,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add("db/ä <1>", true, int64(5), 2, 99, "sh -c 'x && y'", uint8(3))
 	f.Add("", false, int64(0), 0, 0, "", uint8(0))
 	f.Fuzz(func(t *testing.T, name string, nonblock bool, timeout int64, permits, pid int, command string, kind uint8) {
-		o := Options{Mode: layout.Mode(kind % 2), NonBlock: nonblock, Permits: permits, PID: pid, Command: command, Witness: kind&2 != 0, Requests: kind&4 != 0}
-		s := newSession(nil, name, o)
+		o := Options{Mode: layout.Mode(kind % 2), NonBlock: nonblock, Permits: permits, PID: pid, Command: command, Witness: kind&2 != 0, Requests: kind&4 != 0,
+			Session: NewSession()}
+		s := &session{name: name, o: o}
 		var back layout.Ticket
 		if kind&8 != 0 {
 			back = token
@@ -307,7 +308,7 @@ func FuzzRequest(f *testing.F) {
 		var got struct{ Lock clienttest.Request }
 		require.NoError(t, json.Unmarshal(text, &got), "%q", text)
 		want := clienttest.Request{Name: strings.ToValidUTF8(name, "\ufffd"), Mode: o.Mode, NonBlock: nonblock, TimeoutMS: ceilMillis(time.Duration(timeout)),
-			Permits: permits, PID: pid, Command: layout.TruncateCommand(command), Session: s.id, Token: back, Witness: o.Witness, Requests: o.Requests}
+			Permits: permits, PID: pid, Command: layout.TruncateCommand(command), Session: o.Session, Token: back, Witness: o.Witness, Requests: o.Requests}
 		if strings.ToValidUTF8(name, "") == name {
 			require.Equal(t, want, got.Lock)
 		}

@@ -36,8 +36,7 @@ type pool struct {
 }
 
 // takeLink removes an open link from the pool and returns it, nil if none.
-func (c *Client) takeLink() (l *link) {
-	k := &c.pool
+func (k *pool) takeLink() (l *link) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := len(k.idle); n > 0 {
@@ -48,14 +47,13 @@ func (c *Client) takeLink() (l *link) {
 }
 
 // putLink keeps a link for the next lock, or closes it if maxIdle are kept.
-func (c *Client) putLink(l *link) {
-	k := &c.pool
+func (k *pool) putLink(l *link) {
 	k.mu.Lock()
 	full := len(k.idle) >= maxIdle
 	if !full {
 		l.idle = time.Now()
 		k.idle = append(k.idle, l)
-		k.wakeBy(l.idle.Add(idleFor), c)
+		k.wakeBy(l.idle.Add(idleFor))
 	}
 	k.mu.Unlock()
 	if full {
@@ -65,19 +63,17 @@ func (c *Client) putLink(l *link) {
 
 // Close closes the idle connections, and the alarm if nothing is held. Holds stay valid, and the
 // client can still be used. An unused client does the same by itself after 10 s.
-func (c *Client) Close() { c.closeIdle(func(*link) bool { return true }) }
+func (c *Client) Close() { c.closeIdle(time.Now()) }
 
-func (c *Client) closeIdle(which func(*link) bool) {
-	k := &c.pool
+// closeIdle closes the links that are idle since that time or longer.
+func (k *pool) closeIdle(since time.Time) {
 	k.mu.Lock()
-	var closed []*link
-	k.idle = slices.DeleteFunc(k.idle, func(l *link) bool {
-		if !which(l) {
-			return false
-		}
-		closed = append(closed, l)
-		return true
-	})
+	n := 0
+	for n < len(k.idle) && !k.idle[n].idle.After(since) {
+		n++
+	}
+	closed := slices.Clone(k.idle[:n])
+	k.idle = slices.Delete(k.idle, 0, n)
 	k.closeUnusedAlarm()
 	k.mu.Unlock()
 	for _, l := range closed {
@@ -95,8 +91,7 @@ func (k *pool) closeUnusedAlarm() {
 }
 
 // add registers a hold: for the alarm at due, and for the timer at timerAt.
-func (c *Client) add(h *Hold, due time.Duration, timerAt time.Time) error {
-	k := &c.pool
+func (k *pool) add(h *Hold, due time.Duration, timerAt time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.alarm == nil {
@@ -105,25 +100,19 @@ func (c *Client) add(h *Hold, due time.Duration, timerAt time.Time) error {
 			return err
 		}
 		k.alarm = a
-		go c.watch(a)
+		go k.watch(a)
 	}
-	if k.holds == nil {
-		k.holds, k.newHolds = map[*Hold]struct{}{}, map[*Hold]time.Time{}
-	}
-	k.holds[h] = struct{}{}
 	if err := k.ringBy(due); err != nil {
-		delete(k.holds, h)
 		k.closeUnusedAlarm()
 		return err
 	}
-	k.newHolds[h] = timerAt
-	k.wakeBy(timerAt, c)
+	k.holds[h], k.newHolds[h] = struct{}{}, timerAt
+	k.wakeBy(timerAt)
 	return nil
 }
 
 // remove forgets a hold that is over.
-func (c *Client) remove(h *Hold) {
-	k := &c.pool
+func (k *pool) remove(h *Hold) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.holds, h)
@@ -132,17 +121,15 @@ func (c *Client) remove(h *Hold) {
 }
 
 // callAt sets when the timer calls the hold's onTimer.
-func (c *Client) callAt(h *Hold, at time.Time) {
-	k := &c.pool
+func (k *pool) callAt(h *Hold, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.newHolds[h] = at
-	k.wakeBy(at, c)
+	k.wakeBy(at)
 }
 
 // ringFor sets the alarm for a hold, if it is not over.
-func (c *Client) ringFor(h *Hold, due time.Duration) error {
-	k := &c.pool
+func (k *pool) ringFor(h *Hold, due time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, ok := k.holds[h]; !ok {
@@ -165,9 +152,8 @@ func (k *pool) ringBy(due time.Duration) error {
 }
 
 // watch waits for the alarm. It does no other IO, so a slow bakeryd cannot delay it.
-func (c *Client) watch(a clock.Alarm) {
+func (k *pool) watch(a clock.Alarm) {
 	for a.Wait() == nil {
-		k := &c.pool
 		k.mu.Lock()
 		if k.alarm != a {
 			k.mu.Unlock()
@@ -183,36 +169,35 @@ func (c *Client) watch(a clock.Alarm) {
 }
 
 // wakeBy sets the timer, unless it fires earlier. It is called with mu held.
-func (k *pool) wakeBy(at time.Time, c *Client) {
+func (k *pool) wakeBy(at time.Time) {
 	if !k.wakeAt.IsZero() && !at.Before(k.wakeAt) {
 		return
 	}
 	k.wakeAt = at
 	if k.timer == nil {
-		k.timer = time.AfterFunc(time.Until(at), c.onTimer)
+		k.timer = time.AfterFunc(time.Until(at), k.onTimer)
 		return
 	}
 	k.timer.Reset(time.Until(at))
 }
 
 // onTimer closes links that were idle for idleFor and calls onTimer of the holds that are due.
-func (c *Client) onTimer() {
+func (k *pool) onTimer() {
 	now := time.Now()
-	c.closeIdle(func(l *link) bool { return now.Sub(l.idle) >= idleFor })
-	k := &c.pool
+	k.closeIdle(now.Add(-idleFor))
 	var due []*Hold
 	k.mu.Lock()
 	k.wakeAt = time.Time{}
 	for h, at := range k.newHolds {
 		if at.After(now) {
-			k.wakeBy(at, c)
+			k.wakeBy(at)
 			continue
 		}
 		due = append(due, h)
 		delete(k.newHolds, h)
 	}
 	if len(k.idle) > 0 {
-		k.wakeBy(k.idle[0].idle.Add(idleFor), c)
+		k.wakeBy(k.idle[0].idle.Add(idleFor))
 	}
 	k.mu.Unlock()
 	for _, h := range due {

@@ -18,18 +18,9 @@ import (
 type session struct {
 	client *Client
 	name   string
-	o      Options
-	id     string
+	o      Options // with a Session
 
 	reached bool // there was a connection
-}
-
-func newSession(c *Client, name string, o Options) *session {
-	id := o.Session
-	if id == "" {
-		id = NewSession()
-	}
-	return &session{client: c, name: name, o: o, id: id}
 }
 
 // NewSession returns a new id for Options.Session.
@@ -53,11 +44,11 @@ func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time
 		}
 		wasIdle := l != nil
 		if !wasIdle {
-			var err error
-			if l, err = dialLink(ctx, s.client.socket); err != nil {
+			conn, err := dialSocket(ctx, s.client.socket)
+			if err != nil {
 				return nil, api.Event{}, err
 			}
-			s.reached = true
+			l, s.reached = &link{conn: conn}, true
 		}
 		granted, err := s.negotiate(ctx, l, token, timeout, onWaiting)
 		// A link that broke while idle is no error: bakeryd was restarted.
@@ -131,7 +122,7 @@ func (s *session) appendRequest(to []byte, token layout.Ticket, timeout time.Dur
 	if s.o.Command != "" {
 		to = line.AppendString(append(to, `,"command":`...), layout.TruncateCommand(s.o.Command))
 	}
-	to = line.AppendString(append(to, `,"session":`...), s.id)
+	to = line.AppendString(append(to, `,"session":`...), s.o.Session)
 	if token != 0 {
 		to = append(strconv.AppendUint(append(to, `,"token":"`...), uint64(token), 10), '"')
 	}

@@ -64,7 +64,7 @@ func (w *waiter) attempt(ctx context.Context) (*link, api.Event, error) {
 	return w.connect(ctx, 0, timeout, func(e api.Event) {
 		heard()
 		if e.LeaseMS > 0 {
-			w.broken, w.lease = 0, leaseOf(e) // the place is kept for a lease
+			w.broken, w.lease = 0, believable(e.LeaseMS) // the place is kept for a lease
 		}
 		switch {
 		case e.Kind == api.Warning && w.o.OnWarning != nil:
