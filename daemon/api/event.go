@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -106,34 +107,26 @@ func (e *Event) Append(to []byte) []byte {
 	return append(to, '}', '\n')
 }
 
+// kinds are all kinds, the frequent ones first.
+var kinds = []string{Granted, Confirmed, Released, Renewed, Waiting, Warning, Requested, Mode, Kept, Refused, Lost}
+
 // DecodeEvent decodes a line. known is false for an unknown kind, whose fields may have any type.
 func DecodeEvent(text []byte) (e Event, known bool, err error) {
-	if line.Members(text, e.set) && e.known() {
+	if line.Members(text, e.set) && e.Kind != "" {
 		return e, true, nil
 	}
 	e = Event{}
 	var head struct {
 		Kind string `json:"event"`
 	}
-	if err := json.Unmarshal(text, &head); err != nil {
+	err = json.Unmarshal(text, &head)
+	if known = err == nil && slices.Contains(kinds, head.Kind); known {
+		err = json.Unmarshal(text, &e)
+	}
+	if err != nil {
 		return Event{}, false, fmt.Errorf("event %.100q: %w", text, err)
 	}
-	if e.Kind = head.Kind; !e.known() {
-		return Event{}, false, nil
-	}
-	e = Event{}
-	if err := json.Unmarshal(text, &e); err != nil {
-		return Event{}, false, fmt.Errorf("event %.100q: %w", text, err)
-	}
-	return e, true, nil
-}
-
-func (e *Event) known() bool {
-	switch e.Kind {
-	case Waiting, Warning, Granted, Renewed, Requested, Mode, Refused, Lost, Released, Kept, Confirmed:
-		return true
-	}
-	return false
+	return e, known, nil
 }
 
 // set sets a member that the events of a grant have. It returns false for any other member, and
@@ -168,19 +161,12 @@ func (e *Event) set(name, value []byte) bool {
 	return false
 }
 
-// kindOf returns the kind for one of the frequent kinds, "" for others, without an allocation.
+// kindOf returns the kind, "" if it is unknown, without an allocation.
 func kindOf(text []byte) string {
-	switch string(text) {
-	case Granted:
-		return Granted
-	case Confirmed:
-		return Confirmed
-	case Released:
-		return Released
-	case Renewed:
-		return Renewed
-	case Waiting:
-		return Waiting
+	for _, kind := range kinds {
+		if string(text) == kind {
+			return kind
+		}
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,12 +10,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-var kinds = []string{Waiting, Warning, Granted, Confirmed, Renewed, Requested, Mode, Released, Kept, Refused, Lost}
-
 // FuzzEvent appends events of all kinds. Each is JSON, and decodes to the same event.
 func FuzzEvent(f *testing.F) { // 20000x
-	f.Add(uint8(2), "db/ä <1>", 1, uint64(3), int64(-5), "\n\"")
-	f.Add(uint8(0), "", 0, uint64(0), int64(0), "")
+	f.Add(uint8(0), "db/ä <1>", 1, uint64(3), int64(-5), "\n\"")
+	f.Add(uint8(4), "", 0, uint64(0), int64(0), "")
 	f.Fuzz(func(t *testing.T, kind uint8, text string, n int, u uint64, ms int64, more string) {
 		e := Event{Kind: kinds[int(kind)%len(kinds)]}
 		switch e.Kind {
@@ -70,7 +69,7 @@ func FuzzDecodeEvent(f *testing.F) {
 			require.NoError(t, jsonErr, "%q", text)
 			require.Equal(t, want, got, "%q", text)
 		case jsonErr == nil:
-			require.False(t, want.known(), "%q", text)
+			require.False(t, slices.Contains(kinds, want.Kind), "%q", text)
 		}
 	})
 }
