@@ -89,16 +89,9 @@ var (
 	ErrNothing = errors.New("nothing could be measured")
 )
 
-// extraTime is how much longer than Config.Duration a measurement runs that has counted nothing so
-// far.
-const extraTime = 10 * time.Second
-
 // repeat runs batches of a measurement until Duration is over and at least one time was counted.
 func (r *run) repeat(counted *latency.Recorder, batch func() error) error {
-	return r.repeatFor(counted, r.Duration+extraTime, batch)
-}
-
-func (r *run) repeatFor(counted *latency.Recorder, limit time.Duration, batch func() error) error {
+	limit := r.Duration + r.extra
 	for begun := time.Now(); ; {
 		if err := batch(); err != nil {
 			return err
@@ -115,8 +108,9 @@ func (r *run) repeatFor(counted *latency.Recorder, limit time.Duration, batch fu
 // run is the state of one Run.
 type run struct {
 	Config
-	ctx context.Context
-	res *Result
+	extra time.Duration // how much longer than Duration a measurement runs that has counted nothing
+	ctx   context.Context
+	res   *Result
 }
 
 // Run makes the measurements. It returns ErrInvalid, ErrNothing, the first error of a host or a
@@ -128,7 +122,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if cfg.Bakeryd == nil && len(cfg.Inside) == 0 {
 		return nil, fmt.Errorf("%w: no host", ErrInvalid)
 	}
-	r := &run{Config: cfg, ctx: ctx, res: &Result{Skipped: []Omission{}}}
+	r := &run{Config: cfg, extra: 10 * time.Second, ctx: ctx, res: &Result{Skipped: []Omission{}}}
 	for _, step := range []struct {
 		name Name
 		able bool

@@ -21,17 +21,13 @@ type HandOffs struct {
 func (r *run) handOff() (err error) {
 	h := &HandOffs{Clients: handOffClients}
 	if r.Bakeryd != nil {
-		if h.PerSecond, err = r.handOffs(r.Bakeryd); err != nil {
-			return err
-		}
+		h.PerSecond, err = r.handOffs(r.Bakeryd)
 	}
-	if len(r.Inside) > 0 {
-		if h.InProcessPerSecond, err = r.handOffs(r.Inside[0]); err != nil {
-			return err
-		}
+	if err == nil && len(r.Inside) > 0 {
+		h.InProcessPerSecond, err = r.handOffs(r.Inside[0])
 	}
 	r.res.HandOff = h
-	return nil
+	return err
 }
 
 func (r *run) handOffs(h Host) (perSecond int64, err error) {
