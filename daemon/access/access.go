@@ -47,7 +47,7 @@ func Actions() []Action {
 	return []Action{Look, Lock, Create, Request, Change, Remove, Evict, Meet, Floor}
 }
 
-// String returns the name of the action, as in logs and metrics.
+// String returns the name of the action, as in logs.
 func (a Action) String() string {
 	if a, ok := actions[a]; ok {
 		return a.name

@@ -1,4 +1,4 @@
-// Package policy has the access policy that is in force, by its file, and counts and logs refusals.
+// Package policy has the access policy that is in force, by its file, and logs refusals.
 // Package access decides by it. Start reading at [File].
 package policy
 
@@ -120,18 +120,13 @@ func readPolicy(path string) ([]byte, error) {
 // guarded returns an error unless only root and bakeryd's own user can write to a file.
 func guarded(what string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
+	switch mode := info.Mode().Perm(); {
+	case !ok:
 		return fmt.Errorf("%shas no known owner", what)
-	}
-	return guardedBy(what, int(stat.Uid), info.Mode())
-}
-
-func guardedBy(what string, uid int, mode fs.FileMode) error {
-	if uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("%sbelongs to uid %d, which could write to it: chown root", what, uid)
-	}
-	if mode.Perm()&0o022 != 0 {
-		return fmt.Errorf("%shas mode %04o, so others can write to it: chmod go-w", what, mode.Perm())
+	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("%sbelongs to uid %d, which could write to it: chown root", what, stat.Uid)
+	case mode&0o022 != 0:
+		return fmt.Errorf("%shas mode %04o, so others can write to it: chmod go-w", what, mode)
 	}
 	return nil
 }

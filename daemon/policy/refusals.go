@@ -3,7 +3,9 @@ package policy
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -11,14 +13,14 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 )
 
-// Every refusal is counted and logged. The first refusalsLogged of a user within refusalsSpan are
+// Every refusal is logged. The first refusalsLogged of a user within refusalsSpan are
 // logged one by one, the others of that span together at its end. Therefore a user that repeats a
 // request does not fill the log.
 
 const (
 	refusalsSpan   = time.Minute
 	refusalsLogged = 10 // of one user in this span, one by one
-	// number of users with separate counts; all others of a span are counted together
+	// number of users with separate records; all others of a span share one
 	refusedUsers = 256
 )
 
@@ -26,14 +28,17 @@ const (
 type Refusals struct {
 	log *slog.Logger
 
-	mu     sync.Mutex // guards the rest
-	total  map[access.Action]uint64
-	users  map[int]*refused // by uid
-	others *refused         // nil if none
+	mu    sync.Mutex       // guards the rest
+	users map[int]*refused // by uid, and those of otherUsers
 }
 
+// otherUsers is in place of a uid for the users beyond refusedUsers.
+const otherUsers = math.MinInt
+
 // NewRefusals returns the refusals of a server that logs to log.
-func NewRefusals(log *slog.Logger) *Refusals { return &Refusals{log: log} }
+func NewRefusals(log *slog.Logger) *Refusals {
+	return &Refusals{log: log, users: map[int]*refused{}}
+}
 
 // refused is the record of one user's refusals in the current span.
 type refused struct {
@@ -45,13 +50,9 @@ type refused struct {
 	timer    *time.Timer    // logs these; nil if none
 }
 
-// Note counts a refusal, logs it if it is due, and sets the user's name.
+// Note logs a refusal when it is due, and sets the user's name.
 func (rs *Refusals) Note(no *access.Refusal) {
 	rs.mu.Lock()
-	if rs.total == nil {
-		rs.total, rs.users = map[access.Action]uint64{}, map[int]*refused{}
-	}
-	rs.total[no.Action]++
 	of, begun := rs.of(no.Caller.UID)
 	rs.mu.Unlock()
 	if begun {
@@ -81,25 +82,23 @@ func (rs *Refusals) Note(no *access.Refusal) {
 
 // of returns the record of a user; begun reports that it is new. Called with mu held.
 func (rs *Refusals) of(uid int) (of *refused, begun bool) {
-	over := func(of *refused) bool { return of.timer == nil && time.Since(of.since) >= refusalsSpan }
-	if of = rs.users[uid]; of != nil {
-		if over(of) {
-			of.since, of.logged = time.Now(), 0
-		}
-		return of, false
+	over := func(_ int, of *refused) bool { return of.timer == nil && time.Since(of.since) >= refusalsSpan }
+	if rs.users[uid] == nil && len(rs.users) >= refusedUsers {
+		maps.DeleteFunc(rs.users, over)
 	}
-	if len(rs.users) >= refusedUsers {
-		maps.DeleteFunc(rs.users, func(_ int, of *refused) bool { return over(of) })
+	if rs.users[uid] == nil && len(rs.users) >= refusedUsers {
+		uid = otherUsers
 	}
-	of = &refused{since: time.Now()}
-	if len(rs.users) < refusedUsers {
+	of = rs.users[uid]
+	switch {
+	case of == nil:
+		of = &refused{since: time.Now()}
 		rs.users[uid] = of
-		return of, true
+		return of, uid != otherUsers
+	case over(uid, of):
+		of.since, of.logged = time.Now(), 0
 	}
-	if rs.others == nil || over(rs.others) {
-		rs.others = of
-	}
-	return rs.others, false
+	return of, false
 }
 
 // tell logs the refusals that were not logged one by one.
@@ -119,13 +118,7 @@ func (rs *Refusals) tell(of *refused) {
 // Flush logs immediately what was to be logged later.
 func (rs *Refusals) Flush() {
 	rs.mu.Lock()
-	all := []*refused{}
-	for _, of := range rs.users {
-		all = append(all, of)
-	}
-	if rs.others != nil {
-		all = append(all, rs.others)
-	}
+	all := slices.Collect(maps.Values(rs.users))
 	rs.mu.Unlock()
 	for _, of := range all {
 		rs.tell(of)
@@ -153,15 +146,4 @@ func userName(uid int) string {
 		return ""
 	}
 	return u.Username
-}
-
-// Totals returns the number of refusals of every action, by its name.
-func (rs *Refusals) Totals() map[string]uint64 {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	total := map[string]uint64{}
-	for _, a := range access.Actions() {
-		total[a.String()] = rs.total[a]
-	}
-	return total
 }

@@ -97,11 +97,9 @@ type Host interface {
 // metrics are refused as unavailable.
 func New(cfg Config) *Server {
 	cfg.IdleLink = cmp.Or(cfg.IdleLink, time.Minute)
+	cfg.Tally = cmp.Or(cfg.Tally, new(tally.Tally))
 	if cfg.Descriptors == nil {
 		cfg.Descriptors = fdlimit.Clients()
-	}
-	if cfg.Tally == nil {
-		cfg.Tally = new(tally.Tally)
 	}
 	for _, code := range api.Codes() {
 		cfg.Tally.Refused.Know(code) // a monitor of changes then sees the first refusal of each
@@ -303,9 +301,4 @@ func decodeBody(body io.Reader, into any) error {
 		return fmt.Errorf("%w: body: more than one JSON value", api.ErrInvalid)
 	}
 	return nil
-}
-
-// Refusals returns the number of refusals of every action, by its name.
-func (s *Server) Refusals() map[string]uint64 {
-	return s.refused.Totals()
 }
