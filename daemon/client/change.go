@@ -111,7 +111,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	return nil
 }
 
-func (h *Hold) access() *Access { return h.session.client.Access(h.session.o.Session, h.token) }
+func (h *Hold) access() *Access { return h.session.client.Access(h.session.o.Session, h.granted.Token) }
 
 // applyMode sets the mode that bakeryd reports, unless a later change is known: the answer to a
 // change and the event of an earlier one arrive in any order.

@@ -93,7 +93,7 @@ func (h *Hold) reattach() (*link, error) {
 	var pause backoff
 	h.session.o.Mode = h.Mode() // after the grant only this goroutine uses session
 	for {
-		l, granted, err := h.session.connect(h.over.context(), h.token, 0, nil)
+		l, granted, err := h.session.connect(h.over.context(), h.granted.Token, 0, nil)
 		if err == nil {
 			h.adopt(l, granted)
 			return l, nil

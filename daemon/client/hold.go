@@ -28,11 +28,8 @@ const (
 type Hold struct {
 	Name string
 
-	session       *session
-	token         layout.Ticket
-	hostID        int
-	witness       string // path; empty if none
-	uncontainable string // why bakeryd cannot contain a command; empty: it can, or this is unknown
+	session *session
+	granted api.Event // Message is why bakeryd cannot contain a command; empty: it can, or this is unknown
 
 	warned lazyContext    // ends when stop is set
 	lost   lazyContext    // ends when err is set
@@ -68,8 +65,8 @@ type Hold struct {
 
 func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 	h := &Hold{
-		Name: s.name, mode: granted.Mode, change: granted.Change, session: s, token: granted.Token, hostID: granted.HostID,
-		witness: granted.Witness, uncontainable: granted.Message, link: l, until: l.until(granted), grace: believable(granted.GraceMS),
+		Name: s.name, session: s, granted: granted, mode: granted.Mode, change: granted.Change,
+		link: l, until: l.until(granted), grace: believable(granted.GraceMS),
 		silent: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if s.o.Requests {
@@ -88,11 +85,11 @@ func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 }
 
 // Token returns the fencing token of the hold.
-func (h *Hold) Token() layout.Ticket { return h.token }
+func (h *Hold) Token() layout.Ticket { return h.granted.Token }
 
 // Uncontainable returns why bakeryd cannot stop all of a command by its cgroup. It is empty if
 // bakeryd can, and without Options.Confirm.
-func (h *Hold) Uncontainable() string { return h.uncontainable }
+func (h *Hold) Uncontainable() string { return h.granted.Message }
 
 // Connected reports whether bakeryd is connected, and so can release the lock when the processes
 // that the caller left running have ended.
@@ -103,7 +100,7 @@ func (h *Hold) Connected() bool {
 }
 
 // HostID returns the id of this host in the lockspace.
-func (h *Hold) HostID() int { return h.hostID }
+func (h *Hold) HostID() int { return h.granted.HostID }
 
 // Deadline returns when the lease ends. It moves with every renewal and while the machine sleeps,
 // so do not store it.
@@ -171,7 +168,7 @@ func (h *Hold) close() error {
 	h.mu.Lock()
 	h.closed, h.closedAt = true, time.Now()
 	l := h.link
-	byClosing := h.inherited || h.witness != "" || h.away != nil || h.err != nil
+	byClosing := h.inherited || h.granted.Witness != "" || h.away != nil || h.err != nil
 	followed := h.followed
 	h.followed = true
 	if followed && !byClosing {
@@ -200,7 +197,7 @@ func (h *Hold) close() error {
 // follow reads.
 func (h *Hold) release(l *link, released <-chan error) error {
 	h.session.client.callAt(h, h.closedAt.Add(releaseTimeout)) // onTimer then ends the read
-	err := l.send(`{"unlock":"`, h.token)
+	err := l.send(`{"unlock":"`, h.granted.Token)
 	switch {
 	case err != nil:
 	case released == nil:

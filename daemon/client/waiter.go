@@ -38,8 +38,11 @@ func (w *waiter) grant(ctx context.Context) (*link, api.Event, error) {
 			w.broken = clock.Boottime.Now()
 		}
 		left := w.remaining()
+		if left <= 0 && w.o.Timeout > 0 && time.Since(w.begun) >= w.o.Timeout {
+			err = ErrTimeout
+		}
 		if left <= 0 {
-			return nil, api.Event{}, w.tooLate(err)
+			return nil, api.Event{}, err
 		}
 		if err := w.pause.sleep(ctx, left); err != nil {
 			return nil, api.Event{}, err
@@ -59,7 +62,10 @@ func (w *waiter) attempt(ctx context.Context) (*link, api.Event, error) {
 			cancel(fmt.Errorf("%w: no answer within %v", ErrUnreachable, w.lease))
 		})
 		defer silence.Stop()
-		timeout, heard = w.timeLeft(), func() { silence.Stop() }
+		heard = func() { silence.Stop() }
+		if timeout > 0 { // 0: no limit
+			timeout = max(timeout-time.Since(w.begun), time.Millisecond)
+		}
 	}
 	return w.connect(ctx, 0, timeout, func(e api.Event) {
 		heard()
@@ -82,20 +88,4 @@ func (w *waiter) remaining() time.Duration {
 		left = min(left, w.o.Timeout-time.Since(w.begun))
 	}
 	return left
-}
-
-// timeLeft returns what is left of Options.Timeout, at least 1 ms, or 0 if there is no limit.
-func (w *waiter) timeLeft() time.Duration {
-	if w.o.Timeout == 0 {
-		return 0
-	}
-	return max(w.o.Timeout-time.Since(w.begun), time.Millisecond)
-}
-
-// tooLate returns the error of Lock if err was the last one.
-func (w *waiter) tooLate(err error) error {
-	if w.o.Timeout > 0 && time.Since(w.begun) >= w.o.Timeout {
-		return ErrTimeout
-	}
-	return err
 }

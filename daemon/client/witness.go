@@ -13,7 +13,7 @@ import (
 const firstInherited = 10
 
 // Witness returns the path of the liveness FIFO that Inherit opens, empty if none.
-func (h *Hold) Witness() string { return h.witness }
+func (h *Hold) Witness() string { return h.granted.Witness }
 
 // Descriptor is an open file descriptor that commands inherit.
 type Descriptor int
@@ -50,7 +50,7 @@ func (h *Hold) Inherit() (Descriptor, error) {
 }
 
 func (h *Hold) inheritWitness() (Descriptor, error) {
-	fd, err := unix.Open(h.witness, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(h.granted.Witness, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
