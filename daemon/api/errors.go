@@ -6,7 +6,9 @@ package api
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 )
 
 // The reasons of refusals, for errors.Is. The table below has the code and the hint of each.
@@ -86,33 +88,25 @@ const (
 )
 
 // codes has the HTTP status and the exit code of each code.
-var codes = []struct {
-	code         string
-	status, exit int
-}{
-	{CodeInvalid, http.StatusBadRequest, exitUsage},
-	{CodeForbidden, http.StatusForbidden, exitForbidden},
-	{CodeBusy, http.StatusOK, exitConflict},
-	{CodeTimeout, http.StatusOK, exitConflict},
-	{CodeFull, http.StatusInsufficientStorage, exitNoDevice},
-	{CodePermits, http.StatusConflict, exitUnavailable},
-	{CodeFree, http.StatusConflict, exitConflict},
-	{CodeMissing, http.StatusNotFound, exitConflict},
-	{CodeUnavailable, http.StatusServiceUnavailable, exitUnavailable},
-	{CodeUnconfirmed, http.StatusConflict, exitUnavailable},
-	{CodeLost, http.StatusGone, exitLost},
-	{CodeCoherenceCheck, http.StatusConflict, exitUnavailable},
-	{CodeUpgrade, http.StatusConflict, exitConflict},
-	{CodeDevice, http.StatusInternalServerError, exitNoDevice},
+var codes = map[string]struct{ status, exit int }{
+	CodeInvalid:        {http.StatusBadRequest, exitUsage},
+	CodeForbidden:      {http.StatusForbidden, exitForbidden},
+	CodeBusy:           {http.StatusOK, exitConflict},
+	CodeTimeout:        {http.StatusOK, exitConflict},
+	CodeFull:           {http.StatusInsufficientStorage, exitNoDevice},
+	CodePermits:        {http.StatusConflict, exitUnavailable},
+	CodeFree:           {http.StatusConflict, exitConflict},
+	CodeMissing:        {http.StatusNotFound, exitConflict},
+	CodeUnavailable:    {http.StatusServiceUnavailable, exitUnavailable},
+	CodeUnconfirmed:    {http.StatusConflict, exitUnavailable},
+	CodeLost:           {http.StatusGone, exitLost},
+	CodeCoherenceCheck: {http.StatusConflict, exitUnavailable},
+	CodeUpgrade:        {http.StatusConflict, exitConflict},
+	CodeDevice:         {http.StatusInternalServerError, exitNoDevice},
 }
 
 // Codes returns all codes.
-func Codes() (all []string) {
-	for _, row := range codes {
-		all = append(all, row.code)
-	}
-	return all
-}
+func Codes() []string { return slices.Sorted(maps.Keys(codes)) }
 
 const (
 	hintLog    = "see the log of bakeryd"
@@ -197,22 +191,17 @@ func (e *Error) Is(target error) bool {
 
 // Status returns the HTTP status of the refusal.
 func (e *Error) Status() int {
-	status, _ := e.numbers()
-	return status
+	if c, ok := codes[e.Code]; ok {
+		return c.status
+	}
+	return http.StatusInternalServerError
 }
 
 // ExitCode returns the exit code of a command with this refusal. For an unknown code, as of a newer
 // bakeryd, it is that of CodeUnavailable.
 func (e *Error) ExitCode() int {
-	_, exit := e.numbers()
-	return exit
-}
-
-func (e *Error) numbers() (status, exit int) {
-	for _, row := range codes {
-		if row.code == e.Code {
-			return row.status, row.exit
-		}
+	if c, ok := codes[e.Code]; ok {
+		return c.exit
 	}
-	return http.StatusInternalServerError, exitUnavailable
+	return exitUnavailable
 }
