@@ -58,11 +58,11 @@ func (p *File) Reload() {
 const maxUnknown = 20
 
 func (p *File) read() error {
-	text, err := readPolicy(p.path)
+	lines, err := readPolicy(p.path)
 	if err != nil {
-		return fmt.Errorf("%w %s: %w", access.ErrPolicy, p.path, err)
+		return fmt.Errorf("%w %s: %w", access.ErrPolicy, p.path, text.WithoutPath(err))
 	}
-	policy, err := access.Parse(p.path, text, access.Names{User: findUser, Group: findGroup})
+	policy, err := access.Parse(p.path, lines, access.Names{User: findUser, Group: findGroup})
 	if err != nil {
 		return err
 	}
@@ -84,12 +84,12 @@ func readPolicy(path string) ([]byte, error) {
 	// O_NONBLOCK: do not wait for the other end of a FIFO.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, text.WithoutPath(err)
+		return nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, text.WithoutPath(err)
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a file: give --policy-file the path of one")
@@ -99,22 +99,18 @@ func readPolicy(path string) ([]byte, error) {
 	}
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, text.WithoutPath(err)
+		return nil, err
 	}
 	for _, dir := range []string{filepath.Dir(path), filepath.Dir(target)} {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return nil, text.WithoutPath(err)
+			return nil, err
 		}
 		if err := guarded("its directory "+dir+" ", info); err != nil {
 			return nil, err
 		}
 	}
-	policy, err := io.ReadAll(io.LimitReader(f, access.MaxSize+1))
-	if err != nil {
-		return nil, text.WithoutPath(err)
-	}
-	return policy, nil
+	return io.ReadAll(io.LimitReader(f, access.MaxSize+1))
 }
 
 // guarded returns an error unless only root and bakeryd's own user can write to a file.
@@ -149,9 +145,9 @@ func findGroup(name string) (int, error) {
 
 // unprefixed returns the error without the name, which the caller adds.
 func unprefixed(err error) error {
-	var u user.UnknownUserError
-	var g user.UnknownGroupError
-	if errors.As(err, &u) || errors.As(err, &g) {
+	_, noUser := errors.AsType[user.UnknownUserError](err)
+	_, noGroup := errors.AsType[user.UnknownGroupError](err)
+	if noUser || noGroup {
 		return errors.New("not known on this host")
 	}
 	return err
