@@ -143,11 +143,8 @@ func (c *Client) Value(ctx context.Context, name string) (Value, error) {
 	if err == nil && answer.Name != name {
 		err = fmt.Errorf("%w: the value of %q, asked for that of %q", ErrProtocol, answer.Name, name)
 	}
-	switch {
-	case err == nil:
-		return answer.Value, nil
-	case codeOf(err) == "": // a refusal contains the lock's name
+	if err != nil && codeOf(err) == "" { // a refusal contains the lock's name
 		err = fmt.Errorf("value of %q: %w", name, err)
 	}
-	return Value{}, err
+	return answer.Value, err
 }

@@ -27,8 +27,11 @@ func (h *Hold) follow() {
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.released != nil {
+		switch {
+		case h.released != nil:
 			h.released <- err
+		case err == nil:
+			err = fmt.Errorf("%w: released without a request", ErrProtocol)
 		}
 		h.lose(err) // no effect after Unlock
 		return
@@ -41,7 +44,7 @@ func (h *Hold) isClosed() bool {
 	return h.closed
 }
 
-// read handles the events of one connection until it breaks.
+// read handles the events of one connection until it breaks. It returns nil if the hold is released.
 func (h *Hold) read(l *link) error {
 	for {
 		e, err := l.next()
@@ -49,7 +52,7 @@ func (h *Hold) read(l *link) error {
 		case err != nil:
 			return err
 		case e.Kind == api.Released:
-			return h.heardReleased()
+			return nil
 		case e.Kind == api.Lost:
 			if e.AtMS != 0 { // another host may get the lock before the lease ends
 				h.shorten(l.until(e))
@@ -65,16 +68,6 @@ func (h *Hold) read(l *link) error {
 			h.renew(l.until(e))
 		}
 	}
-}
-
-// heardReleased returns nil if the release was requested.
-func (h *Hold) heardReleased() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.released == nil {
-		return fmt.Errorf("%w: released without a request", ErrProtocol)
-	}
-	return nil
 }
 
 // reattach asks for the hold again until bakeryd answers. It keeps the old connection until then:

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -146,13 +147,12 @@ func (l *link) accept() error {
 
 // brokenOff wraps the error of a read.
 func brokenOff(err error) error {
-	var netErr net.Error
-	var fileErr *os.PathError
-	var tooLong *http.MaxBytesError
-	if errors.As(err, &tooLong) {
+	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("%w: an answer of more than %d bytes", ErrProtocol, tooLong.Limit)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &netErr) || errors.As(err, &fileErr) {
+	_, ofNet := errors.AsType[net.Error](err)
+	_, ofFile := errors.AsType[*os.PathError](err)
+	if ofNet || ofFile || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: the connection broke: %w", ErrUnreachable, err)
 	}
 	return fmt.Errorf("%w: %w", ErrProtocol, err)
@@ -160,3 +160,81 @@ func brokenOff(err error) error {
 
 // reusable reports whether another lock can be requested: nothing of the last one is unread.
 func (l *link) reusable() bool { return l.open && len(l.in.Rest()) == 0 && len(l.early) == 0 }
+
+// believable returns a time that bakeryd sent, at most layout.MaxLease.
+func believable(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), layout.MaxLease.Milliseconds())) * time.Millisecond
+}
+
+// until returns the deadline in an event that has just been read. If this process was paused,
+// bakeryd sent the event long ago. at_ms then corrects the deadline, if it is plausible: a bakeryd
+// in another time namespace has another clock.
+func (l *link) until(e api.Event) time.Duration {
+	from := clock.Boottime.Now()
+	if at := time.Duration(e.AtMS) * time.Millisecond; at > l.asked-time.Millisecond && at < from {
+		from = at
+	}
+	return from + believable(e.LeaseMS)
+}
+
+// await reads until an event of one of the kinds, which it returns, or one that ends the request. It
+// passes all others to other.
+func (l *link) await(other func(api.Event), kinds ...string) (api.Event, error) {
+	l.soon = true
+	defer func() { l.soon = false }()
+	for {
+		e, err := l.next()
+		switch {
+		case err != nil:
+			return api.Event{}, err
+		case slices.Contains(kinds, e.Kind):
+			return e, nil
+		case e.Kind == api.Refused && e.Code == "":
+			return api.Event{}, fmt.Errorf("%w: refused without a code", ErrProtocol)
+		case e.Kind == api.Refused:
+			return api.Event{}, e.Err()
+		case e.Kind == api.Lost:
+			return api.Event{}, &Error{Code: api.CodeLost, Message: e.Message}
+		}
+		other(e)
+	}
+}
+
+// awaitGrant reads until the lock is granted or refused, or the hold to resume is over.
+func (l *link) awaitGrant(onWaiting func(api.Event)) (api.Event, error) {
+	granted, err := l.await(func(e api.Event) {
+		if e.Kind != api.Waiting && e.Kind != api.Warning {
+			return
+		}
+		l.soon = false
+		if onWaiting != nil {
+			onWaiting(e)
+		}
+	}, api.Granted)
+	if err == nil && granted.Token == 0 {
+		err = fmt.Errorf("%w: granted without a token", ErrProtocol)
+	}
+	return granted, err
+}
+
+// confirm confirms a grant and returns it with the current lease. bakeryd may already have given
+// the lock to the next waiter.
+func (l *link) confirm(granted api.Event) (api.Event, error) {
+	if err := l.send(`{"confirm":"`, granted.Token); err != nil {
+		return api.Event{}, err
+	}
+	var others []api.Event
+	e, err := l.await(func(e api.Event) { others = append(others, e) }, api.Confirmed)
+	l.early = others
+	granted.LeaseMS, granted.AtMS, granted.Message = e.LeaseMS, e.AtMS, e.Message
+	return granted, err
+}
+
+// awaitRelease reads until bakeryd reports the release of the hold.
+func (l *link) awaitRelease() error {
+	e, err := l.await(func(api.Event) {}, api.Released, api.Kept)
+	if err == nil && e.Kind == api.Kept {
+		err = errors.New("not released")
+	}
+	return err
+}

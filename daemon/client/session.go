@@ -110,18 +110,10 @@ func (s *session) appendRequest(to []byte, token layout.Ticket, timeout time.Dur
 	if s.o.NonBlock {
 		to = append(to, `,"nonblock":true`...)
 	}
-	if ms := ceilMillis(timeout); ms != 0 {
-		to = strconv.AppendInt(append(to, `,"timeout_ms":`...), ms, 10)
-	}
-	if s.o.Permits != 0 {
-		to = strconv.AppendInt(append(to, `,"permits":`...), int64(s.o.Permits), 10)
-	}
-	if s.o.PID != 0 {
-		to = strconv.AppendInt(append(to, `,"pid":`...), int64(s.o.PID), 10)
-	}
-	if s.o.Command != "" {
-		to = line.AppendString(append(to, `,"command":`...), layout.TruncateCommand(s.o.Command))
-	}
+	to = line.AppendNumber(to, `,"timeout_ms":`, ceilMillis(timeout))
+	to = line.AppendNumber(to, `,"permits":`, int64(s.o.Permits))
+	to = line.AppendNumber(to, `,"pid":`, int64(s.o.PID))
+	to = line.AppendText(to, `,"command":`, layout.TruncateCommand(s.o.Command))
 	to = line.AppendString(append(to, `,"session":`...), s.o.Session)
 	if token != 0 {
 		to = append(strconv.AppendUint(append(to, `,"token":"`...), uint64(token), 10), '"')
@@ -158,8 +150,7 @@ func transient(err error) bool {
 
 // codeOf returns the code of a refusal, "" for other errors.
 func codeOf(err error) string {
-	var refusal *Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*Error](err); ok {
 		return refusal.Code
 	}
 	return ""
