@@ -10,11 +10,15 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
-// fromBrowsers restricts browsers to reading. A user that forwards the socket to a port, as for the
+// restrict restricts browsers to reading. A user that forwards the socket to a port, as for the
 // status page, exposes it to every other page in the browser. Such pages can send any form to any
 // address. If their own name resolves to 127.0.0.1, they can also read the answer. Browsers report
-// the origin in both cases. named reports whether this machine may be addressed by a name.
-func fromBrowsers(named func(host string) bool, h http.Handler) http.Handler {
+// the origin in both cases. By an address of this host, other clients may only read, too.
+func restrict(byAddress bool, h http.Handler) http.Handler {
+	named := ownName
+	if byAddress {
+		named = localName
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		look := r.Method == http.MethodGet || r.Method == http.MethodHead
 		switch {
@@ -32,6 +36,10 @@ func fromBrowsers(named func(host string) bool, h http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 			w.Header().Set("Connection", "close")
 			refuse(w, &api.Error{Code: "invalid", Message: "a " + r.Method + " with a body", Hint: "leave the body out"})
+		case byAddress && !look:
+			refuse(w, &api.Error{Code: "forbidden",
+				Message: fmt.Sprintf("this address is read-only: it does not serve %s %s", r.Method, r.URL.Path),
+				Hint:    "use the Unix socket"})
 		default:
 			h.ServeHTTP(w, r)
 		}

@@ -50,10 +50,6 @@ func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 	} else {
 		a = host.Glance()
 	}
-	writeGlance(w, r.Header.Get("Accept-Encoding"), a)
-}
-
-func writeGlance(w http.ResponseWriter, accepts string, a *report.Glance) {
 	text, err := json.Marshal(a)
 	if err != nil {
 		refuse(w, err)
@@ -65,7 +61,7 @@ func writeGlance(w http.ResponseWriter, accepts string, a *report.Glance) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept-Encoding")
 	// the connection may be an ssh tunnel
-	if len(text) > 16<<10 && strings.Contains(accepts, "gzip") {
+	if len(text) > 16<<10 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
 		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // BestSpeed is a valid level
 		_, _ = z.Write(text)

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 
-	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
@@ -51,17 +49,4 @@ func ListenLoopback(address string) (net.Listener, error) {
 // ServeLooks serves the calls that only read, until Shutdown.
 func (s *Server) ServeLooks(ln net.Listener) error {
 	return serveBy(s.looking, fdlimit.NewListener(ln, s.cfg.Log, s.cfg.Tally, s.readers))
-}
-
-// onlyLooks passes only calls that read to h.
-func onlyLooks(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			refuse(w, &api.Error{Code: "forbidden",
-				Message: fmt.Sprintf("this address is read-only: it does not serve %s %s", r.Method, r.URL.Path),
-				Hint:    "use the Unix socket"})
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
 }

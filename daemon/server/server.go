@@ -108,11 +108,11 @@ func New(cfg Config) *Server {
 	s.links, s.endLinks = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	s.register(mux) // calls.go
-	s.http = s.serverOf(fromBrowsers(ownName, mux), cfg.Descriptors)
+	s.http = s.serverOf(restrict(false, mux), cfg.Descriptors)
 	looks := http.NewServeMux()
 	s.looks(looks)
 	s.followers = make(chan struct{}, max(1, s.readers.Limit/2))
-	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), s.readers)
+	s.looking = s.serverOf(restrict(true, looks), s.readers)
 	return s
 }
 
@@ -121,7 +121,7 @@ func (s *Server) HTTP() *http.Server { return s.http }
 
 func (s *Server) serverOf(h http.Handler, of *fdlimit.Budget) *http.Server {
 	return &http.Server{
-		Handler:           hurried(s.counting(h)),
+		Handler:           s.answering(h),
 		ReadHeaderTimeout: requestPatience,
 		IdleTimeout:       idlePatience,
 		MaxHeaderBytes:    maxBody,
@@ -229,9 +229,14 @@ func refuse(w http.ResponseWriter, err error) {
 // header has been written, so no client receives it.
 const refusedAs = "Refused-As"
 
-// counting counts the refusals by h, except the lines of streams and links, which count their own.
-func (s *Server) counting(h http.Handler) http.Handler {
+// answering limits the end of every answer, which net/http writes after the handler; a link has no
+// such end. It counts the refusals by h, except the lines of streams and links, which count their own.
+func (s *Server) answering(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != linkPath {
+			setWriteDeadline(w, 0)
+			defer setWriteDeadline(w, answerPatience)
+		}
 		h.ServeHTTP(w, r)
 		if code := w.Header().Get(refusedAs); code != "" {
 			s.cfg.Tally.Refused.Add(code)
@@ -257,20 +262,6 @@ func setWriteDeadline(w http.ResponseWriter, patience time.Duration) {
 	}
 	// a writer without deadlines does not hang
 	_ = http.NewResponseController(w).SetWriteDeadline(by)
-}
-
-// hurried also limits the end of every answer, which net/http writes after the handler. A link has
-// no such end.
-func hurried(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == linkPath {
-			h.ServeHTTP(w, r)
-			return
-		}
-		setWriteDeadline(w, 0)
-		defer setWriteDeadline(w, answerPatience)
-		h.ServeHTTP(w, r)
-	})
 }
 
 // decode reads a request's body. It must be one JSON object without unknown members, and ask only
