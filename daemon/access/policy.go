@@ -70,29 +70,23 @@ func (p *Policy) add(line string, n int, names Names) error {
 		return fmt.Errorf("%q: a control character, which no name has: remove it", shorten(line[at:]))
 	}
 	words := split(line)
-	if len(words) == 0 {
-		return nil
-	}
-	if words[0] != "allow" {
-		return fmt.Errorf("%q: %s", shorten(words[0]), wanted)
-	}
-	var find func(string) (int, error)
-	var all map[int][]pattern
 	switch {
-	case len(words) < 2:
+	case len(words) == 0:
+		return nil
+	case words[0] != "allow":
+		return fmt.Errorf("%q: %s", shorten(words[0]), wanted)
+	case len(words) == 1:
 		return fmt.Errorf("%q grants nothing: %s", words[0], wanted)
-	case words[1] == "user":
-		find, all = names.User, p.users
-	case words[1] == "group":
-		find, all = names.Group, p.groups
-	default:
+	case words[1] != "user" && words[1] != "group":
 		return fmt.Errorf("%q: %s", shorten(words[1]), wanted)
-	}
-	switch len(words) {
-	case 2:
+	case len(words) == 2:
 		return fmt.Errorf("%q without a name: %s", strings.Join(words, " "), wanted)
-	case 3:
+	case len(words) == 3:
 		return fmt.Errorf("%q grants nothing: name the locks after it, or * for all", shorten(strings.Join(words, " ")))
+	}
+	find, all := names.User, p.users
+	if words[1] == "group" {
+		find, all = names.Group, p.groups
 	}
 	var patterns []pattern
 	for _, w := range words[3:] {
