@@ -71,13 +71,12 @@ func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, t
 	}
 	switch {
 	case err == nil:
-		return granted, nil
 	case ctx.Err() == nil && errors.Is(err, ErrBusy) && l.reusable():
 		s.client.putLink(l)
 	default:
 		_ = l.conn.Close() // it holds nothing; the first error is the one to report
 	}
-	return api.Event{}, err
+	return granted, err
 }
 
 func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (api.Event, error) {
@@ -86,18 +85,15 @@ func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, 
 	}
 	s.reached = true // a bakeryd that ended before would not accept the request
 	g, err := l.awaitGrant(onWaiting)
-	if err != nil {
+	if err == nil && s.o.Confirm && token == 0 {
+		g, err = l.confirm(g)
+	}
+	switch {
+	case err != nil:
 		return api.Event{}, err
-	}
-	if s.o.Confirm && token == 0 {
-		if g, err = l.confirm(g); err != nil {
-			return api.Event{}, err
-		}
-	}
-	if g.Name != s.name || g.Mode != s.o.Mode && token == 0 { // the mode of a hold may have changed meanwhile
+	case g.Name != s.name || g.Mode != s.o.Mode && token == 0: // the mode of a hold may have changed meanwhile
 		return api.Event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
-	}
-	if token != 0 && g.Token != token {
+	case token != 0 && g.Token != token:
 		return api.Event{}, fmt.Errorf("%w: granted token %v, asked for the hold with token %v", ErrProtocol, g.Token, token)
 	}
 	return g, nil
