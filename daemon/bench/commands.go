@@ -66,8 +66,7 @@ func (r *run) wrapper() error {
 	w := &Wrapped{P50US: micros(locked.At(50)), TrueP50US: micros(alone.At(50)), Count: locked.Count()}
 	if flock.Count() > 0 {
 		w.FlockP50US = micros(flock.At(50))
-		over := w.P50US - w.FlockP50US
-		w.OverFlockUS = &over
+		w.OverFlockUS = new(w.P50US - w.FlockP50US)
 	} else {
 		r.skip(Wrapper+".flock", r.Commands.NoFlock)
 	}

@@ -24,8 +24,6 @@ type Floor struct {
 	write, read *latency.Recorder
 }
 
-func newFloor() *Floor { return &Floor{Times: newTimes(), write: newTimes(), read: newTimes()} }
-
 func (f *Floor) add(rounds []measuring.FloorRound) {
 	for _, r := range rounds {
 		f.Times.Add(r.Whole())
@@ -33,11 +31,6 @@ func (f *Floor) add(rounds []measuring.FloorRound) {
 		f.write.Add(r.Release)
 		f.read.Add(r.Look)
 	}
-}
-
-func (f *Floor) sum() *Floor {
-	f.Dist, f.WriteP50US, f.ReadP50US = distOf(f.Times), micros(f.write.At(50)), micros(f.read.At(50))
-	return f
 }
 
 // Lock is the time of an uncontended lock and unlock.
@@ -52,8 +45,7 @@ type Lock struct {
 
 // paired measures the floor and the lock of a host alternately.
 func (r *run) paired(h Host) (*Lock, error) {
-	floor, l := newFloor(), &Lock{Times: newTimes()}
-	c := h.Client()
+	l, c := &Lock{Times: newTimes()}, h.Client()
 	// The first batch is not counted: first uses take longer.
 	if _, err := h.Floor(r.ctx, batchRounds); err != nil {
 		return nil, err
@@ -61,7 +53,7 @@ func (r *run) paired(h Host) (*Lock, error) {
 	if err := (&Lock{Times: newTimes()}).batch(r.ctx, c); err != nil {
 		return nil, err
 	}
-	err := r.repeatWithFloor(h, floor, l.Times, func() error { return l.batch(r.ctx, c) })
+	floor, err := r.repeatWithFloor(h, l.Times, func() error { return l.batch(r.ctx, c) })
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +61,10 @@ func (r *run) paired(h Host) (*Lock, error) {
 	return l, nil
 }
 
-// repeatWithFloor alternates batches with the floor of a host. It stores the floor, unless one was
-// stored before.
-func (r *run) repeatWithFloor(h Host, f *Floor, counted *latency.Recorder, batch func() error) error {
-	slots := 0
+// repeatWithFloor alternates batches with the floor of a host, which it returns. It stores the floor,
+// unless one was stored before.
+func (r *run) repeatWithFloor(h Host, counted *latency.Recorder, batch func() error) (*Floor, error) {
+	f, slots := &Floor{Times: newTimes(), write: newTimes(), read: newTimes()}, 0
 	err := r.repeat(counted, func() error {
 		measured, err := h.Floor(r.ctx, batchRounds)
 		if err != nil {
@@ -82,10 +74,11 @@ func (r *run) repeatWithFloor(h Host, f *Floor, counted *latency.Recorder, batch
 		f.add(measured.Rounds)
 		return batch()
 	})
+	f.Dist, f.WriteP50US, f.ReadP50US = distOf(f.Times), micros(f.write.At(50)), micros(f.read.At(50))
 	if err == nil && r.res.Floor == nil {
-		r.res.Floor, r.res.Slots = f.sum(), slots
+		r.res.Floor, r.res.Slots = f, slots
 	}
-	return err
+	return f, err
 }
 
 // batch locks and unlocks batchRounds+1 times. A round is counted from the end of the previous

@@ -55,8 +55,11 @@ func between(hosts []Host) string {
 func (r *run) handOver() error {
 	hosts := r.pair()
 	clients := [2]Client{hosts[0].Client(), hosts[1].Client()}
-	floor, relayed := newFloor(), &Relay{Times: newTimes(), HoldUS: micros(relayHold), Between: between(hosts)}
-	err := r.repeatWithFloor(hosts[1], floor, relayed.Times, func() error { return newRace(clients, relayed.Times).run(r.ctx) })
+	relayed := &Relay{Times: newTimes(), HoldUS: micros(relayHold), Between: between(hosts)}
+	floor, err := r.repeatWithFloor(hosts[1], relayed.Times, func() error {
+		batch := &race{clients: clients, times: relayed.Times, last: -1}
+		return batch.run(r.ctx)
+	})
 	if err != nil {
 		return err
 	}
@@ -76,10 +79,6 @@ type race struct {
 	asked [2]time.Time // when each host asked last
 	last  int          // host that released last; -1 if none
 	at    time.Time    // when that release began
-}
-
-func newRace(clients [2]Client, times *latency.Recorder) *race {
-	return &race{clients: clients, times: times, last: -1}
 }
 
 func (r *race) run(ctx context.Context) error {
