@@ -23,10 +23,9 @@ import (
 // process that was handed an open connection acts as the one that made it.
 type caller struct {
 	srv    *Server
-	conn   net.Conn       // nil if unknown
-	who    access.Caller  // without the groups
-	groups func() []int   // supplementary groups; nil if unknown
-	action *access.Action // of the current request; nil on a link
+	conn   net.Conn      // nil if unknown
+	who    access.Caller // without the groups
+	groups func() []int  // supplementary groups; nil if unknown
 }
 
 type callerKey struct{}
@@ -61,33 +60,24 @@ func (c *caller) unix() *net.UnixConn {
 	return conn
 }
 
-// as answers a call as one action: decode checks the access of its body for that action.
-func (s *Server) as(action access.Action, h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		by := *callerOf(r)
-		by.srv, by.action = s, &action
-		h(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, &by)))
-	}
-}
-
 // aboutLock is a request body that names a lock.
 type aboutLock interface{ lockName() string }
 
 // permit returns nil if the caller of a request may have what its body asks for, else ErrInvalid or
 // ErrForbidden.
-func permit(r *http.Request, body any) error {
+func permit(r *http.Request, action access.Action, body any) error {
 	c := callerOf(r)
-	if c.action == nil {
-		return fmt.Errorf("%w: no action is known of this call", api.ErrForbidden)
-	}
-	if *c.action == access.Lock {
+	switch {
+	case action == access.Lock:
 		return nil // the session checks it, where a returning client is known
+	case c.srv == nil:
+		return fmt.Errorf("%w: no caller is known of this request", api.ErrForbidden)
 	}
 	name := ""
 	if b, ok := body.(aboutLock); ok {
 		name = b.lockName()
 	}
-	return c.may(*c.action, name)
+	return c.may(action, name)
 }
 
 // may returns nil if the caller may do the action, else ErrInvalid or a refusal, which is recorded.

@@ -17,47 +17,48 @@ type call struct {
 func (s *Server) calls() []call {
 	return []call{
 		{"POST /v1/lock", access.Lock, s.whenJoined(s.lock)},
-		{"POST /v1/contain", access.Change, withBody(s, s.contain)}, // of a session
-		{"GET " + linkPath, access.Lock, s.link},                    // checked for each line
-		{"POST /v1/create", access.Create, withBody(s, s.create)},
-		{"POST /v1/remove", access.Remove, withBody(s, s.remove)},
-		{"POST /v1/evict", access.Evict, withBody(s, s.evict)},
-		{"POST /v1/meet", access.Meet, withBody(s, s.meet)},
-		{"POST /v1/floor", access.Floor, withBody(s, s.floor)},
-		{"POST /v1/request", access.Request, withBody(s, s.request)},
-		{"POST /v1/mode", access.Change, withBody(s, s.mode)},
-		{"POST /v1/value", access.Change, withBody(s, s.setValue)},
+		{"GET " + linkPath, access.Lock, s.link},                  // checked for each line
+		withBody(s, "POST /v1/contain", access.Change, s.contain), // of a session
+		withBody(s, "POST /v1/create", access.Create, s.create),
+		withBody(s, "POST /v1/remove", access.Remove, s.remove),
+		withBody(s, "POST /v1/evict", access.Evict, s.evict),
+		withBody(s, "POST /v1/meet", access.Meet, s.meet),
+		withBody(s, "POST /v1/floor", access.Floor, s.floor),
+		withBody(s, "POST /v1/request", access.Request, s.request),
+		withBody(s, "POST /v1/mode", access.Change, s.mode),
+		withBody(s, "POST /v1/value", access.Change, s.setValue),
 		{"GET /v1/value", access.Look, s.withoutBody(s.value)},
 	}
 }
 
-// withBody returns the handler of a call with a body, which it decodes.
-func withBody[B any](s *Server, call func(Host, *http.Request, *B) (answer any, err error)) http.HandlerFunc {
-	return s.withoutBody(func(host Host, r *http.Request) (any, error) {
+// withBody returns a call with a body. It decodes the body, and checks the access to what that asks
+// for.
+func withBody[B any](s *Server, pattern string, action access.Action, answer func(Host, *http.Request, *B) (any, error)) call {
+	return call{pattern, action, s.withoutBody(func(host Host, r *http.Request) (any, error) {
 		body := new(B)
-		if err := decode(r, body); err != nil {
+		if err := decode(r, action, body); err != nil {
 			return nil, err
 		}
-		return call(host, r, body)
-	})
+		return answer(host, r, body)
+	})}
 }
 
 // withoutBody returns the handler of a call whose answer is not a stream.
-func (s *Server) withoutBody(call func(Host, *http.Request) (answer any, err error)) http.HandlerFunc {
+func (s *Server) withoutBody(answer func(Host, *http.Request) (any, error)) http.HandlerFunc {
 	return s.whenJoined(func(host Host, w http.ResponseWriter, r *http.Request) {
-		answer, err := call(host, r)
+		v, err := answer(host, r)
 		if err != nil {
 			refuse(w, err)
 			return
 		}
-		writeJSON(w, answer)
+		writeJSON(w, v)
 	})
 }
 
 // register registers all calls. No call exists that is neither in calls nor in looks.
 func (s *Server) register(mux *http.ServeMux) {
 	for _, c := range s.calls() {
-		mux.HandleFunc(c.pattern, s.as(c.action, c.answer))
+		mux.HandleFunc(c.pattern, c.answer)
 	}
 	s.looks(mux)
 }

@@ -265,8 +265,8 @@ func setWriteDeadline(w http.ResponseWriter, patience time.Duration) {
 }
 
 // decode reads a request's body. It must be one JSON object without unknown members, and ask only
-// for what the caller may do.
-func decode(r *http.Request, into any) (err error) {
+// for what the caller may do by the action of the call.
+func decode(r *http.Request, action access.Action, into any) (err error) {
 	if conn := callerOf(r).conn; conn != nil {
 		_ = conn.SetReadDeadline(time.Now().Add(requestPatience))
 		// net/http reads the rest of a refused body, and must not wait for it any longer.
@@ -279,7 +279,7 @@ func decode(r *http.Request, into any) (err error) {
 	if err := decodeBody(http.MaxBytesReader(nil, r.Body, maxBody), into); err != nil {
 		return err
 	}
-	return permit(r, into)
+	return permit(r, action, into)
 }
 
 func decodeBody(body io.Reader, into any) error {

@@ -49,7 +49,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	by := callerOf(r)
 	st := &stream{conn: by.unix(), events: make(chan api.Event, maxUnsent), end: end}
 	var body session.LockRequest
-	err := decode(r, &body)
+	err := decode(r, access.Lock, &body)
 	if err == nil {
 		err = body.Validate()
 	}
