@@ -152,13 +152,7 @@ func (o *eventWriter) write(es []events.Event) error {
 		}
 	}
 	o.sent = true
-	setWriteDeadline(o.w, eventsPatience)
-	defer setWriteDeadline(o.w, 0) // the end of the answer may come at any time
-	_, err := o.w.Write(o.buf.Bytes())
-	if err == nil {
-		err = http.NewResponseController(o.w).Flush()
-	}
-	return o.done(err)
+	return o.done(writePart(o.w, eventsPatience, o.buf.Bytes()))
 }
 
 func (o *eventWriter) done(err error) error {

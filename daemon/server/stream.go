@@ -91,9 +91,14 @@ func (s *Server) send(w http.ResponseWriter, e *api.Event, first bool) error {
 	if e.Kind == api.Refused {
 		s.cfg.Tally.Refused.Add(e.Code)
 	}
-	setWriteDeadline(w, tellPatience)
-	defer setWriteDeadline(w, 0) // the next event may come at any time
-	if _, err := w.Write(e.Append(nil)); err != nil {
+	return writePart(w, tellPatience, e.Append(nil))
+}
+
+// writePart writes a part of a stream, which the client must read in time.
+func writePart(w http.ResponseWriter, patience time.Duration, text []byte) error {
+	setWriteDeadline(w, patience)
+	defer setWriteDeadline(w, 0) // the next part may come at any time
+	if _, err := w.Write(text); err != nil {
 		return err
 	}
 	return http.NewResponseController(w).Flush()
