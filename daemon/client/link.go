@@ -34,10 +34,9 @@ const (
 // it.
 type link struct {
 	conn  *socket
-	in    *line.Reader // nil unless open
+	in    *line.Reader // nil until bakeryd has accepted the upgrade
 	out   []byte
 	asked time.Duration // when the lock was last requested, on boottime
-	open  bool          // bakeryd has accepted the upgrade
 	soon  bool          // an answer to the last request is expected
 	early []api.Event   // read before the confirmation of the grant, not returned yet
 	heard bool          // a line came since the last request
@@ -55,7 +54,7 @@ func (l *link) Read(p []byte) (int, error) {
 // ask requests the lock, and first the link if it is new, in one write.
 func (l *link) ask(s *session, token layout.Ticket, timeout time.Duration) error {
 	l.out = l.out[:0]
-	if !l.open {
+	if l.in == nil {
 		l.out = append(l.out, openLink...)
 	}
 	l.out = s.appendRequest(l.out, token, timeout)
@@ -97,7 +96,7 @@ func (l *link) next() (api.Event, error) {
 		l.early = l.early[1:]
 		return e, nil
 	}
-	if !l.open {
+	if l.in == nil {
 		if err := l.accept(); err != nil {
 			return api.Event{}, err
 		}
@@ -135,7 +134,7 @@ func (l *link) accept() error {
 	switch resp.StatusCode {
 	case http.StatusSwitchingProtocols:
 		lines, _ := in.Peek(in.Buffered()) // no error: they are there
-		l.in, l.open = line.NewReader(l, lines, maxLine), true
+		l.in = line.NewReader(l, lines, maxLine)
 		return nil
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: it has no links, as one that is older than this client", ErrProtocol)
@@ -159,7 +158,7 @@ func brokenOff(err error) error {
 }
 
 // reusable reports whether another lock can be requested: nothing of the last one is unread.
-func (l *link) reusable() bool { return l.open && len(l.in.Rest()) == 0 && len(l.early) == 0 }
+func (l *link) reusable() bool { return l.in != nil && len(l.in.Rest()) == 0 && len(l.early) == 0 }
 
 // believable returns a time that bakeryd sent, at most layout.MaxLease.
 func believable(ms int64) time.Duration {
