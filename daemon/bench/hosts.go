@@ -34,10 +34,7 @@ func (s *served) Client() Client {
 
 func (s *served) Floor(ctx context.Context, rounds int) (*measuring.Floor, error) {
 	var f measuring.Floor
-	err := s.client.Call(ctx, http.MethodPost, "/v1/floor", struct {
-		Name   string `json:"name"`
-		Rounds int    `json:"rounds"`
-	}{s.lock, rounds}, &f)
+	err := s.client.Call(ctx, http.MethodPost, "/v1/floor", map[string]any{"name": s.lock, "rounds": rounds}, &f)
 	if err == nil && len(f.Rounds) != rounds {
 		err = fmt.Errorf("%w: %d rounds", client.ErrProtocol, len(f.Rounds))
 	}

@@ -48,9 +48,7 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 // returns an *Error (api.CodeLost: there is no such session; api.CodeUnavailable: bakeryd cannot contain
 // it), ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Contain(ctx context.Context, session string) error {
-	return c.Call(ctx, http.MethodPost, "/v1/contain", struct {
-		Session string `json:"session"`
-	}{session}, new(struct{}))
+	return c.Call(ctx, http.MethodPost, "/v1/contain", map[string]string{"session": session}, new(struct{}))
 }
 
 // Open makes a GET whose answer is a stream, and returns the stream, to be closed. The end of ctx

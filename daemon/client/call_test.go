@@ -59,7 +59,7 @@ func TestCallsOfLocks(t *testing.T) {
 	if err := c.Remove(t.Context(), "x", RemoveOptions{Timeout: 1500 * time.Microsecond}); err != nil {
 		t.Errorf("Remove: %v", err)
 	}
-	if !strings.HasSuffix(asked, `{"name":"x","timeout_ms":2,"nonblock":false}`) {
+	if !strings.HasSuffix(asked, `{"name":"x","nonblock":false,"timeout_ms":2}`) {
 		t.Errorf("Remove asked %q", asked)
 	}
 	reply = "HTTP/1.1 409 Conflict\r\n\r\n" + `{"error":{"code":"busy","message":"the lock is busy"}}`

@@ -39,11 +39,8 @@ func (a *Access) setMode(ctx context.Context, mode layout.Mode) (change uint64, 
 		Mode   layout.Mode `json:"mode"`
 		Change uint64      `json:"change"`
 	}
-	err = a.callUntilAnswered(ctx, "/v1/mode", struct {
-		Session string        `json:"session"`
-		Token   layout.Ticket `json:"token"`
-		Mode    layout.Mode   `json:"mode"`
-	}{a.session, a.token, mode}, &answer)
+	body := map[string]any{"session": a.session, "token": a.token, "mode": mode}
+	err = a.callUntilAnswered(ctx, "/v1/mode", body, &answer)
 	if err == nil && answer.Mode != mode {
 		err = fmt.Errorf("%w: mode %v, asked for %v", ErrProtocol, answer.Mode, mode)
 	}
@@ -57,11 +54,8 @@ func (a *Access) SetValue(ctx context.Context, value []byte) error {
 	if value == nil {
 		value = []byte{} // nil would be encoded as null
 	}
-	return a.callUntilAnswered(ctx, "/v1/value", struct {
-		Session string        `json:"session"`
-		Token   layout.Ticket `json:"token"`
-		Value   []byte        `json:"value"`
-	}{a.session, a.token, value}, new(struct{}))
+	body := map[string]any{"session": a.session, "token": a.token, "value": value}
+	return a.callUntilAnswered(ctx, "/v1/value", body, new(struct{}))
 }
 
 // callUntilAnswered repeats a call until bakeryd answers it. The call must be repeatable.

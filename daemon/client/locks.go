@@ -29,10 +29,7 @@ func (c *Client) Create(ctx context.Context, name string, permits int) (lock Loc
 		LockInfo
 		Created bool `json:"created"`
 	}
-	body := struct {
-		Name    string `json:"name"`
-		Permits int    `json:"permits"`
-	}{name, permits}
+	body := map[string]any{"name": name, "permits": permits}
 	if err := c.callWithin(ctx, 0, http.MethodPost, "/v1/create", body, &answer); err != nil {
 		return LockInfo{}, false, fmt.Errorf("create lock %q: %w", name, err)
 	}
@@ -57,11 +54,7 @@ type RemoveOptions struct {
 // ErrUnreachable, ErrProtocol, or the cause of ctx's end. After any of the last four the lock may
 // still be removed.
 func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error {
-	body := struct {
-		Name      string `json:"name"`
-		TimeoutMS int64  `json:"timeout_ms"`
-		NonBlock  bool   `json:"nonblock"`
-	}{name, ceilMillis(o.Timeout), o.NonBlock}
+	body := map[string]any{"name": name, "timeout_ms": ceilMillis(o.Timeout), "nonblock": o.NonBlock}
 	limit := time.Duration(0)
 	if o.Timeout > 0 {
 		limit = o.Timeout + callTimeout
