@@ -1,7 +1,7 @@
 // Package access decides which callers may do what. It knows users, groups, actions and names of
-// locks. It never knows a connection, a file or a clock: package daemon identifies callers
-// (caller.go), and reads the policy file. Begin with Decide. The policy file is in policy.go, its
-// patterns are in pattern.go.
+// locks. It never knows a connection, a file or a clock: package server identifies callers, and
+// package policy reads the policy file. Begin with Decide. The form of that file is in policy.go,
+// its patterns are in pattern.go.
 //
 // # Invariants
 //
