@@ -67,6 +67,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	}
 	defer a.Leave()
 	a.StartSoon() // this goroutine does not wait for the device
+	w.Header().Set("Content-Type", "application/x-ndjson")
 	for sent := false; ; sent = true {
 		select {
 		case <-ctx.Done():
@@ -76,22 +77,14 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 				refuse(w, e.Err())
 				return
 			}
-			if s.send(w, &e, !sent) != nil || e.Kind == api.Refused {
+			if e.Kind == api.Refused {
+				s.cfg.Tally.Refused.Add(e.Code)
+			}
+			if writePart(w, tellPatience, e.Append(nil)) != nil || e.Kind == api.Refused {
 				return
 			}
 		}
 	}
-}
-
-// send writes an event of a stream.
-func (s *Server) send(w http.ResponseWriter, e *api.Event, first bool) error {
-	if first {
-		w.Header().Set("Content-Type", "application/x-ndjson")
-	}
-	if e.Kind == api.Refused {
-		s.cfg.Tally.Refused.Add(e.Code)
-	}
-	return writePart(w, tellPatience, e.Append(nil))
 }
 
 // writePart writes a part of a stream, which the client must read in time.
