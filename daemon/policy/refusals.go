@@ -54,15 +54,12 @@ type refused struct {
 func (rs *Refusals) Note(no *access.Refusal) {
 	rs.mu.Lock()
 	of, begun := rs.of(no.Caller.UID)
-	rs.mu.Unlock()
 	if begun {
-		// A remote user database may be slow, so mu is not held.
+		rs.mu.Unlock() // a remote user database may be slow
 		name := userName(no.Caller.UID)
 		rs.mu.Lock()
 		of.user = name
-		rs.mu.Unlock()
 	}
-	rs.mu.Lock()
 	no.User = of.user
 	log := of.logged < refusalsLogged
 	if log {
