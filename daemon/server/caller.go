@@ -54,8 +54,8 @@ func callerOf(r *http.Request) *caller {
 	return &caller{who: unknown}
 }
 
-// unix returns the connection to the socket, or nil if it is one to an address.
-func (c *caller) unix() *net.UnixConn {
+// socket returns the connection to the socket, or nil if it is one to an address.
+func (c *caller) socket() *net.UnixConn {
 	conn, _ := c.conn.(*net.UnixConn)
 	return conn
 }

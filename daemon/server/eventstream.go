@@ -71,7 +71,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if q.follow && callerOf(r).unix() == nil {
+	if q.follow && callerOf(r).socket() == nil {
 		select {
 		case s.followers <- struct{}{}:
 			defer func() { <-s.followers }()

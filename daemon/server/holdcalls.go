@@ -98,7 +98,7 @@ func (s *Server) contain(host Host, r *http.Request, body *containRequest) (any,
 	by := callerOf(r)
 	of, err := host.Sessions().Of(body.Session, by.who.UID)
 	if err == nil {
-		err = of.Contain(by.unix())
+		err = of.Contain(by.socket())
 	}
 	return struct{}{}, by.notOwn(err, access.Change)
 }

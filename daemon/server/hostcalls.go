@@ -21,15 +21,16 @@ type evictRequest struct {
 	Forget      bool   `json:"forget"`             // release the id for another machine
 }
 
-// evictPatience limits how long a verdict may take to be written.
-const evictPatience = 30 * time.Second
+// recordPatience limits how long a verdict, or a request to a holder, may take to be written to the
+// disk.
+const recordPatience = 30 * time.Second
 
 // evictRefusals are the errors of an eviction that was refused as invalid, and did not fail.
 var evictRefusals = []error{lease.ErrNoHost, lease.ErrChanged, lease.ErrHasLeft, lease.ErrSelf, lease.ErrJoining, lease.ErrDead,
 	lease.ErrNotLive, lease.ErrNoRoom}
 
 func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), evictPatience)
+	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
 	defer cancel()
 	dead, err := host.Evict(ctx, body.Host, body.Incarnation, body.Forget)
 	if err != nil {

@@ -61,7 +61,7 @@ type linkRequest struct {
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request) {
-	conn := callerOf(r).unix()
+	conn := callerOf(r).socket()
 	if conn == nil || r.Header.Get("Upgrade") != linkProtocol || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 		w.Header().Set("Upgrade", linkProtocol)
 		writeError(w, http.StatusUpgradeRequired, &api.Error{Code: "invalid", Message: "a link is an upgrade to " + linkProtocol,

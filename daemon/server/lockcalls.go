@@ -78,12 +78,9 @@ type requestRequest struct {
 	Message string `json:"message"`
 }
 
-// askPatience limits how long a request may take to be written.
-const askPatience = 30 * time.Second
-
 // request answers with the holders that were sent the request.
 func (s *Server) request(host Host, r *http.Request, body *requestRequest) (any, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), askPatience)
+	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
 	defer cancel()
 	asked, err := host.LockManager().Request(ctx, body.Name, body.Message)
 	return map[string]any{"asked": asked}, err

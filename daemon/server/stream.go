@@ -47,7 +47,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
 	by := callerOf(r)
-	st := &stream{conn: by.unix(), events: make(chan api.Event, maxUnsent), end: end}
+	st := &stream{conn: by.socket(), events: make(chan api.Event, maxUnsent), end: end}
 	var body session.LockRequest
 	err := decode(r, access.Lock, &body)
 	if err == nil {
