@@ -95,6 +95,9 @@ func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
 	}
 	l.write = func(fd uintptr) bool {
 		l.sent, l.failed = unix.Write(int(fd), l.out)
+		for l.failed == unix.EINTR {
+			l.sent, l.failed = unix.Write(int(fd), l.out)
+		}
 		return true // even if the buffer is full
 	}
 	return l, nil
@@ -231,15 +234,8 @@ func (l *link) Send(e *api.Event) {
 // flush writes out immediately, or ends the link: a client that leaves a full buffer unread
 // requests more than it reads.
 func (l *link) flush() {
-	for {
-		err := l.raw.Write(l.write)
-		if err == nil && errors.Is(l.failed, unix.EINTR) {
-			continue
-		}
-		if err != nil || l.failed != nil || l.sent < len(l.out) {
-			l.Close()
-		}
-		return
+	if err := l.raw.Write(l.write); err != nil || l.failed != nil || l.sent < len(l.out) {
+		l.Close()
 	}
 }
 
