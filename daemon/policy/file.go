@@ -130,7 +130,7 @@ func guarded(what string, info fs.FileInfo) error {
 func findUser(name string) (int, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, unprefixed(err)
+		return 0, unprefixed(err, user.UnknownUserError(name))
 	}
 	return strconv.Atoi(u.Uid)
 }
@@ -138,16 +138,14 @@ func findUser(name string) (int, error) {
 func findGroup(name string) (int, error) {
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return 0, unprefixed(err)
+		return 0, unprefixed(err, user.UnknownGroupError(name))
 	}
 	return strconv.Atoi(g.Gid)
 }
 
 // unprefixed returns the error without the name, which the caller adds.
-func unprefixed(err error) error {
-	_, noUser := errors.AsType[user.UnknownUserError](err)
-	_, noGroup := errors.AsType[user.UnknownGroupError](err)
-	if noUser || noGroup {
+func unprefixed(err, unknown error) error {
+	if errors.Is(err, unknown) {
 		return errors.New("not known on this host")
 	}
 	return err
