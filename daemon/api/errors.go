@@ -154,11 +154,8 @@ type Error struct {
 // error with a method Hint has its own hint.
 func ErrorOf(err error) *Error {
 	e := &Error{Code: CodeDevice, Message: err.Error(), Hint: hintDevice}
-	for _, row := range table {
-		if errors.Is(err, row.err) {
-			e.Code, e.Hint = row.code, row.hint
-			break
-		}
+	if i := slices.IndexFunc(table, func(r row) bool { return errors.Is(err, r.err) }); i >= 0 {
+		e.Code, e.Hint = table[i].code, table[i].hint
 	}
 	var own interface{ Hint() string }
 	if errors.As(err, &own) {
@@ -177,16 +174,8 @@ func (e *Error) Error() string {
 
 // Is reports whether the code stands for target alone, for errors.Is.
 func (e *Error) Is(target error) bool {
-	switch e.Code {
-	case CodeUnavailable, CodeDevice:
-		return false
-	}
-	for _, row := range table {
-		if row.code == e.Code {
-			return target == row.err
-		}
-	}
-	return false
+	i := slices.IndexFunc(table, func(r row) bool { return r.code == e.Code })
+	return i >= 0 && target == table[i].err && e.Code != CodeUnavailable && e.Code != CodeDevice
 }
 
 // Status returns the HTTP status of the refusal.
