@@ -27,8 +27,7 @@ type lazyContext struct {
 	mu    sync.Mutex // guards the fields below
 	ctx   context.Context
 	end   context.CancelCauseFunc
-	ended bool
-	cause error
+	cause error // why it has ended; nil: it has not
 }
 
 func (s *lazyContext) context() context.Context {
@@ -36,21 +35,21 @@ func (s *lazyContext) context() context.Context {
 	defer s.mu.Unlock()
 	if s.ctx == nil {
 		s.ctx, s.end = context.WithCancelCause(context.Background())
-		if s.ended {
+		if s.cause != nil {
 			s.end(s.cause)
 		}
 	}
 	return s.ctx
 }
 
-// close ends the context, unless it has ended.
+// close ends the context, unless it has ended. There must be a cause.
 func (s *lazyContext) close(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	if s.cause != nil {
 		return
 	}
-	s.ended, s.cause = true, cause
+	s.cause = cause
 	if s.ctx != nil {
 		s.end(cause)
 	}

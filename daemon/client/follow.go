@@ -76,12 +76,7 @@ func (h *Hold) reattach() (*link, error) {
 	h.mu.Lock()
 	h.away = make(chan struct{})
 	h.mu.Unlock()
-	silence := time.AfterFunc(silentAfter, func() {
-		select {
-		case h.silent <- struct{}{}:
-		default: // the last report is still unread
-		}
-	})
+	silence := time.AfterFunc(silentAfter, func() { poke(h.silent) })
 	defer silence.Stop()
 	var pause backoff
 	h.session.o.Mode = h.Mode() // after the grant only this goroutine uses session

@@ -257,8 +257,13 @@ func (h *Hold) renew(until time.Duration) {
 	}
 	h.until = until
 	h.arm()
+	poke(h.moved)
+}
+
+// poke sends a value, unless the last one is still unread.
+func poke(c chan<- struct{}) {
 	select {
-	case h.moved <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
