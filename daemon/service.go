@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
@@ -28,18 +29,20 @@ type Service struct {
 	onJoined func(*Host)
 	chooses  bool // the host id is chosen at every join
 
-	mu       sync.Mutex // guards the rest
-	joiner   *joiner    // of the current term, also once it has joined; nil before Run
-	host     *Host      // of the current term; nil while it joins
-	trouble  error      // why the last attempt to join again failed
-	draining chan struct{}
-	drained  bool
+	draining context.Context // ended by Drain
+	drain    context.CancelFunc
+
+	mu      sync.Mutex // guards the rest
+	joiner  *joiner    // of the current term, also once it has joined; nil before Run
+	host    *Host      // of the current term; nil while it joins
+	trouble error      // why the last attempt to join again failed
 }
 
 // NewService returns a service that does not run yet. onJoined, unless nil, is called with every
 // term that begins.
 func NewService(cfg Config, onJoined func(*Host)) *Service {
-	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, chooses: cfg.HostID == 0, draining: make(chan struct{})}
+	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, chooses: cfg.HostID == 0}
+	s.draining, s.drain = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -119,14 +122,7 @@ func (s *Service) setTrouble(err error) {
 }
 
 // Drain makes the holders stop and the host leave. Run returns then.
-func (s *Service) Drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.drained {
-		s.drained = true
-		close(s.draining)
-	}
-}
+func (s *Service) Drain() { s.drain() }
 
 // Run joins and serves until ctx is done, Drain is called, or an operator asks this host to leave.
 // If locks are held or waited for when ctx is done, it leaves all state for the next process, which
@@ -136,7 +132,10 @@ func (s *Service) Drain() {
 // It returns an error of the first Join, ErrHandedOver, ErrLeaseLost if holders did not stop, or
 // ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
-	dog := &feeder{s: s, ctx: ctx}
+	joining, cancel := context.WithCancel(ctx) // ends with Drain, too
+	defer cancel()
+	defer context.AfterFunc(s.draining, cancel)()
+	dog := &feeder{s: s, joining: joining}
 	// last: it may take some time
 	defer s.cfg.Events.Close()
 	defer dog.stop()
@@ -146,7 +145,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.setTerm(j, nil)
 		var h *Host
 		err := s.whileAlive(func() (err error) {
-			h, err = s.join(ctx, j)
+			h, err = j.join(joining)
 			return err
 		})
 		switch {
@@ -164,7 +163,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil && !s.unburdened():
 			return ErrHandedOver
-		case ctx.Err() != nil || s.isDrained():
+		case joining.Err() != nil:
 			dog.clean = true
 			return nil
 		case !again:
@@ -174,7 +173,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.setTrouble(err)
 		s.keepID(s.cfg.HostID, err)
 		s.log.Warn("joining again failed, retrying", "err", err)
-		if s.whileAlive(func() error { return s.pause(ctx) }) == nil {
+		if s.whileAlive(func() error { return retry.Pause(joining, rejoinPause) }) == nil {
 			continue
 		}
 		dog.clean = true
@@ -193,48 +192,11 @@ func (s *Service) keepID(id int, lost error) {
 	}
 }
 
-// join joins until ctx is done or Drain is called.
-func (s *Service) join(ctx context.Context, j *joiner) (*Host, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-s.draining:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return j.join(ctx)
-}
-
-// pause waits before the next attempt to join again. It returns an error if there must be none.
-func (s *Service) pause(ctx context.Context) error {
-	select {
-	case <-time.After(rejoinPause):
-		return nil
-	case <-s.draining:
-	case <-ctx.Done():
-	}
-	return errDone
-}
-
-// errDone ends the pause before the next attempt.
-var errDone = errors.New("the service ends")
-
 // rejoinPause is the pause after a failed attempt to join again.
 const rejoinPause = 5 * time.Second
 
 // errRejoin is returned when the term is over and the host may join again.
 var errRejoin = errors.New("the term is over")
-
-func (s *Service) isDrained() bool {
-	select {
-	case <-s.draining:
-		return true
-	default:
-		return false
-	}
-}
 
 // serve waits for the end of a term.
 func (s *Service) serve(ctx context.Context, h *Host) error {
@@ -252,7 +214,7 @@ func (s *Service) serve(ctx context.Context, h *Host) error {
 		// This process did not run until after the end of the lease, so no other process can
 		// continue it.
 		s.log.Warn("stopping after the end of the lease, killing the commands that are left")
-	case <-s.draining:
+	case <-s.draining.Done():
 		held, _ := h.sessions.Holding()
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
 		return s.leave(h, "bakeryd is shutting down")
@@ -299,12 +261,12 @@ func (s *Service) leave(h *Host, why string) error {
 
 // feeder arms the watchdog before the first join, and feeds it only while the service is safe.
 type feeder struct {
-	s     *Service
-	ctx   context.Context // of Run
-	dev   watchdog.Device
-	ended chan struct{}
-	fed   sync.WaitGroup
-	clean bool // nothing is held: the watchdog can be disarmed
+	s       *Service
+	joining context.Context // ends when this host is to leave
+	dev     watchdog.Device
+	ended   chan struct{}
+	fed     sync.WaitGroup
+	clean   bool // nothing is held: the watchdog can be disarmed
 }
 
 // arm arms the watchdog with a time-out derived from the lease, and returns the driver's time-out;
@@ -315,11 +277,7 @@ func (f *feeder) arm(t timing.Times) (time.Duration, error) {
 		return 0, nil
 	}
 	for f.dev == nil && !f.s.safe() {
-		select {
-		case <-time.After(command.KillPause):
-		case <-f.s.draining:
-			return 0, errUnsafe
-		case <-f.ctx.Done():
+		if retry.Pause(f.joining, command.KillPause) != nil {
 			return 0, errUnsafe
 		}
 	}
