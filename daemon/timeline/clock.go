@@ -49,7 +49,6 @@ type clocks struct {
 	atLeast [][]int64 // by two nodes: minimum by which the second's offset exceeds the first's
 	offset  []int64   // added to the times of a node
 	slip    int64     // maximum difference of two clocks within a window
-	notes   []string
 
 	excused []int64 // us by which pairs are in the wrong order: a violation if the clocks were right
 	failed  map[[2]*record]bool
@@ -77,14 +76,14 @@ func (c *clocks) readHost(id int, j *journals) {
 	hasUptime := slices.ContainsFunc(all, func(r *record) bool { return r.UptimeMS != 0 })
 	runs := splitRuns(all, hasUptime)
 	if len(runs) > maxSteps {
-		c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped %d times, or is unrelated to its uptime: its times are not corrected",
+		j.notes = append(j.notes, fmt.Sprintf("the clock of %s was stepped %d times, or is unrelated to its uptime: its times are not corrected",
 			j.names[id], len(runs)-1))
 		runs = splitRuns(all, false)
 	}
 	for i, k := range runs {
 		if i > 0 && k.boot == runs[i-1].boot && k.boot != "" {
 			if by := k.low - runs[i-1].high; abs(by) >= 100_000 {
-				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %+.3f s before %s", j.names[id],
+				j.notes = append(j.notes, fmt.Sprintf("the clock of %s was stepped by %+.3f s before %s", j.names[id],
 					float64(by)/1e6, k.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
 			}
 		}

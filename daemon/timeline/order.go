@@ -180,30 +180,21 @@ func (c *clocks) records() iter.Seq[*record] {
 	}
 }
 
-// Clock describes the clock of one host.
-type Clock struct {
-	Host  int   `json:"host"`  // index
-	Added int64 `json:"added"` // maximum correction of its times, in us; positive: later
-}
-
-// report describes each clock that disagrees with the others.
-func (c *clocks) report(t *Timeline) (all []Clock) {
+// report sets the corrections of the hosts' clocks, and notes how far they disagree.
+func (c *clocks) report(t *Timeline) {
 	added := map[int]int64{} // by id
 	for r := range c.records() {
 		if by := c.offset[r.node]; abs(by) > abs(added[r.keeper]) {
 			added[r.keeper] = by
 		}
 	}
-	for i, h := range t.Hosts {
-		if added[h.ID] != 0 {
-			all = append(all, Clock{i, added[h.ID]})
-		}
+	for _, h := range t.Hosts {
+		h.Added = added[h.ID]
 	}
 	if len(c.excused) > 0 {
-		c.notes = append(c.notes, fmt.Sprintf("the clocks of the hosts disagree by at least %s: by the clocks alone, tokens would go back or two hosts hold one lock at the same time, in %d hand-overs. "+
+		t.Notes = append(t.Notes, fmt.Sprintf("the clocks of the hosts disagree by at least %s: by the clocks alone, tokens would go back or two hosts hold one lock at the same time, in %d hand-overs. "+
 			"Times are corrected by the order of the tokens", length(slices.Max(c.excused)), len(c.excused)))
 	}
-	return all
 }
 
 // length formats a duration for people.

@@ -51,8 +51,7 @@ type Timeline struct {
 	Locks    []*Lock    `json:"locks"`
 	Attempts []*Attempt `json:"attempts"` // by time
 	Findings []*Finding `json:"findings"` // the worst first
-	Clocks   []Clock    `json:"clocks"`
-	Notes    []string   `json:"notes"` // about missing or dropped data
+	Notes    []string   `json:"notes"`    // about missing or dropped data
 
 	more   int               // number of findings that were not kept
 	leased map[life][]Moment // when each acted under a lease (judge.go)
@@ -72,6 +71,7 @@ type Host struct {
 	ID      int      `json:"id"`
 	Name    string   `json:"name"`
 	Journal bool     `json:"journal"` // its own journal is there; otherwise only other hosts report about it
+	Added   int64    `json:"added"`   // maximum correction of its times, in us; positive: later
 	Changes []Change `json:"changes"`
 }
 
@@ -111,8 +111,8 @@ func Build(sources []Source, o Options) (*Timeline, error) {
 	c := readClocks(j, o.OneClock)
 	c.align(history(j)) // by the order in it
 	t := history(j)     // again, by the corrected times
-	t.Title, t.Note = text.PrintableLine(o.Title), text.PrintableLine(o.Note)
-	t.Clocks, t.Notes = c.report(t), append(j.notes, c.notes...)
+	t.Title, t.Note, t.Notes = text.PrintableLine(o.Title), text.PrintableLine(o.Note), j.notes
+	c.report(t)
 	t.judge(c)
 	t.crop(o)
 	if len(t.Attempts) == 0 && !slices.ContainsFunc(t.Hosts, func(h *Host) bool { return len(h.Changes) > 0 }) {

@@ -2,7 +2,7 @@
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
 const attempts = (data.attempts ??= []);
-for (const list of ['hosts', 'locks', 'findings', 'clocks', 'notes']) data[list] ??= [];
+for (const list of ['hosts', 'locks', 'findings', 'notes']) data[list] ??= [];
 for (const h of data.hosts) h.changes ??= [];
 for (const l of data.locks) l.marks ??= [];
 

@@ -1,7 +1,7 @@
 // The parts next to the picture: facts, findings, details, legend, table; and the start of the script.
 const graver = (f) => (f.proven ? 'bad' : f.kind === 'doubt' ? 'doubt' : 'late');
 
-const corrected = (clock) => `${lasting(Math.abs(clock.added))} ${clock.added > 0 ? 'later' : 'earlier'} than its clock said`;
+const corrected = (h) => (Math.abs(h.added) < 1000 ? '' : `${lasting(Math.abs(h.added))} ${h.added > 0 ? 'later' : 'earlier'} than its clock said`);
 
 function showFacts() {
   const title = data.title || 'Locks of ' + data.hosts.slice(0, 6).map((h) => h.name).join(', ') + (data.hosts.length > 6 ? ' …' : '');
@@ -21,7 +21,7 @@ function showFacts() {
   });
   if (data.findings.length > 300) list.push(make('div', { className: 'finding note', textContent: `and ${data.findings.length - 300} more` }));
   for (const n of data.notes) note(n.includes('clock') ? 'clocks' : 'note', n);
-  for (const c of data.clocks) if (Math.abs(c.added) >= 1000) note('clocks', `${hostName(c.host)} is shown ${corrected(c)}`);
+  for (const h of data.hosts) if (corrected(h)) note('clocks', `${h.name} is shown ${corrected(h)}`);
   $('findings').replaceChildren(...list);
   $('findings').hidden = !list.length;
 }
@@ -52,14 +52,14 @@ function showDetails(a) {
     $('details').replaceChildren(...summary());
     return;
   }
-  const h = data.hosts[a.host], clock = data.clocks.find((c) => c.host === a.host && Math.abs(c.added) >= 1000);
+  const h = data.hosts[a.host];
   const list = [
     ['lock', data.locks[a.lock].name], ['host', `${h.name} (${h.id})`], ['mode', a.shared ? 'shared' : 'exclusive'], ['who', who(a)], ['token', a.token, true], ['ticket', held(a) ? '' : a.ticket, true],
     ['asked', a.asked === undefined ? '' : moment(a.asked)], ['claimed', a.choosing === undefined ? '' : since(a.choosing, 6)], ['number', a.numbered === undefined ? '' : since(a.numbered, 6)],
     ['waited', held(a) && begin(a) === a.entered ? '' : lasting(ahead(a))], ['behind', a.behind],
     ['entered', held(a) ? moment(a.entered) : ''], ['held', held(a) ? lasting(a.ended - a.entered) : ''], ['end', `${moment(a.ended)}: ${endings[a.end] ?? a.end}`],
     ['certain until', a.sure === undefined ? '' : moment(a.sure)], ['reason', a.reason], ['incarnation', incarnation(a), true],
-    ['clock', clock ? `shown up to ${corrected(clock)}` : ''],
+    ['clock', corrected(h) && `shown up to ${corrected(h)}`],
   ];
   for (const m of a.modes ?? []) list.push(['mode', `${m.shared ? 'shared' : 'exclusive'} from ${utc(m.at)}`]);
   for (const m of a.marks ?? []) list.push([m.kind.replaceAll('_', ' '), `${utc(m.at)} ${m.text}`]);
