@@ -50,22 +50,20 @@ func (r *Report) Judge() {
 
 // shorten sorts problems by severity, and replaces those of a kind that has too many by one.
 func shorten(found []Problem) []Problem {
-	kinds := map[string][]string{} // subjects by kind
-	short := []Problem{}
+	subjects := map[string][]string{} // by kind
 	for _, p := range found {
-		kinds[p.Kind] = append(kinds[p.Kind], p.Subject)
-		if len(kinds[p.Kind]) <= listedAlone {
-			short = append(short, p)
-		}
+		subjects[p.Kind] = append(subjects[p.Kind], p.Subject)
 	}
-	for i := len(short) - 1; i >= 0; i-- {
-		p := short[i]
-		rest := kinds[p.Kind]
-		delete(kinds, p.Kind) // the others of the kind are before it
-		if len(rest) <= listedAlone {
+	short, listed := []Problem{}, map[string]int{}
+	for _, p := range found {
+		if listed[p.Kind]++; listed[p.Kind] > listedAlone {
 			continue
 		}
-		rest = rest[listedAlone:]
+		short = append(short, p)
+		rest := subjects[p.Kind][listed[p.Kind]:]
+		if listed[p.Kind] < listedAlone || len(rest) == 0 {
+			continue
+		}
 		p.Subject, p.Why, p.Remedy = "", strings.Join(rest[:min(len(rest), listedNames)], ", "), ""
 		p.Text = fmt.Sprintf("%d more %s", len(rest), strings.ReplaceAll(p.Kind, "_", " "))
 		if len(rest) > listedNames {
@@ -74,7 +72,7 @@ func shorten(found []Problem) []Problem {
 		if p.Kind == "silent" {
 			p.Remedy = "if many hosts are silent, check the storage first"
 		}
-		short = slices.Insert(short, i+1, p)
+		short = append(short, p)
 	}
 	rank := []Severity{SeverityError, SeverityWarning, SeverityNote}
 	slices.SortStableFunc(short, func(a, b Problem) int {
