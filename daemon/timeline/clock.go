@@ -112,12 +112,8 @@ func splitRuns(all []*record, uptime bool) (runs []*clock) {
 			runs = append(runs, cur)
 		}
 		cur.boot = cmp.Or(boot, cur.boot)
-		switch { // if it is slewed, its bounds move along
-		case base < cur.low:
-			cur.low, cur.high = base, min(cur.high, base+stepAt)
-		case base > cur.high:
-			cur.low, cur.high = max(cur.low, base-stepAt), base
-		}
+		// If it is slewed, its bounds move along.
+		cur.low, cur.high = max(min(cur.low, base), base-stepAt), min(max(cur.high, base), base+stepAt)
 		cur.records = append(cur.records, r)
 	}
 	return runs
