@@ -144,9 +144,8 @@ func (h *historian) lock(name string) int {
 	return i
 }
 
-// find returns the attempt of an event, nil if none is open.
-func (h *historian) find(r *record) *Attempt {
-	lock := h.lock(r.Lock)
+// find returns the attempt of an event at a lock, nil if none is open.
+func (h *historian) find(lock int, r *record) *Attempt {
 	if a := h.open[attemptKey{lock: lock, token: r.Token}]; a != nil && r.Token != 0 && r.Kind != events.Enter {
 		return a
 	}
@@ -163,12 +162,11 @@ func (h *historian) find(r *record) *Attempt {
 	return a
 }
 
-// attempt returns the attempt of an event. It begins one if there is none.
-func (h *historian) attempt(r *record) *Attempt {
-	if a := h.find(r); a != nil {
+// attempt returns the attempt of an event at a lock. It begins one if there is none.
+func (h *historian) attempt(lock int, r *record) *Attempt {
+	if a := h.find(lock, r); a != nil {
 		return a
 	}
-	lock := h.lock(r.Lock)
 	key := attemptKey{lock: lock, request: r.Request}
 	switch {
 	case r.Request != 0:
@@ -200,7 +198,7 @@ func (h *historian) lockEvent(r *record) {
 		h.Locks[lock].Marks = append(h.Locks[lock].Marks, mark)
 		return
 	case events.Kill, events.Remains, events.Orphan, events.Lost:
-		if h.find(r) != nil {
+		if h.find(lock, r) != nil {
 			break
 		}
 		if r.Token == 0 { // the hold is over, or unknown
@@ -212,7 +210,7 @@ func (h *historian) lockEvent(r *record) {
 			return
 		}
 	}
-	a := h.attempt(r)
+	a := h.attempt(lock, r)
 	a.setClient(r)
 	switch r.Kind {
 	case events.Request:
