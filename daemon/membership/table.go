@@ -31,20 +31,22 @@ func (mb *Member) readTable(hosts int) {
 		mb.failed("reading the host table failed, retrying", err)
 	default:
 		mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
-		mb.complainOfZeroes(records)
-		mb.noteSilence()
+		mb.noteTable(records)
 	}
 }
 
-// complainOfZeroes logs the first host that must rewrite its lost record.
-func (mb *Member) complainOfZeroes(records []lease.Record) {
-	host := 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
+// noteTable logs the first host that must rewrite its lost record, and records changes of the hosts.
+func (mb *Member) noteTable(records []lease.Record) {
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
+	host := 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
 	if host > 0 && mb.zeroed.Allow() {
 		mb.cfg.Log.Warn("a host record is all zeroes, waiting until its host rewrites it: start bakeryd there if it does not run",
 			"host_id", host, "err", lease.ErrZeroed)
 	}
+	hosts, _ := mb.Known()
+	mb.noteHosts(hosts)
+	mb.noteSilence(hosts)
 }
 
 // readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
@@ -85,12 +87,9 @@ func (mb *Member) readRows(records []lease.Record) error {
 	return nil
 }
 
-// noteSilence reports hosts that have fallen silent, and those that renew again.
-func (mb *Member) noteSilence() {
-	mb.noting.Lock()
-	defer mb.noting.Unlock()
-	hosts, _ := mb.Known()
-	mb.noteHosts(hosts)
+// noteSilence reports hosts that have fallen silent, and those that renew again. Called with noting
+// held.
+func (mb *Member) noteSilence(hosts []lease.Host) {
 	for i := range hosts {
 		h := &hosts[i]
 		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.ID() && h.Overdue(mb.times()); {
