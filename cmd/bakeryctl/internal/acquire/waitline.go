@@ -52,10 +52,7 @@ func (l *waitLine) warn(message string) {
 // stop removes the line. It waits at most clearWithin for a stopped terminal.
 func (l *waitLine) stop() {
 	close(l.done)
-	select {
-	case <-l.removed:
-	case <-time.After(clearWithin):
-	}
+	closes(l.removed, clearWithin)
 }
 
 // clearWithin bounds the wait for a terminal, because other clients wait for the granted lock.
@@ -63,7 +60,7 @@ const clearWithin = 20 * time.Millisecond
 
 func (l *waitLine) write() {
 	defer close(l.removed)
-	if l.isOver(WaitSilent) {
+	if closes(l.done, WaitSilent) {
 		return
 	}
 	places, clear := l.places, "\r\x1b[K"
@@ -87,7 +84,7 @@ func (l *waitLine) write() {
 			fmt.Fprint(l.out, clear+shown)
 		case warning := <-l.warnings:
 			for !term.Writable(l.out) {
-				if l.isOver(WaitSilent) {
+				if closes(l.done, WaitSilent) {
 					return // the line cannot be cleared and stays
 				}
 			}
@@ -96,10 +93,10 @@ func (l *waitLine) write() {
 	}
 }
 
-// isOver blocks until the wait ends or limit has passed, and reports whether the wait ended.
-func (l *waitLine) isOver(limit time.Duration) bool {
+// closes blocks until c is closed or limit has passed, and reports whether c is closed.
+func closes(c <-chan struct{}, limit time.Duration) bool {
 	select {
-	case <-l.done:
+	case <-c:
 		return true
 	case <-time.After(limit):
 		return false
