@@ -163,7 +163,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil && !s.unburdened():
 			return ErrHandedOver
-		case joining.Err() != nil:
+		case joining.Err() != nil || s.draining.Err() != nil: // joining ends soon after draining
 			dog.clean = true
 			return nil
 		case !again:

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bufio"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -242,6 +243,16 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 		r.ends(nil)
 		require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 	})
+}
+
+// TestDrainWhileTheFirstJoinFails: that is no error, however soon Run goes on after Drain.
+func TestDrainWhileTheFirstJoinFails(t *testing.T) {
+	var s *Service
+	s = NewService(Config{Device: "x", HostID: 1, open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+		s.Drain()
+		return nil, layout.Superblock{}, 0, errors.New("no device")
+	}}, nil)
+	require.NoError(t, s.Run(t.Context()))
 }
 
 // TestDrainDoesNotReleaseWhoDoesNotStop: to other hosts, this host has crashed.

@@ -117,6 +117,9 @@ func (l *link) serve() {
 	stop := context.AfterFunc(l.by.srv.links, l.Close)
 	defer stop()
 	defer l.end()
+	if l.by.srv.links.Err() != nil {
+		return // the server has shut down meanwhile
+	}
 	l.mu.Lock()
 	l.out = append(l.out, linkAccepted...)
 	l.flush()

@@ -77,9 +77,9 @@ type Patch struct {
 // Read reads the block. It returns ErrDisturbed if it is not what Write wrote last.
 func (p *Patch) Read() (time.Duration, error) {
 	begun := time.Now()
-	seen, err := p.SeenBy(p.Dev)
+	err := p.Dev.Read(p.Block, p.At)
 	took := time.Since(begun)
-	if err == nil && !seen {
+	if err == nil && !p.Shows(p.Block) {
 		err = fmt.Errorf("%w, at byte %d of %s", ErrDisturbed, p.At, p.Dev.Info().Path)
 	}
 	return took, err
