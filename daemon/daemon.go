@@ -6,9 +6,8 @@
 //
 //   - membership: join.go and leave.go; package membership drives the lease
 //   - restart: previous.go finds what the previous process left
-//   - reports: recorder.go makes events, counts and log lines of what locks and sessions report;
-//     status.go is the status of a host, inspection.go reads the lockspace for it, statuscache.go
-//     shares that among pages; vitals.go has the gauges
+//   - reports: status.go is the status of a host, inspection.go reads the lockspace for it,
+//     statuscache.go shares that among pages; vitals.go has the gauges
 //   - tools: repair.go repairs what package check finds, probe.go measures a lockspace
 package daemon
 

@@ -19,7 +19,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -200,9 +202,6 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	}
 }
 
-// observer returns the Observer of locks and clients.
-func (c *Config) observer() locks.Observer { return &recorder{c.Events, c.Tally, c.Logger} }
-
 // takeOver returns the host, which is live. It handles the holds that a previous process left,
 // before any client is served: it restores them, or stops their commands if the incarnation could
 // not be continued. From here on, state is kept for the next process.
@@ -252,15 +251,15 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, file *handover.File) *Host {
 	h := &Host{
 		cfg: j.cfg, log: j.log, clock: j.clock, disk: j.disk, devices: j.devices, ids: ids, fencing: fencing, mem: mem, handover: file, ending: j.ending,
-		Manager: locks.New(locks.Config{Disk: j.disk, Member: mem, HostName: ids.Name, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall,
-			Observer: j.cfg.observer(), Peers: j.cfg.Events != nil, Repairs: j.cfg.repair}),
+		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Events: j.cfg.Events, Tally: j.cfg.Tally, Log: j.log},
+			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall}, j.cfg.repair),
 	}
 	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
 	if file != nil {
 		h.keepTerms(file)
 	}
 	h.sessions = session.New(session.Config{Locks: h.Manager, Member: mem, RuntimeDir: ids.RuntimeDir, UUID: j.disk.SB.UUID, Times: j.disk.Times(),
-		Clock: j.clock, Log: j.log, Observer: j.cfg.observer(), Ending: j.ending, Handover: file})
+		Clock: j.clock, Log: j.log, Events: j.cfg.Events, Ending: j.ending, Handover: file})
 	h.tasks.Go(func() {
 		select {
 		case <-mem.Lost():
@@ -307,9 +306,10 @@ func (j *joiner) stopStrays(ctx context.Context, ids *hostid.Identity, host int,
 
 // command returns a command that a previous process has left.
 func (j *joiner) command(req locks.Request) *command.Command {
-	observer := j.cfg.observer()
 	return &command.Command{Lock: req.Name, PID: req.PID, Log: j.log, Report: func(kind events.Kind, reason string) {
-		observer.Observe(locks.Happening{Kind: kind, Request: &req, Reason: reason})
+		e := req.Event(kind)
+		e.Reason = reason
+		j.cfg.Events.Add(e)
 	}}
 }
 

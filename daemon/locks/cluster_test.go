@@ -16,6 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
@@ -127,8 +129,10 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 		return nil, context.Cause(ctx)
 	}
 	disk.Quarantine.Start(cfg.Clock.Now())
-	h := &testHost{dev: dev, ids: ids, fencing: fencing, Manager: New(Config{Disk: disk, Member: mem, HostName: cfg.Name, Handoff: cfg.Handoff,
-		Wall: time.Now, Observer: logObserver{cfg.Logger}, Repairs: cfg.Repairs})}
+	h := &testHost{dev: dev, ids: ids, fencing: fencing, Manager: New(&driver.Host{
+		Host: queue.Host{Name: cfg.Name, Tally: new(tally.Tally), Log: cfg.Logger},
+		Disk: disk, Member: mem, Handoff: cfg.Handoff, Wall: time.Now,
+	}, cfg.Repairs)}
 	h.guards.Go(func() {
 		select {
 		case <-mem.Lost():
@@ -163,20 +167,6 @@ func (h *testHost) times() timing.Times   { return h.disk.Times() }
 func (h *testHost) leaseLeft() time.Duration {
 	left, _ := h.mem.LeaseLeft()
 	return left
-}
-
-// logObserver logs what has no place in a journal.
-type logObserver struct{ log *slog.Logger }
-
-func (logObserver) Observe(Happening) uint64 { return 0 }
-func (logObserver) Recovered()               {}
-
-func (o logObserver) Noted(message string, e layout.Entry, attrs ...any) {
-	o.log.Info(message, append([]any{"lock", e.Name}, attrs...)...)
-}
-
-func (o logObserver) Trouble(message string, e layout.Entry, attrs ...any) {
-	o.log.Warn(message, append([]any{"lock", e.Name}, attrs...)...)
 }
 
 func acquire(t *testing.T, d *testHost, req Request) *Hold {

@@ -122,7 +122,7 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 		return e, false, err
 	}
 	m.dir.Add(e)
-	m.observer.Noted("lock created", e, "permits", e.Permits)
+	m.host.Log.Info("lock created", "lock", e.Name, "number", e.Lock, "permits", e.Permits)
 	return e, true, nil
 }
 
@@ -211,7 +211,7 @@ func (m *Manager) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 		if err = dev.Write(buf, m.disk.SB.Geometry.Entry(e.Lock)); err == nil {
 			return nil
 		}
-		m.observer.Trouble("writing a directory entry failed, retrying", e, "err", err)
+		m.host.Trouble("writing a directory entry failed, retrying", e, "err", err)
 		select {
 		case <-time.After(m.disk.Retry()):
 		case <-m.mem.Lost():

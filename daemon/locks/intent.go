@@ -58,7 +58,7 @@ func (m *Manager) takeBackIntent() bool {
 	}
 	err = m.guarded(context.Background(), "take back an intent", m.carryOut)
 	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
-		m.observer.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
+		m.host.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
 	}
 	return err == nil
 }

@@ -1,7 +1,6 @@
 // Package locks is a host's part in the locks of a lockspace: it finds the lock of a name, starts and
 // ends the drivers of locks (package driver) for local clients, and keeps the directory. It knows a
-// client by an interface, and what becomes of its reports by another one. It never knows a
-// connection, a user or a file.
+// client by an interface, and never knows a connection, a user or a file.
 //
 // Start reading with [Manager] in manager.go, and [Manager.Acquire] in acquire.go. The files by
 // topic:
@@ -40,34 +39,19 @@ type (
 	Request   = queue.Request
 	Requested = queue.Requested
 	Client    = queue.Client
-	Observer  = queue.Observer
-	Happening = queue.Happening
 )
 
 // ErrAbsent ends the wait of a client that did not reconnect after a restart.
 var ErrAbsent = queue.ErrAbsent
 
-// Config is the configuration of a Manager. The last two may be false.
-type Config struct {
-	Disk     *store.Disk
-	Member   *membership.Member // live
-	HostName string             // for display
-	Handoff  int                // local grants in a row while another host waits
-	Wall     func() time.Time   // wall clock: may be wrong by any amount, and be set at any time
-	Observer Observer
-	Peers    bool // the observer wants to know which hosts and clients are ahead of a client
-	Repairs  bool // intents of an earlier incarnation are still to be examined
-}
-
 // Manager is a host's part in all locks of a lockspace. Close ends it. It is safe for concurrent
 // use.
 type Manager struct {
-	host     *driver.Host
-	disk     *store.Disk
-	mem      *membership.Member
-	observer Observer
-	dir      *directory.Directory
-	repairs  bool
+	host    *driver.Host
+	disk    *store.Disk
+	mem     *membership.Member
+	dir     *directory.Directory
+	repairs bool
 
 	mu          sync.Mutex     // guards locks, quarantined, lost and closing
 	locks       map[int]*Lock  // by lock number; 0 guards the directory
@@ -84,19 +68,16 @@ type Manager struct {
 	stayed    chan struct{} // an intent of this process may have stayed in its slot; has room for one
 }
 
-// New returns a manager without locks. Start must be called once those that a previous
-// process has left are resumed.
-func New(cfg Config) *Manager {
-	stop := make(chan struct{})
+// New returns a manager without locks. Start must be called once those that a previous process has
+// left are resumed. New sets the fields of host that follow from others: its ID, Dir, channels and
+// functions. repairs says that intents of an earlier incarnation are still to be examined.
+func New(host *driver.Host, repairs bool) *Manager {
 	m := &Manager{
-		disk: cfg.Disk, mem: cfg.Member, observer: cfg.Observer, repairs: cfg.Repairs, dir: directory.New(cfg.Disk.Dev, cfg.Disk.SB.Space()),
-		locks: map[int]*Lock{}, quarantined: map[*Lock]bool{}, stop: stop, stayed: make(chan struct{}, 1),
+		host: host, disk: host.Disk, mem: host.Member, repairs: repairs, dir: directory.New(host.Disk.Dev, host.Disk.SB.Space()),
+		locks: map[int]*Lock{}, quarantined: map[*Lock]bool{}, stop: make(chan struct{}), stayed: make(chan struct{}, 1),
 	}
-	m.host = &driver.Host{
-		Host: &queue.Host{ID: cfg.Member.ID(), Name: cfg.HostName, Observer: cfg.Observer, Peers: cfg.Peers, Stop: stop,
-			Lost: cfg.Member.Lost(), Cause: cfg.Member.Err},
-		Disk: cfg.Disk, Member: cfg.Member, Dir: m.dir, Handoff: cfg.Handoff, Wall: cfg.Wall, Clear: m.clearEntry, Ended: m.drop,
-	}
+	host.ID, host.Stop, host.Lost, host.Cause = m.mem.ID(), m.stop, m.mem.Lost(), m.mem.Err
+	host.Dir, host.Clear, host.Ended = m.dir, m.clearEntry, m.drop
 	return m
 }
 

@@ -140,7 +140,7 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			failing.Begin()
 			failing.Failed(err)
 		}
-		m.observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)
+		m.host.Trouble("clearing a directory entry failed, retrying", e, "err", err)
 		select {
 		case <-time.After(m.disk.Retry()):
 		case <-m.mem.Lost():

@@ -44,7 +44,7 @@ func (m *Manager) restoreEntries(damaged []int) {
 			}
 			// Superseded: completing a removal has rewritten it.
 			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, driver.ErrSuperseded) && !m.host.Stopping() {
-				m.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)
+				m.host.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)
 			}
 		}
 		select {
@@ -72,7 +72,7 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.Entry.Lock && layout.Entry(i) != lk.Entry }); i >= 0 {
 			return fmt.Errorf("%w: another host intends to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
 		}
-		m.observer.Trouble("directory entry is damaged, restoring it", lk.Entry)
+		m.host.Trouble("directory entry is damaged, restoring it", lk.Entry)
 		if err := m.restoreEntry(guard, lk.Entry); err != nil {
 			return err
 		}

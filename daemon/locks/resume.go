@@ -42,7 +42,7 @@ func (m *Manager) untilLost(message string, s store.Series, try func() error) er
 			return nil
 		}
 		s.Failed(err)
-		m.observer.Trouble(message, lockspace.DirectoryEntry, "err", err)
+		m.host.Trouble(message, lockspace.DirectoryEntry, "err", err)
 		select {
 		case <-time.After(m.disk.Retry()):
 		case <-m.mem.Lost():

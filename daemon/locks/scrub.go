@@ -53,7 +53,7 @@ func (m *Manager) keepSlots() {
 func (m *Manager) scrub() (all bool) {
 	s, err := m.dir.Scan()
 	if err != nil {
-		m.observer.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
+		m.host.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
 		return false
 	}
 	for _, e := range append(s.Entries, lockspace.DirectoryEntry) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
@@ -160,6 +159,6 @@ func (k *killing) overdue(deadline, now time.Duration) bool {
 func (ss *Table) noteAtRisk(m membership.Moments, leaving bool) {
 	if !m.Lost && !leaving {
 		left := max(0, m.Deadline-ss.cfg.Clock.Now()).Round(time.Millisecond)
-		ss.cfg.Observer.Observe(locks.Happening{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
+		ss.cfg.Events.Add(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
 	}
 }

@@ -8,32 +8,34 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// happening returns one with the fields that all happenings of the session have.
-func (s *Session) happening(kind events.Kind) locks.Happening {
-	h := locks.Happening{Kind: kind}
-	if s.decided() && s.hold != nil {
-		h.Token = s.hold.Token()
-	}
+// event returns one with the fields that all events of the session have.
+func (s *Session) event(kind events.Kind) events.Event {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	req := s.req
-	h.Request = &req
-	return h
+	e := s.req.Event(kind)
+	s.mu.Unlock()
+	if s.decided() && s.hold != nil {
+		e.Token = s.hold.Token()
+	}
+	return e
 }
 
 func (s *Session) noteOrphan() {
-	e := s.happening(events.Orphan)
+	e := s.event(events.Orphan)
 	e.Reason = "its client is gone, its running processes keep the lock"
-	s.all.cfg.Observer.Observe(e)
+	s.all.cfg.Events.Add(e)
 }
 
 // noteResumed records that a restart kept a hold, or without a token a place in the queue.
 func (s *Session) noteResumed(lk *locks.Lock, token layout.Ticket) {
-	h := locks.Happening{Kind: events.Resumed, Entry: lk.Entry, Request: &s.req, Token: token}
-	if since := time.Since(s.since); token != 0 {
-		h.Held = since
-	} else {
-		h.Waited = since
+	e := s.req.Event(events.Resumed)
+	e.Token = token
+	if lk.Entry.Permits > 1 {
+		e.Permits = lk.Entry.Permits
 	}
-	s.all.cfg.Observer.Observe(h)
+	if since := time.Since(s.since).Milliseconds(); token != 0 {
+		e.HeldMS = since
+	} else {
+		e.WaitedMS = since
+	}
+	s.all.cfg.Events.Add(e)
 }

@@ -54,7 +54,7 @@ type Config struct {
 	Times      timing.Times
 	Clock      clock.Clock
 	Log        *slog.Logger
-	Observer   locks.Observer
+	Events     *events.Log // nil if none
 	Ending     *Ending
 	Handover   *handover.File // nil if no state is kept
 }
@@ -284,9 +284,9 @@ func (ss *Table) begin(body LockRequest, by Client) (*Session, error) {
 func (ss *Table) make(id string) *Session {
 	s := &Session{all: ss, since: time.Now(), done: make(chan struct{})}
 	s.Command = &command.Command{ID: id, Log: ss.cfg.Log, Report: func(kind events.Kind, reason string) {
-		h := s.happening(kind)
-		h.Reason = reason
-		ss.cfg.Observer.Observe(h)
+		e := s.event(kind)
+		e.Reason = reason
+		ss.cfg.Events.Add(e)
 	}}
 	return s
 }

@@ -73,14 +73,14 @@ var imports = []struct{ path, imports string }{
 
 	// The locks of a joined host.
 	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease/timing daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
-	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/report layout"},
+	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/report daemon/tally layout"},
 	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/lease daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/standing daemon/warn layout"},
 	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
 	// Its clients, its service and its server: to be split.
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/process daemon/tasks daemon/warn layout"},
 	{"daemon/locks/measuring", "blockdev blockdev/probe daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership layout"},
 	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
-	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
+	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/tally"},

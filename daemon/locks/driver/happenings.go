@@ -8,11 +8,10 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The reports of a lock to the observer, for display only. They name the hosts and clients that are
+// The reports of a lock, for display only. They name the hosts and clients that are
 // ahead of a client.
 
 const (
@@ -46,19 +45,22 @@ func (lk *Lock) reportSlot(s bakery.Slot) {
 	}
 	if s.Phase == layout.Choosing {
 		lk.before = ahead{}
-		lk.Queue.Observe(queue.Happening{Kind: events.Choosing, Request: &w.Request, Ticket: s.Ticket})
+		e := w.Request.Event(events.Choosing)
+		e.Ticket = s.Ticket
+		lk.Queue.Add(e)
 		return
 	}
-	h := queue.Happening{Kind: events.Ticket, Request: &w.Request, Ticket: s.Ticket, Ahead: lk.aheadOnDisk()}
-	if n := len(h.Ahead); n > 0 {
-		next := h.Ahead[n-1]
+	e := w.Request.Event(events.Ticket)
+	e.Ticket, e.Ahead = s.Ticket, lk.aheadOnDisk()
+	if n := len(e.Ahead); n > 0 {
+		next := e.Ahead[n-1]
 		lk.before = ahead{host: next.Host, slot: lk.slots.Views[next.Host-1], peer: next, toldAt: time.Now()}
 		if n > maxAhead {
 			// the holder, and the nearest
-			h.AheadCount, h.Ahead = n, slices.Delete(h.Ahead, 1, n-maxAhead+1)
+			e.AheadCount, e.Ahead = n, slices.Delete(e.Ahead, 1, n-maxAhead+1)
 		}
 	}
-	lk.Queue.Observe(h)
+	lk.Queue.Add(e)
 }
 
 // reportAhead reports for which slot the host waits, if it has changed.
@@ -85,11 +87,13 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 	}
 	if b.untold && now.Sub(b.toldAt) >= reportEvery {
 		if w := lk.Queue.Front(); w != nil {
-			h := queue.Happening{Kind: events.Waiting, Request: &w.Request, At: now, Ticket: lk.m.OwnSlot().Ticket, Ahead: []events.Peer{b.peer}}
+			e := w.Request.Event(events.Waiting)
+			e.Ticket, e.Ahead = lk.m.OwnSlot().Ticket, []events.Peer{b.peer}
 			if a.Rank > 1 {
-				h.AheadCount = a.Rank
+				e.AheadCount = a.Rank
 			}
-			lk.Queue.Observe(h)
+			lk.Queue.Add(e)
+			lk.host.Tally.Locks.Of(lk.Entry.Name, now) // it is in use
 			b.untold, b.toldAt = false, now
 		}
 	}
@@ -152,6 +156,6 @@ func (lk *Lock) onDisk(host int, name string) events.Peer {
 // read.
 func (lk *Lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 	if h.State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == incarnation) {
-		lk.host.Observer.Recovered()
+		lk.host.Tally.Recoveries.Add(1)
 	}
 }

@@ -53,7 +53,7 @@ type Lock struct {
 
 // Host is what all locks of a host use. It does not change.
 type Host struct {
-	*queue.Host
+	queue.Host
 	Disk    *store.Disk
 	Member  *membership.Member // live
 	Dir     *directory.Directory
@@ -75,7 +75,7 @@ func (h *Host) ClockNumber() uint64 { return bakery.ClockNumber(h.Wall(), h.Disk
 func New(host *Host, e layout.Entry) *Lock {
 	id, incarnation := host.ID, host.Member.Incarnation()
 	lk := &Lock{
-		host: host, Entry: e, Queue: queue.New(host.Host, e), tasks: make(chan task), done: make(chan struct{}),
+		host: host, Entry: e, Queue: queue.New(&host.Host, e), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: incarnation, Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair

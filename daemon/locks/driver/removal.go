@@ -84,7 +84,7 @@ func (lk *Lock) completeRemoval() error {
 		return err
 	}
 	if lk.warn.Allow() {
-		lk.host.Observer.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
+		lk.host.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
@@ -115,7 +115,8 @@ func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
-		lk.Queue.Observe(queue.Happening{Kind: events.Removed})
+		lk.host.Log.Info("lock removed", "lock", lk.Entry.Name, "number", lk.Entry.Lock)
+		lk.Queue.Add(events.Event{Kind: events.Removed})
 	// two removers that gave way must not collide again
 	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.host.Disk.Retry())):
 		err = api.ErrLeaseLost

@@ -29,9 +29,15 @@ func (lk *Lock) Ask(ticket layout.Ticket, message string) error {
 		return err
 	})
 	if err == nil {
-		lk.Queue.Observe(queue.Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.host.ID, HostName: lk.host.Name}, Reason: message})
+		lk.reportRequested(queue.Requested{Host: lk.host.ID, HostName: lk.host.Name, Message: message}, ticket)
 	}
 	return err
+}
+
+// reportRequested reports a request to holders up to ticket.
+func (lk *Lock) reportRequested(r queue.Requested, ticket layout.Ticket) {
+	lk.host.Log.Info("lock requested", "lock", lk.Entry.Name, "token", ticket, "by_host_id", r.Host, "by_host_name", r.HostName, "message", r.Message)
+	lk.Queue.Add(events.Event{Kind: events.Wanted, Token: ticket, ByHost: r.Host, ByHostName: r.HostName, Reason: r.Message})
 }
 
 // requestWatch is the state of reading requests during one hold of the lock on the disk.
@@ -57,7 +63,7 @@ func (lk *Lock) look() {
 	slots, bad, err := lk.host.Disk.ReadSlots(lk.slots.Dev, lk.Entry.Lock, lk.host.SlotCount())
 	if err != nil {
 		if lk.warn.Allow() {
-			lk.host.Observer.Trouble("reading requests failed, retrying", lk.Entry, "err", err)
+			lk.host.Trouble("reading requests failed, retrying", lk.Entry, "err", err)
 		}
 		return
 	}
@@ -77,7 +83,7 @@ func (lk *Lock) look() {
 			}
 			lk.requestWatch.heard[s.Host] = r
 			if s.Host != lk.host.ID { // else it was recorded when it was made
-				lk.Queue.Observe(queue.Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
+				lk.reportRequested(told, lk.m.Token())
 			}
 		}
 	}

@@ -39,9 +39,6 @@ type Request struct {
 	asked  uint64 // number of its event; 0 if there is none, or it is not known
 }
 
-// Number returns the number by which the observer knows the request; 0 if none.
-func (r *Request) Number() uint64 { return r.asked }
-
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
 
 func (r *Request) listening() bool {

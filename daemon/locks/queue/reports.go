@@ -12,53 +12,36 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Observer receives the reports of what happens to the locks of a host. Locks call it with mutexes held, on the way
-// to a grant. Its methods do no IO and wait for none. The directory's lock is not observed, because
-// it is bakeryd's own.
-type Observer interface {
-	// Observe returns a number by which later happenings name a request; 0 if there is none.
-	Observe(Happening) uint64
-	// Recovered: a host that is over took part in a lock, and does not block this host any more.
-	Recovered()
-	// Noted reports to an operator what has no place in the journal. attrs are those of package slog.
-	Noted(message string, e layout.Entry, attrs ...any)
-	// Trouble reports IO that failed and is retried, or a record that is damaged.
-	Trouble(message string, e layout.Entry, attrs ...any)
-}
-
-// Happening is what happened to a lock or to the request of a client.
-type Happening struct {
-	Kind    events.Kind
-	Entry   layout.Entry // only the name may be known
-	Request *Request     // of the client; nil if it is about the lock
-	At      time.Time    // zero: now
-
-	Ticket layout.Ticket
-	Token  layout.Ticket
-	Waited time.Duration
-	Held   time.Duration
-	// a grant that was handed over from another client of this host, without the disk
-	Handoff bool
-
-	Ahead      []events.Peer // in order: the last one is directly ahead
-	AheadCount int           // number of all, if Ahead is shortened
-
-	By     events.Peer // the host that did it, if it is another one
-	Reason string
-}
+// The reports of what happens to the locks of a host: events in the journal, counts, and lines of the
+// log. They are made with mutexes held, on the way to a grant, and wait for no IO. The directory's
+// lock is not observed, because it is bakeryd's own.
 
 // Observed reports whether clients use the lock: the directory's lock is bakeryd's own.
 func (q *Queue) Observed() bool { return q.Entry.Lock != lockspace.DirectoryLock }
 
 // Traced reports whether to find out which hosts and clients are ahead.
-func (q *Queue) Traced() bool { return q.host.Peers && q.Observed() }
+func (q *Queue) Traced() bool { return q.host.Events != nil && q.Observed() }
 
-// Observe reports a happening of the lock.
-func (q *Queue) Observe(h Happening) {
+// Add adds an event of the lock to the journal.
+func (q *Queue) Add(e events.Event) {
 	if q.Observed() {
-		h.Entry = q.Entry
-		q.host.Observer.Observe(h)
+		e.Lock = q.Entry.Name
+		q.host.Events.Add(e)
 	}
+}
+
+// Event returns an event of the request.
+func (r *Request) Event(kind events.Kind) events.Event {
+	return events.Event{Kind: kind, Lock: r.Name, Request: r.asked, PID: r.PID, Command: r.Command, Mode: r.Mode.String()}
+}
+
+// Trouble logs IO that failed and is retried, or a record that is damaged. The directory is no lock
+// to name.
+func (h *Host) Trouble(message string, e layout.Entry, attrs ...any) {
+	if e != lockspace.DirectoryEntry {
+		attrs = append([]any{"lock", e.Name, "number", e.Lock}, attrs...)
+	}
+	h.Log.Warn(message, attrs...)
 }
 
 // waitedFor is the holder that clients of this host last waited for, and a time until which they
@@ -101,24 +84,47 @@ func (q *Queue) inTheWay(mode layout.Mode) []events.Peer {
 // reportQueued reports a new client and the local clients before it. Called with mu held, when the
 // client is the last in the queue.
 func (q *Queue) reportQueued(w *Item) {
-	h := Happening{Kind: events.Waiting, Request: &w.Request, At: w.queued}
-	if q.Traced() {
-		if n := len(q.waiting) - 1; n > 0 {
-			h.Ahead = []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
-		} else {
-			h.Ahead = q.inTheWay(w.Request.Mode)
-		}
-		if n := len(q.waiting) - 1 + len(q.holds); n > 1 {
-			h.AheadCount = n
-		}
+	if !q.Observed() {
+		return
 	}
-	q.Observe(h)
+	q.host.Tally.Locks.Of(q.Entry.Name, w.queued)
+	if !q.Traced() {
+		return
+	}
+	e := w.Request.Event(events.Waiting)
+	if n := len(q.waiting) - 1; n > 0 {
+		e.Ahead = []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
+	} else {
+		e.Ahead = q.inTheWay(w.Request.Mode)
+	}
+	if n := len(q.waiting) - 1 + len(q.holds); n > 1 {
+		e.AheadCount = n
+	}
+	if len(e.Ahead) > 0 {
+		q.Add(e)
+	}
 }
 
 // reportGrant is called with mu held, by the driver.
 func (q *Queue) reportGrant(h *Item, handoff bool) {
-	q.Observe(Happening{Kind: events.Enter, Request: &h.Request, At: h.since, Token: h.token, Waited: h.since.Sub(h.queued),
-		Ahead: q.after.of(h.queued, h.Request.Mode), Handoff: handoff})
+	if !q.Observed() {
+		return
+	}
+	waited, all := h.since.Sub(h.queued), q.host.Tally
+	all.Waits.Add(waited)
+	c := all.Locks.Of(q.Entry.Name, h.since)
+	c.Grants.Add(1)
+	c.Waited.Add(int64(waited))
+	if handoff {
+		all.Handoffs.Add(1)
+		c.Handoffs.Add(1)
+	}
+	e := h.Request.Event(events.Enter)
+	e.Token, e.WaitedMS, e.Ahead = h.token, waited.Milliseconds(), q.after.of(h.queued, h.Request.Mode)
+	if q.Entry.Permits > 1 {
+		e.Permits = q.Entry.Permits
+	}
+	q.Add(e)
 }
 
 // reportMode reports that a hold has another mode: shared before the disk shows that, exclusive
@@ -159,41 +165,50 @@ func (q *Queue) reportLost(h *Item) {
 }
 
 func (q *Queue) reportHold(kind events.Kind, h *Item, now time.Time, reason string) {
-	if !h.joined {
-		q.Observe(Happening{Kind: kind, Request: &h.Request, At: now, Token: h.token, Held: now.Sub(h.since), Reason: reason})
+	if h.joined || !q.Observed() {
+		return
 	}
+	held := now.Sub(h.since)
+	if kind == events.Exit {
+		q.host.Tally.Holds.Add(held)
+		q.host.Tally.Locks.Of(q.Entry.Name, now).Held.Add(int64(held))
+	}
+	e := h.Request.Event(kind)
+	e.Token, e.HeldMS, e.Reason = h.token, held.Milliseconds(), reason
+	q.Add(e)
 }
 
 // ReportRequest reports a new request, if that was not done.
 func (h *Host) ReportRequest(req *Request) {
 	if req.asked == 0 {
-		req.asked = h.Observer.Observe(Happening{Kind: events.Request, Request: req})
+		req.asked = h.Events.Add(req.Event(events.Request))
 	}
 }
 
 // ReportRefused reports the end of a request that was not granted. q is nil if the lock was not
 // found.
 func (h *Host) ReportRefused(req *Request, q *Queue, since time.Time, err error) {
-	if err == nil {
+	if err == nil || h.Events == nil {
 		return
 	}
-	r := Happening{Kind: events.Refused, Request: req, Waited: time.Since(since)}
+	e := req.Event(events.Refused)
+	e.WaitedMS = time.Since(since).Milliseconds()
 	switch {
 	case errors.Is(err, api.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		r.Kind = events.Timeout
+		e.Kind = events.Timeout
 	case errors.Is(err, api.ErrBusy):
-		r.Kind = events.Busy
+		e.Kind = events.Busy
 	case errors.Is(err, ErrAbsent):
-		r.Kind, r.Reason = events.Cancel, "its client did not come back after a restart"
+		e.Kind, e.Reason = events.Cancel, "its client did not come back after a restart"
 	case errors.Is(err, context.Canceled):
-		r.Kind = events.Cancel
+		e.Kind = events.Cancel
 	default:
-		r.Reason = err.Error()
+		e.Reason = err.Error()
 	}
-	if q != nil && h.Peers && r.Kind != events.Refused {
-		r.Ahead = q.lastAhead(req, since)
+	if q != nil && e.Kind != events.Refused {
+		e.Ahead = q.lastAhead(req, since)
 	}
-	h.Observer.Observe(r)
+	h.Events.Add(e)
 }
 
 // lastAhead returns the client or host that a request which has ended waited for.
