@@ -9,7 +9,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
-	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
@@ -82,13 +81,13 @@ func TestAliveWhereJoiningFails(t *testing.T) {
 		gone := errors.New("the device is gone")
 		fails := make(chan bool, 1)
 		r := c.run(1, told.config(20*time.Millisecond), func(cfg *Config) {
-			open := cfg.open
-			cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+			open := cfg.Open
+			cfg.Open = func() (blockdev.Device, error) {
 				select {
 				case <-fails:
-					return nil, layout.Superblock{}, 0, gone
+					return nil, gone
 				default:
-					return open(path, readOnly)
+					return open()
 				}
 			}
 		})

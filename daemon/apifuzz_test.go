@@ -26,7 +26,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -48,10 +47,8 @@ func fuzzedDaemon(f *testing.F) (*Host, *server.Server) {
 	journal := events.New(clock.Boottime, log)
 	f.Cleanup(journal.Close)
 	d, err := Join(f.Context(), Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
-		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			dev := disk.Open()
-			sb, copyUsed, err := lockspace.FindLockspace(dev)
-			return dev, sb, copyUsed, err
+		Open: func() (blockdev.Device, error) {
+			return disk.Open(), nil
 		}})
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, d.Close(context.Background())) })

@@ -25,14 +25,10 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
-	"github.com/bakeryd/bakeryd/daemon/locks/store"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
-	"github.com/bakeryd/bakeryd/daemon/tasks"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // The reasons why a host is not in the lockspace; compare with errors.Is.
@@ -74,12 +70,13 @@ type Config struct {
 
 	quarantine *stall.Quarantine // of earlier terms; nil if there were none. Used by Service
 
-	// tests use their own disk
-	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error)
+	// opens the device instead of Device, such as a disk in memory, for every term of membership, which
+	// closes it; nil: Device is opened
+	Open func() (blockdev.Device, error)
 	// arms the watchdog, before the first write; nil if none
 	arm func(timing.Times) (time.Duration, error)
 
-	machine Machine // that the daemon runs on
+	Machine Machine // that the daemon runs on; the zero value is this one
 
 	reclaim bool // an operator permits taking HostID if its record is abandoned: see lease.Config
 
@@ -89,44 +86,31 @@ type Config struct {
 // complete returns a Config with defaults for what is not set.
 func (c Config) complete() Config {
 	c.Handoff = cmp.Or(c.Handoff, 8)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Tally = cmp.Or(c.Tally, new(tally.Tally))
+	c.quarantine = cmp.Or(c.quarantine, new(stall.Quarantine))
 	if c.Clock == nil {
 		c.Clock = clock.Boottime
 	}
-	if c.open == nil {
-		c.open = lockspace.OpenLockspace
+	if c.Open == nil {
+		c.Open = func() (blockdev.Device, error) { return blockdev.Open(c.Device, blockdev.Options{}) }
 	}
-	if c.Tally == nil {
-		c.Tally = new(tally.Tally)
-	}
-	if c.quarantine == nil {
-		c.quarantine = new(stall.Quarantine)
-	}
-	c.machine = c.machine.complete()
+	c.Machine = c.Machine.complete()
 	return c
 }
 
 // Host is one host's part in a lockspace, from Join to its end. It is safe for concurrent use. Close
 // ends it.
 type Host struct {
+	*joiner
 	*locks.Manager   // of its locks
 	*measuring.Meter // of its slots
 
-	cfg     Config
-	log     *slog.Logger
-	clock   clock.Clock
-	disk    *store.Disk
-	devices Devices
-	ids     *hostid.Identity
-	fencing *membership.Fencing
-	mem     *membership.Member
-
+	ids      *hostid.Identity
+	fencing  *membership.Fencing
+	mem      *membership.Member
 	sessions *session.Table
 	handover *handover.File // nil if no state is kept
-	ending   *session.Ending
-	tasks    tasks.Group
 
 	inspecting inspecting
 	pages      statusCache

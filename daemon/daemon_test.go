@@ -13,8 +13,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/clocktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 	"github.com/bakeryd/bakeryd/test/standstill"
@@ -78,10 +76,8 @@ func (c *cluster) config(id int, change ...func(*Config)) Config {
 	cfg := Config{
 		Device: "memory", HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir, Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
-		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			dev := c.Disk.Open()
-			sb, copyUsed, err := lockspace.FindLockspace(dev)
-			return dev, sb, copyUsed, err
+		Open: func() (blockdev.Device, error) {
+			return c.Disk.Open(), nil
 		},
 	}
 	for _, f := range change {

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -31,9 +29,8 @@ func (c *cluster) slowly() func(*Config) {
 
 func through(dev blockdev.Device) func(*Config) {
 	return func(cfg *Config) {
-		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			sb, copyUsed, err := lockspace.FindLockspace(dev)
-			return dev, sb, copyUsed, err
+		cfg.Open = func() (blockdev.Device, error) {
+			return dev, nil
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -38,10 +39,11 @@ const (
 
 // Join opens the device and joins the lockspace on it, or continues the term of a previous process.
 // It returns when locks can be acquired. It returns ErrNoLockspace, ErrTaken, the reasons of
-// package lease, the errors of [OpenLockspace], or the cause of ctx's end.
+// package lease, the errors of [lockspace.OpenLockspace], or the cause of ctx's end.
 func Join(ctx context.Context, cfg Config) (*Host, error) { return newJoiner(cfg).join(ctx) }
 
-// joiner joins a host once. Until Join returns, it is all that there is of the host.
+// joiner joins a host once. Until Join returns, it is all that there is of the host; then it is part
+// of it.
 type joiner struct {
 	cfg     Config
 	log     *slog.Logger
@@ -61,9 +63,13 @@ func newJoiner(cfg Config) *joiner {
 }
 
 func (j *joiner) join(ctx context.Context) (*Host, error) {
-	dev, sb, copyUsed, err := j.cfg.open(j.cfg.Device, false)
+	dev, err := j.cfg.Open()
 	if err != nil {
 		return nil, err
+	}
+	sb, copyUsed, err := lockspace.FindLockspace(dev)
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
 	}
 	if copyUsed != 0 {
 		j.log.Warn("superblock is damaged, using its copy", "device", j.cfg.Device)
@@ -250,9 +256,9 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 // host returns a host that is live.
 func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, file *handover.File) *Host {
 	h := &Host{
-		cfg: j.cfg, log: j.log, clock: j.clock, disk: j.disk, devices: j.devices, ids: ids, fencing: fencing, mem: mem, handover: file, ending: j.ending,
+		joiner: j, ids: ids, fencing: fencing, mem: mem, handover: file,
 		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Events: j.cfg.Events, Tally: j.cfg.Tally, Log: j.log},
-			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall}, j.cfg.repair),
+			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
 	}
 	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
 	if file != nil {

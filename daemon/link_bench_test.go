@@ -13,7 +13,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -34,10 +33,8 @@ func benchServer(b *testing.B) (socket string) {
 	log, dir := slog.New(slog.DiscardHandler), b.TempDir()
 	d, err := Join(b.Context(), Config{
 		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(clock.Boottime, log),
-		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			dev := disk.Open()
-			sb, copyUsed, err := lockspace.FindLockspace(dev)
-			return dev, sb, copyUsed, err
+		Open: func() (blockdev.Device, error) {
+			return disk.Open(), nil
 		},
 	})
 	require.NoError(b, err)

@@ -32,23 +32,21 @@ func benchmarkHosts(b *testing.B, n int) []*Host {
 	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
 	path := filepath.Join(dir, "image")
 	_, err = format.Format(b.Context(), path, format.Options{Hosts: lockspace.DefaultHosts, Locks: 16, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease})
-	var open func(string, bool) (blockdev.Device, layout.Superblock, int, error)
+	var open func() (blockdev.Device, error)
 	if err != nil {
 		var fs unix.Statfs_t
 		require.NoError(b, unix.Statfs(dir, &fs))
 		require.EqualValues(b, unix.TMPFS_MAGIC, fs.Type, "%v", err)
 		disk := disktest.NewMemory(16<<20, 512, 4096)
 		formatMemory(b, disk)
-		open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			dev := disk.Open()
-			sb, copyUsed, err := lockspace.FindLockspace(dev)
-			return dev, sb, copyUsed, err
+		open = func() (blockdev.Device, error) {
+			return disk.Open(), nil
 		}
 		b.Log("in memory: there is no direct IO in " + dir)
 	}
 	hosts := make([]*Host, n)
 	for i := range hosts {
-		d, err := Join(b.Context(), Config{Device: path, Handoff: 8, Clock: clock.Boottime, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), open: open})
+		d, err := Join(b.Context(), Config{Device: path, Handoff: 8, Clock: clock.Boottime, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), Open: open})
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), generous)

@@ -17,14 +17,8 @@ type Machine struct {
 	Watchdog func(path string, want time.Duration) (watchdog.Device, error)
 }
 
-// In returns a Config for another machine than this one, such as a simulated one.
-func (c Config) In(m Machine) Config {
-	c.machine = m
-	return c
-}
-
 func (c Config) identity() hostid.Options {
-	return hostid.Options{Name: c.Name, MachineID: c.machine.MachineID, BootID: c.machine.BootID, RuntimeDir: c.RuntimeDir, StateDir: c.StateDir}
+	return hostid.Options{Name: c.Name, MachineID: c.Machine.MachineID, BootID: c.Machine.BootID, RuntimeDir: c.RuntimeDir, StateDir: c.StateDir}
 }
 
 func (m Machine) complete() Machine {

@@ -17,14 +17,14 @@ func TestOnAnotherDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 2)
 		dev := c.Disk.Open()
-		d := c.host(1, func(cfg *Config) { *cfg = cfg.On(func() (blockdev.Device, error) { return dev, nil }) })
+		d := c.host(1, func(cfg *Config) { cfg.Open = func() (blockdev.Device, error) { return dev, nil } })
 		h := acquire(t, d, locks.Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.Positive(t, dev.Stats().Write.Count)
 
 		blank := disktest.NewMemory(1<<20, 512, 512).Open()
 		join := func(open func() (blockdev.Device, error)) error {
-			_, err := Join(t.Context(), c.config(2).On(open))
+			_, err := Join(t.Context(), c.config(2, func(cfg *Config) { cfg.Open = open }))
 			return err
 		}
 		require.ErrorIs(t, join(func() (blockdev.Device, error) { return blank, nil }), lockspace.ErrNoLockspace)

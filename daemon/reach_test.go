@@ -128,7 +128,7 @@ func BenchmarkTableRead(b *testing.B) {
 			}
 			dir := b.TempDir()
 			d, err := Join(b.Context(), Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
-				open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) { return dev, sb, 0, nil }})
+				Open: func() (blockdev.Device, error) { return dev, nil }})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, d.Close(context.Background())) }()
 			b.ReportAllocs()

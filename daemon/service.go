@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/server"
-	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
@@ -41,22 +39,12 @@ type Service struct {
 // NewService returns a service that does not run yet. onJoined, unless nil, is called with every
 // term that begins.
 func NewService(cfg Config, onJoined func(*Host)) *Service {
+	cfg = cfg.complete()
+	if cfg.Events == nil {
+		cfg.Events = events.New(cfg.Clock, cfg.Logger)
+	}
 	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, chooses: cfg.HostID == 0}
 	s.draining, s.drain = context.WithCancel(context.Background())
-	if s.log == nil {
-		s.log = slog.Default()
-	}
-	if s.cfg.Clock == nil {
-		s.cfg.Clock = clock.Boottime
-	}
-	if s.cfg.Events == nil {
-		s.cfg.Events = events.New(s.cfg.Clock, s.log)
-	}
-	if s.cfg.Tally == nil {
-		s.cfg.Tally = new(tally.Tally)
-	}
-	s.cfg.quarantine = new(stall.Quarantine)
-	s.cfg.machine = s.cfg.machine.complete()
 	return s
 }
 
@@ -282,7 +270,7 @@ func (f *feeder) arm(t timing.Times) (time.Duration, error) {
 		}
 	}
 	if f.dev == nil {
-		dev, err := f.s.cfg.machine.Watchdog(f.s.cfg.Watchdog, t.Watchdog())
+		dev, err := f.s.cfg.Machine.Watchdog(f.s.cfg.Watchdog, t.Watchdog())
 		if err != nil {
 			return 0, err
 		}

@@ -23,7 +23,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/layout"
@@ -59,20 +58,19 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	r := &running{ended: make(chan error, 1), joined: make(chan *Host, 100), dog: watchdogtest.New(c.clock.Now)}
 	cfg := Config{Device: "memory", HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog", Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
-		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+		Open: func() (blockdev.Device, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.disk = disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
-			sb, copyUsed, err := lockspace.FindLockspace(r.disk)
-			return r.disk, sb, copyUsed, err
+			return r.disk, nil
 		}}
 	for _, f := range change {
 		f(&cfg)
 	}
 	r.svc = NewService(cfg, func(d *Host) { r.joined <- d })
-	r.svc.cfg.machine.Watchdog = r.dog.Open
+	r.svc.cfg.Machine.Watchdog = r.dog.Open
 	if c.real() { // the driver's shortest time-out outlasts a stall
-		r.svc.cfg.machine.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) {
+		r.svc.cfg.Machine.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) {
 			return r.dog.Open(path, max(want, standstill.Outlives(4*time.Second)))
 		}
 	}
@@ -248,9 +246,9 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 // TestDrainWhileTheFirstJoinFails: that is no error, however soon Run goes on after Drain.
 func TestDrainWhileTheFirstJoinFails(t *testing.T) {
 	var s *Service
-	s = NewService(Config{Device: "x", HostID: 1, open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+	s = NewService(Config{Device: "x", HostID: 1, Open: func() (blockdev.Device, error) {
 		s.Drain()
-		return nil, layout.Superblock{}, 0, errors.New("no device")
+		return nil, errors.New("no device")
 	}}, nil)
 	require.NoError(t, s.Run(t.Context()))
 }
@@ -419,14 +417,14 @@ func TestTermBetweenTwoTermsDisarms(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		refused := make(chan bool, 1)
 		r := c.run(1, func(cfg *Config) {
-			open, first := cfg.open, true
-			cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+			open, first := cfg.Open, true
+			cfg.Open = func() (blockdev.Device, error) {
 				if first {
 					first = false
-					return open(path, readOnly)
+					return open()
 				}
 				refused <- true
-				return nil, layout.Superblock{}, 0, unix.ENXIO
+				return nil, unix.ENXIO
 			}
 		})
 		r.disk.Inject(disktest.Fault{Err: unix.EIO})

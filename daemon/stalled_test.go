@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -183,9 +184,8 @@ func (c *cluster) runOnOne(id int) (*running, *disktest.Faulty) {
 	c.t.Helper()
 	disk := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	r := c.run(id, func(cfg *Config) {
-		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			sb, copyUsed, err := lockspace.FindLockspace(disk)
-			return notClosed{disk}, sb, copyUsed, err
+		cfg.Open = func() (blockdev.Device, error) {
+			return notClosed{disk}, nil
 		}
 	})
 	c.t.Cleanup(disk.RemoveFaults)
@@ -229,10 +229,9 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 			injected := make(chan *disktest.Injection, 1)
 			j := newJoiner(c.config(1, through(disk), func(cfg *Config) {
 				cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
-				open := cfg.open
-				cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
-					defer func() { injected <- disk.Inject(fault) }()
-					return open(path, readOnly)
+				cfg.arm = func(timing.Times) (time.Duration, error) { // once the superblock was read
+					injected <- disk.Inject(fault)
+					return 0, nil
 				}
 			}))
 			joined := make(chan *Host, 1)

@@ -116,10 +116,12 @@ func (m *machine) start() {
 	cfg := daemon.Config{
 		Device: "simulated", HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
 		Keep: true, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
-	}.On(func() (blockdev.Device, error) { return m.path.open(p) }).In(daemon.Machine{
-		Wall:      func() time.Time { return time.Now().Add(m.skew) },
-		MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog,
-	})
+		Open: func() (blockdev.Device, error) { return m.path.open(p) },
+		Machine: daemon.Machine{
+			Wall:      func() time.Time { return time.Now().Add(m.skew) },
+			MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog,
+		},
+	}
 	if m.watchdog != nil {
 		cfg.Watchdog = "simulated"
 	}

@@ -83,8 +83,9 @@ func (s *space) config(id int, latency time.Duration) (daemon.Config, *handle, e
 	}
 	h, dev := s.disk.open(latency)
 	cfg := daemon.Config{Device: "memory", HostID: id, Name: fmt.Sprintf("host%d", id), RuntimeDir: dir, StateDir: dir,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	return cfg.On(func() (blockdev.Device, error) { return dev, nil }), h, nil
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Open:   func() (blockdev.Device, error) { return dev, nil }}
+	return cfg, h, nil
 }
 
 // host is a real host in this process.
