@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/server"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
@@ -85,7 +86,7 @@ func (d *slowDisk) Read(p []byte, off int64) error {
 // read.
 func TestRequestsTakeTurns(t *testing.T) {
 	slow := &slowDisk{Device: disktest.NewMemory(1<<20, 512, 512).Open(), release: make(chan struct{})}
-	dev := limitDevice(slow)
+	dev := DevicesOn(slow, new(tally.Tally)).Locks
 	var wg sync.WaitGroup
 	for range 4 * maxUnderWay {
 		wg.Go(func() {
@@ -105,7 +106,7 @@ func TestLeaseTakesNoTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
-		turns := d.disk.Dev.(*limitedDevice).turns
+		turns := d.disk.Dev.(purposeDevice).turns
 		for range maxUnderWay {
 			turns <- struct{}{}
 		}

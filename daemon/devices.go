@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/tally"
+)
+
+// maxUnderWay is the limit of concurrent requests of locks to the device. Each request occupies a
+// thread, and the number of threads of a process is limited. On a hung device, every lock that a
+// client waits for would occupy one more. No disk needs more requests either. A request that waits
+// for its turn is like one on a slow device: the lease handles it.
+const maxUnderWay = 256
+
+// purposeDevice is a device for one purpose. It meters the requests, without the time that they
+// wait for their turn.
+type purposeDevice struct {
+	blockdev.Device
+	io    *tally.IO
+	turns chan struct{} // has room for the requests under way; nil if these are not limited
+}
+
+func (d purposeDevice) Read(p []byte, off int64) error {
+	return d.request(d.Device.Read, &d.io.Reads, p, off)
+}
+
+func (d purposeDevice) Write(p []byte, off int64) error {
+	return d.request(d.Device.Write, &d.io.Writes, p, off)
+}
+
+func (d purposeDevice) request(do func([]byte, int64) error, of *tally.Requests, p []byte, off int64) error {
+	if d.turns != nil {
+		d.turns <- struct{}{}
+		defer func() { <-d.turns }()
+	}
+	began := time.Now()
+	err := do(p, off)
+	of.Add(time.Since(began), err)
+	return err
+}
+
+// Devices are the same device for each purpose.
+type Devices struct{ Opened, Lease, Locks, Report blockdev.Device }
+
+func DevicesOn(dev blockdev.Device, t *tally.Tally) Devices {
+	turns := make(chan struct{}, maxUnderWay)
+	return Devices{Opened: dev, Lease: purposeDevice{dev, &t.IO[tally.Lease], nil}, Locks: purposeDevice{dev, &t.IO[tally.Lock], turns},
+		Report: purposeDevice{dev, &t.IO[tally.Report], turns}}
+}
