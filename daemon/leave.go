@@ -56,6 +56,9 @@ func (h *Host) close() error {
 	return err
 }
 
+// Drained returns a channel that is closed when the holders must stop because the host leaves.
+func (h *Host) Drained() <-chan struct{} { return h.ending.Drained }
+
 // HandOver leaves all holds and places in queues for the next process, if there are any and the
 // handover file has them all. The process must end after it.
 func (h *Host) HandOver() bool { return h.sessions.HandOver() }

@@ -159,6 +159,14 @@ func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	})
 }
 
+// inProcess is a subscriber that asks its hold instead of reading events.
+type inProcess struct{}
+
+func (*inProcess) Gone() bool      { return false }
+func (*inProcess) Listening() bool { return true }
+func (*inProcess) Send(*api.Event) {}
+func (*inProcess) Close()          {}
+
 // recordedClient is a subscriber that keeps what it was sent.
 type recordedClient struct {
 	inProcess

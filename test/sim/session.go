@@ -22,8 +22,8 @@ type arrival struct {
 type session struct {
 	id    string
 	req   locks.Request
-	token layout.Ticket       // 0: no known grant
-	kept  *daemon.SessionHold // nil: it waits
+	token layout.Ticket // 0: no known grant
+	kept  *sessionHold  // nil: it waits
 }
 
 // patience returns the context of a request, which may outlive bakeryd.
@@ -34,9 +34,8 @@ func (c *client) patience() context.Context {
 	return c.life
 }
 
-func (c *client) ask(ctx context.Context, token layout.Ticket) (*daemon.SessionHold, error) {
-	return c.d.AcquireInProcess(ctx, c.session.req, daemon.InProcess{Session: c.session.id, Token: token, Dead: c.mortal && token == 0,
-		Killed: c.p.killed})
+func (c *client) ask(ctx context.Context, token layout.Ticket) (*sessionHold, error) {
+	return acquireInProcess(ctx, c.d, c.session.req, inProcess{session: c.session.id, token: token, dead: c.mortal && token == 0, killed: c.p.killed})
 }
 
 // acquire asks for a lock, and again if bakeryd dies and is restarted.
@@ -61,7 +60,7 @@ func (c *client) acquire(ctx context.Context, req locks.Request) (*locks.Hold, e
 // release releases the result of acquire, unless it is over.
 func (c *client) release() {
 	if c.session != nil && c.session.kept != nil {
-		c.session.kept.HangUp()
+		c.session.kept.hangUp()
 	}
 	c.session = nil
 }
@@ -136,7 +135,7 @@ func (c *client) settle() {
 	cancel()
 	kept, err := c.ask(ctx, c.session.token)
 	if err == nil {
-		kept.HangUp()
+		kept.hangUp()
 	} else if !expected(err) {
 		c.w.rules.violate("ANSWER", "m%d: coming back to %s: %v", c.m.n, c.session.req.Name, err)
 	}
@@ -150,7 +149,7 @@ func (c *client) toStop(h *hold) <-chan struct{} {
 	if c.session == nil || !h.obeys {
 		return nil
 	}
-	return c.session.kept.Drained()
+	return c.session.kept.drained
 }
 
 // returned checks a hold that its client has resumed.
