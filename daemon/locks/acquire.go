@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -24,35 +25,32 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error)
 	began := time.Now()
 	m.host.ReportRequest(&req)
 	defer func() { m.host.ReportRefused(&req, q, began, err) }()
-	for try := 0; ; try++ {
-		if try > 1 { // reads of the directory may disagree
-			select {
-			case <-time.After(m.disk.Retry()):
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-		}
-		h, q, err = m.acquireOnce(ctx, req)
-		if !errors.Is(err, driver.ErrSuperseded) {
-			return h, err
-		}
+	err = m.withCurrent(ctx, func() (*Lock, error) { return m.Find(ctx, req) }, func(lk *Lock) error {
+		h, q = lk.NewHold(req, ctx.Done() == nil), lk.Queue
+		return h.Acquire(ctx)
+	})
+	if err != nil {
+		return nil, err
 	}
+	return h, nil
 }
 
-func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, q *queue.Queue, err error) {
-	lk, err := m.Find(ctx, req)
-	if err != nil {
-		return nil, nil, err
+// withCurrent calls do with the lock that find returns, and again while its entry is superseded.
+func (m *Manager) withCurrent(ctx context.Context, find func() (*Lock, error), do func(*Lock) error) error {
+	for try := 0; ; try++ {
+		if try > 1 && retry.Pause(ctx, m.disk.Retry()) != nil { // reads of the directory may disagree
+			return context.Cause(ctx)
+		}
+		lk, err := find()
+		if err == nil {
+			if err = do(lk); errors.Is(err, driver.ErrSuperseded) {
+				m.dir.Forget(lk.Entry)
+			}
+		}
+		if !errors.Is(err, driver.ErrSuperseded) {
+			return err
+		}
 	}
-	h = lk.NewHold(req, ctx.Done() == nil)
-	err = h.Acquire(ctx)
-	if errors.Is(err, driver.ErrSuperseded) {
-		m.dir.Forget(lk.Entry)
-	}
-	if err != nil {
-		return nil, lk.Queue, err
-	}
-	return h, lk.Queue, nil
 }
 
 // Find returns the lock of a request, and creates it if needed. It does not wait for a device that
@@ -72,7 +70,7 @@ func (m *Manager) known(req Request) *Lock {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if lk := m.locks[e.Lock]; lk != nil && lk.Entry == e && !m.quarantined[lk] && !m.closing {
+	if lk := m.locks[e.Lock]; lk != nil && lk.Entry == e && !lk.Quarantined && !m.Stopping() {
 		return lk
 	}
 	return nil

@@ -40,6 +40,12 @@ func (m *Manager) lookupOnce(name string, certain bool) (layout.Entry, error) {
 	if err != nil {
 		return layout.Entry{}, err
 	}
+	return m.findIn(s, name, certain)
+}
+
+// findIn returns the entry of a name in a scan. It returns ErrNoLock, or ErrDamaged if the name may
+// be in an unreadable entry.
+func (m *Manager) findIn(s *directory.Scan, name string, certain bool) (layout.Entry, error) {
 	e, ok := s.Find(name)
 	switch {
 	case ok:
@@ -66,14 +72,10 @@ func (m *Manager) lock(ctx context.Context, req Request) (*Lock, error) {
 	if err := agree(e, req.Permits); err != nil {
 		return nil, err
 	}
-	lk, err := m.attach(e)
-	if errors.Is(err, driver.ErrSuperseded) {
-		m.dir.Forget(e)
-	}
-	return lk, err
+	return m.attach(e)
 }
 
-// attach returns the driver of an entry's lock and starts one if needed. It returns errSuperseded
+// attach returns the driver of an entry's lock and starts one if needed. It returns ErrSuperseded
 // if the entry is older than the one in use.
 func (m *Manager) attach(e layout.Entry) (*Lock, error) { return m.attachTo(e, false) }
 
@@ -86,6 +88,7 @@ func (m *Manager) attachTo(e layout.Entry, repair bool) (*Lock, error) {
 			return lk, err
 		}
 		if lk.Entry.Creation > e.Creation {
+			m.dir.Forget(e)
 			return nil, driver.ErrSuperseded
 		}
 		// Another entry used these slots until now. Two drivers must not write one slot.
@@ -102,11 +105,11 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	default:
 	}
-	if m.closing {
+	if m.Stopping() {
 		return nil, queue.ErrStopped
 	}
 	lk := m.locks[e.Lock]
-	if lk != nil && !m.quarantined[lk] {
+	if lk != nil && !lk.Quarantined {
 		return lk, nil
 	}
 	err := m.disk.Quarantined(e.Lock)
@@ -117,7 +120,7 @@ func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 		lk = driver.New(m.host, e)
 		m.start(lk)
 	}
-	m.quarantined[lk] = err != nil
+	lk.Quarantined = err != nil
 	return lk, nil
 }
 
@@ -131,7 +134,6 @@ func (m *Manager) start(lk *Lock) {
 func (m *Manager) drop(lk *Lock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.quarantined, lk)
 	if m.locks[lk.Entry.Lock] == lk {
 		delete(m.locks, lk.Entry.Lock)
 	}

@@ -3,8 +3,8 @@ package locks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -51,8 +51,9 @@ func agree(e layout.Entry, permits int) error {
 	return fmt.Errorf("%w: lock %q has %d, asked for %d", api.ErrPermits, e.Name, e.Permits, permits)
 }
 
-// guarded calls f while this host holds the directory's lock. f must not wait for any other lock,
-// because a host that removes a lock waits for this one.
+// guarded calls f while this host holds the directory's lock, after it has written the entry that it
+// intended and did not write. f must not wait for any other lock, because a host that removes a lock
+// waits for this one.
 func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) error) error {
 	guard, err := m.attach(lockspace.DirectoryEntry)
 	if err != nil {
@@ -62,7 +63,9 @@ func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) 
 	if err = h.Acquire(ctx); err != nil {
 		return err
 	}
-	err = f(guard)
+	if err = m.carryOut(guard); err == nil {
+		err = f(guard)
+	}
 	if released := h.Release(); err == nil && released != nil {
 		err = released
 	}
@@ -88,23 +91,17 @@ func (m *Manager) create(ctx context.Context, name string, permits int) (e layou
 }
 
 func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout.Entry, created bool, err error) {
-	if err := m.carryOut(guard); err != nil {
-		return e, false, err
-	}
 	// Before the entries: an intent that is gone was carried out by then, or will never be.
 	intents, failed := m.intents(guard.Dev())
 	s, err := m.dir.On(guard.Dev()).Scan()
 	if err != nil {
 		return e, false, err
 	}
-	if e, ok := s.Find(name); ok {
-		return e, false, nil // another host was faster
-	}
-	// The name may be in an unreadable entry. If it were created elsewhere, two hosts could hold it
-	// at the same time. No host is writing the entry now, so it is damaged.
-	if s.Damaged != nil {
-		m.complainOfEntries(s.Bad, true)
-		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.Damaged)
+	// Another host may have been faster. If a name that may be in an unreadable entry were created
+	// elsewhere, two hosts could hold it at the same time. No host is writing the entry now, so it is
+	// damaged.
+	if e, err := m.findIn(s, name, true); !errors.Is(err, api.ErrNoLock) {
+		return e, false, err
 	}
 	if failed != nil {
 		return e, false, failed
@@ -212,10 +209,7 @@ func (m *Manager) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 			return nil
 		}
 		m.host.Trouble("writing a directory entry failed, retrying", e, "err", err)
-		select {
-		case <-time.After(m.disk.Retry()):
-		case <-m.mem.Lost():
-		}
+		m.host.Pause(m.disk.Retry())
 	}
 	return fmt.Errorf("write the directory entry of lock %d: %w", e.Lock, err)
 }

@@ -56,7 +56,7 @@ func (m *Manager) takeBackIntent() bool {
 	if err == nil && !found {
 		return true
 	}
-	err = m.guarded(context.Background(), "take back an intent", m.carryOut)
+	err = m.guarded(context.Background(), "take back an intent", func(*Lock) error { return nil })
 	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
 		m.host.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
 	}
@@ -80,9 +80,7 @@ func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
 		if try == store.SlotTries {
 			return nil, err
 		}
-		select {
-		case <-time.After(m.disk.Retry()):
-		case <-m.mem.Lost():
+		if !m.host.Pause(m.disk.Retry()) {
 			return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -53,13 +54,11 @@ type Manager struct {
 	dir     *directory.Directory
 	repairs bool
 
-	mu          sync.Mutex     // guards locks, quarantined, lost and closing
-	locks       map[int]*Lock  // by lock number; 0 guards the directory
-	quarantined map[*Lock]bool // attached only to repair the own slot
+	mu    sync.Mutex    // guards locks, Quarantined of each, lost, and the closing of stop
+	locks map[int]*Lock // by lock number; 0 guards the directory
 	// by host id: why the intent was unreadable the last time, for hosts that are gone
-	lost    map[int]error
-	closing bool
-	stop    chan struct{} // closed with closing
+	lost map[int]error
+	stop chan struct{} // closed when no more clients are admitted
 
 	drivers sync.WaitGroup
 	tasks   tasks.Group
@@ -74,7 +73,7 @@ type Manager struct {
 func New(host *driver.Host, repairs bool) *Manager {
 	m := &Manager{
 		host: host, disk: host.Disk, mem: host.Member, repairs: repairs, dir: directory.New(host.Disk.Dev, host.Disk.SB.Space()),
-		locks: map[int]*Lock{}, quarantined: map[*Lock]bool{}, stop: make(chan struct{}), stayed: make(chan struct{}, 1),
+		locks: map[int]*Lock{}, stop: make(chan struct{}), stayed: make(chan struct{}, 1),
 	}
 	host.ID, host.Stop, host.Lost, host.Cause = m.mem.ID(), m.stop, m.mem.Lost(), m.mem.Err
 	host.Dir, host.Clear, host.Ended = m.dir, m.clearEntry, m.drop
@@ -115,8 +114,7 @@ func (m *Manager) Close(ctx context.Context) error {
 func (m *Manager) Halt() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.closing {
-		m.closing = true
+	if !m.Stopping() {
 		close(m.stop)
 	}
 }
@@ -128,24 +126,13 @@ func (m *Manager) WaitClients() { m.tasks.Wait() }
 func (m *Manager) Wait() { m.drivers.Wait() }
 
 // Stopping reports whether Close was called.
-func (m *Manager) Stopping() bool {
-	select {
-	case <-m.stop:
-		return true
-	default:
-		return false
-	}
-}
+func (m *Manager) Stopping() bool { return m.host.Stopping() }
 
 // all returns the locks that have drivers.
 func (m *Manager) all() []*Lock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	locks := make([]*Lock, 0, len(m.locks))
-	for _, lk := range m.locks {
-		locks = append(locks, lk)
-	}
-	return locks
+	return slices.Collect(maps.Values(m.locks))
 }
 
 // attached returns the lock of a number, nil if it has no driver.
@@ -187,11 +174,9 @@ func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
 // ShowNesting rewrites the own slot of a lock if it is waiting: a client in the queue waits below a
 // holder. If that fails, the slot does not show it.
 func (m *Manager) ShowNesting(q *queue.Queue) {
-	lk := m.attached(q.Entry.Lock)
-	if lk == nil || lk.Queue != q {
-		return
+	if lk := m.attached(q.Entry.Lock); lk != nil && lk.Queue == q {
+		lk.ShowNesting()
 	}
-	lk.ShowNesting()
 }
 
 // HoldsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang

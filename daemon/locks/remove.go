@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -30,36 +31,21 @@ func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error)
 	since := time.Now()
 	m.host.ReportRequest(&req)
 	defer func() { m.host.ReportRefused(&req, nil, since, err) }()
-	for n := 0; ; n++ {
-		if n > 1 {
-			select {
-			case <-time.After(m.disk.Retry()):
-			case <-ctx.Done():
-				return context.Cause(ctx)
+	return m.withCurrent(ctx, func() (*Lock, error) {
+		return runDetached(ctx, m, func() (*Lock, error) {
+			e, err := m.removable(ctx, req.Name)
+			if err != nil {
+				return nil, err
 			}
+			return m.attach(e)
+		})
+	}, func(lk *Lock) error {
+		err := lk.Remove(ctx, req)
+		if err == nil {
+			m.dir.Forget(lk.Entry)
 		}
-		if err := m.removeOnce(ctx, req); !errors.Is(err, driver.ErrSuperseded) {
-			return err
-		}
-	}
-}
-
-func (m *Manager) removeOnce(ctx context.Context, req Request) error {
-	lk, err := runDetached(ctx, m, func() (*Lock, error) {
-		e, err := m.removable(ctx, req.Name)
-		if err != nil {
-			return nil, err
-		}
-		return m.attach(e)
-	})
-	if err != nil {
 		return err
-	}
-	err = lk.Remove(ctx, req)
-	if err == nil || errors.Is(err, driver.ErrSuperseded) {
-		m.dir.Forget(lk.Entry)
-	}
-	return err
+	})
 }
 
 // removable returns the entry of a lock that can be removed. While a dead host may still write the
@@ -67,31 +53,19 @@ func (m *Manager) removeOnce(ctx context.Context, req Request) error {
 // clear checks it again, because a host that restores an unreadable entry intends it, too.
 func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, err error) {
 	err = m.guarded(ctx, "remove a lock", func(guard *Lock) error {
-		if err := m.carryOut(guard); err != nil {
-			return err
-		}
 		s, err := m.dir.On(guard.Dev()).Scan()
 		if err != nil {
 			return err
 		}
-		var found bool
-		if e, found = s.Find(name); !found && s.Damaged != nil {
-			m.complainOfEntries(s.Bad, true)
-			return fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.Damaged)
-		} else if !found {
-			return fmt.Errorf("%w: %q", api.ErrNoLock, name)
-		}
-		intents, err := m.intents(guard.Dev())
-		if err != nil {
+		if e, err = m.findIn(s, name, true); err != nil {
 			return err
 		}
-		for _, i := range intents {
-			if layout.Entry(i) == e {
-				return fmt.Errorf("%w: a host that died while it created lock %q may still write its entry; start bakeryd there, then remove it",
-					api.ErrUnavailable, name)
-			}
+		intents, err := m.intents(guard.Dev())
+		if err == nil && slices.Contains(intents, layout.Intent(e)) {
+			err = fmt.Errorf("%w: a host that died while it created lock %q may still write its entry; start bakeryd there, then remove it",
+				api.ErrUnavailable, name)
 		}
-		return nil
+		return err
 	})
 	return e, err
 }
@@ -110,9 +84,6 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 	defer failing.End()
 	for {
 		err := m.guarded(context.Background(), "remove a lock", func(guard *Lock) error {
-			if err := m.carryOut(guard); err != nil {
-				return err
-			}
 			// An unreadable entry is this lock's: its remover holds the lock.
 			if now, err := m.dir.On(guard.Dev()).Read(e.Lock); err == nil && now != e {
 				return nil // cleared already, by the host that died during the removal
@@ -123,10 +94,8 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			if err != nil {
 				return err
 			}
-			for _, i := range intents {
-				if layout.Entry(i) == e {
-					return fmt.Errorf("%w: lock %q", driver.ErrIntended, e.Name)
-				}
+			if slices.Contains(intents, layout.Intent(e)) {
+				return fmt.Errorf("%w: lock %q", driver.ErrIntended, e.Name)
 			}
 			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
 		})
@@ -141,9 +110,7 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			failing.Failed(err)
 		}
 		m.host.Trouble("clearing a directory entry failed, retrying", e, "err", err)
-		select {
-		case <-time.After(m.disk.Retry()):
-		case <-m.mem.Lost():
+		if !m.host.Pause(m.disk.Retry()) {
 			return api.ErrLeaseLost
 		}
 	}

@@ -104,13 +104,6 @@ func (r *Repairer) guarded(guard *Lock, number int) (done string, err error) {
 
 // restoreEntry writes an entry over an unreadable one, under the directory's lock.
 func (m *Manager) restoreEntry(guard *Lock, e layout.Entry) error {
-	if err := m.carryOut(guard); err != nil {
-		return err
-	}
-	// this host's own intent has restored it
-	if ok, err := m.dir.On(guard.Dev()).Readable(e.Lock); ok || err != nil {
-		return err
-	}
 	if err := m.put(guard, e); err != nil {
 		return err
 	}
@@ -153,8 +146,7 @@ func (m *Manager) others() (up []string, err error) {
 // awaitAlone waits until every other host is known to be dead or to have left, at most as long as
 // that takes. A host that renews meanwhile is up.
 func (m *Manager) awaitAlone(ctx context.Context, progress func(string)) error {
-	hosts, _ := m.mem.Known()
-	before := slices.Clone(hosts)
+	before, _ := m.mem.Known()
 	longest := m.disk.Times().Dead() + m.disk.Times().Alive()
 	for _, h := range before {
 		longest = max(longest, m.disk.Times().Dead()+m.disk.Times().Alive()+h.Watchdog)

@@ -34,38 +34,27 @@ func (m *Manager) Request(ctx context.Context, name, message string) ([]Asked, e
 	return runDetached(ctx, m, func() ([]Asked, error) { return m.request(ctx, name, message) })
 }
 
-func (m *Manager) request(ctx context.Context, name, message string) ([]Asked, error) {
-	for {
+func (m *Manager) request(ctx context.Context, name, message string) (asked []Asked, err error) {
+	err = m.withCurrent(ctx, func() (*Lock, error) {
 		e, err := m.lookupNow(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		asked, err := m.holding(ctx, e)
-		if err != nil {
+		if asked, err = m.holding(ctx, e); err != nil {
 			return nil, err
 		}
 		if len(asked) == 0 {
 			return nil, fmt.Errorf("%w: %q", api.ErrFree, name)
 		}
-		lk, err := m.attach(e)
-		if err == nil {
-			var ticket layout.Ticket
-			for _, a := range asked {
-				ticket = max(ticket, layout.MakeTicket(a.Token.Number(), a.Token.Host()))
-			}
-			err = lk.Ask(ticket, message)
+		return m.attach(e)
+	}, func(lk *Lock) error {
+		var ticket layout.Ticket
+		for _, a := range asked {
+			ticket = max(ticket, layout.MakeTicket(a.Token.Number(), a.Token.Host()))
 		}
-		if err == nil {
-			return asked, nil
-		}
-		if !errors.Is(err, driver.ErrSuperseded) {
-			return nil, err
-		}
-		m.dir.Forget(e)
-		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
-			return nil, err
-		}
-	}
+		return lk.Ask(ticket, message)
+	})
+	return asked, err
 }
 
 // holding returns the holders of a lock: other hosts as their slots show it, and the clients of

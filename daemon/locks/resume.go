@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -43,9 +42,7 @@ func (m *Manager) untilLost(message string, s store.Series, try func() error) er
 		}
 		s.Failed(err)
 		m.host.Trouble(message, lockspace.DirectoryEntry, "err", err)
-		select {
-		case <-time.After(m.disk.Retry()):
-		case <-m.mem.Lost():
+		if !m.host.Pause(m.disk.Retry()) {
 			return api.ErrLeaseLost
 		}
 	}

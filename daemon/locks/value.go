@@ -55,13 +55,13 @@ func (m *Manager) readValue(ctx context.Context, name string) (Value, error) {
 			return Value{}, err
 		}
 		now, err := m.lookupNow(ctx, name)
-		switch {
-		case err == nil && now == e:
+		if err != nil {
+			return Value{}, err
+		}
+		if now == e {
 			v := latestValue(e, slots)
 			v.HostName = m.disk.HostName(v.Host)
 			return v, nil
-		case err != nil:
-			return Value{}, err
 		}
 		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
 			return Value{}, context.Cause(ctx)

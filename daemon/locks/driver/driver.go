@@ -326,20 +326,18 @@ func (lk *Lock) persist(message string, at int64, try func() error) error {
 		if lk.inline {
 			return errLeft
 		}
-		if !lk.pause(lk.host.Disk.Retry()) {
+		if !lk.host.Pause(lk.host.Disk.Retry()) {
 			return api.ErrLeaseLost
 		}
 	}
 }
 
-// pause waits for d. It returns false if the lease was lost meanwhile.
-func (lk *Lock) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// Pause waits for d. It returns false if the lease was lost meanwhile.
+func (h *Host) Pause(d time.Duration) bool {
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
-	case <-lk.host.Lost:
+	case <-h.Lost:
 		return false
 	}
 }

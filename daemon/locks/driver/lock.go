@@ -48,6 +48,8 @@ type Lock struct {
 
 	scrub atomic.Bool // the own slot must be read and checked
 
+	Quarantined bool // attached only to repair the own slot; guarded by the manager
+
 	past *resumeState // left by the previous bakeryd; nil if none; set before the driver starts
 }
 

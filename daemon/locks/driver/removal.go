@@ -96,7 +96,7 @@ func (lk *Lock) completeRemoval() error {
 		return err
 	case a.Outcome != bakery.Removed:
 		lk.Queue.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
-		if !lk.pause(lk.host.Disk.Retry()) { // another host may have to write the entry first
+		if !lk.host.Pause(lk.host.Disk.Retry()) { // another host may have to write the entry first
 			return api.ErrLeaseLost
 		}
 		return nil
@@ -118,7 +118,7 @@ func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
 		lk.host.Log.Info("lock removed", "lock", lk.Entry.Name, "number", lk.Entry.Lock)
 		lk.Queue.Add(events.Event{Kind: events.Removed})
 	// two removers that gave way must not collide again
-	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.host.Disk.Retry())):
+	case a.Outcome == bakery.Busy && !lk.host.Pause(rand.N(lk.host.Disk.Retry())):
 		err = api.ErrLeaseLost
 	}
 	return a, err
