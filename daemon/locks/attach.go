@@ -100,10 +100,8 @@ func (m *Manager) attachTo(e layout.Entry, repair bool) (*Lock, error) {
 func (m *Manager) attachOnce(e layout.Entry, repair bool) (*Lock, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	select {
-	case <-m.mem.Lost():
+	if m.host.IsLost() {
 		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
-	default:
 	}
 	if m.Stopping() {
 		return nil, queue.ErrStopped

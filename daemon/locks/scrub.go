@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -197,7 +197,7 @@ func (m *Manager) damagedAmong(numbers []int) (damaged []int) {
 		if m.knownEntry(number) == nil {
 			continue
 		}
-		if _, err := m.dir.Read(number); lockspace.IsBadSector(err) || directory.Undecodable(err) {
+		if _, err := m.dir.Read(number); store.Damaged(err) {
 			damaged = append(damaged, number)
 		}
 	}

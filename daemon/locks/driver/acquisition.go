@@ -22,11 +22,9 @@ type acquisition struct {
 	// begun by a previous bakeryd: the number of its grants is not known, so no more are made
 	used bool
 
-	unsettled bool           // a grant is not yet shown on the disk
-	settleAt  time.Time      // when it must be shown
-	ending    *bakery.Action // next action of the release; nil while the lock is kept
-
-	remover *queue.Item // the client in front, if it is to remove the lock
+	settleAt time.Time      // when a grant must be shown on the disk; zero if it is
+	ending   *bakery.Action // next action of the release; nil while the lock is kept
+	remover  *queue.Item    // the client in front, if it is to remove the lock
 }
 
 // hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
@@ -39,7 +37,7 @@ func (lk *Lock) hold(before uint64, used bool) {
 
 // settleSoon schedules the write that shows the hold on the disk, if it lasts for SettleAfter.
 func (t *acquisition) settleSoon() {
-	t.unsettled, t.settleAt = true, time.Now().Add(SettleAfter)
+	t.settleAt = time.Now().Add(SettleAfter)
 	t.lk.publishTimer.Reset(SettleAfter)
 }
 
@@ -49,13 +47,13 @@ func (lk *Lock) serveHold() error {
 	if err := t.serve(); err != nil || lk.acquisition != t {
 		return err
 	}
-	if t.unsettled && !time.Now().Before(t.settleAt) {
-		t.unsettled = false
+	if !t.settleAt.IsZero() && !time.Now().Before(t.settleAt) {
+		t.settleAt = time.Time{}
 		if _, err := lk.protocol(lk.m.Settle(), always); err != nil {
 			return err
 		}
 	}
-	if lk.takeScrub() {
+	if lk.scrub.Swap(false) {
 		return lk.rewrite()
 	}
 	return lk.idle()
@@ -102,19 +100,15 @@ func (t *acquisition) serve() error {
 // end releases the lock on the disk.
 func (t *acquisition) end() error {
 	lk := t.lk
-	for t.ending.Kind != bakery.Done {
-		a, err := lk.execute(*t.ending, time.Time{}, always)
-		if err != nil {
-			if !errors.Is(err, errLeft) {
-				lk.Queue.ReleasesDone()
-			}
-			return err
-		}
-		*t.ending = a
+	var err error
+	if *t.ending, err = lk.protocolSince(time.Time{}, *t.ending, always); errors.Is(err, errLeft) {
+		return err
 	}
-	lk.acquisition = nil
+	if err == nil {
+		lk.acquisition = nil
+	}
 	lk.Queue.ReleasesDone()
-	return nil
+	return err
 }
 
 // next grants the lock to the client in front if this ticket permits it while held clients hold the

@@ -23,7 +23,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -47,7 +46,7 @@ func (lk *Lock) Drive() {
 			err = ErrSuperseded
 		case w != nil && !w.Absent():
 			err = lk.acquireOnDisk(w)
-		case lk.takeScrub():
+		case lk.scrub.Swap(false):
 			err = lk.heal()
 		default:
 			lk.freeMemory()
@@ -102,18 +101,9 @@ func (lk *Lock) acquireOnDisk(w *queue.Item) error {
 // continueAcquire continues an attempt until it ends.
 func (lk *Lock) continueAcquire() error {
 	t := &lk.trying
-	for t.action.Kind != bakery.Granted && t.action.Kind != bakery.Done {
-		if lk.inline && t.action.Kind != bakery.Write && t.action.Kind != bakery.Read {
-			return errLeft
-		}
-		if !lk.tryWanted() {
-			lk.m.Cancel()
-		}
-		a, err := lk.execute(t.action, t.began, lk.tryWanted)
-		if err != nil {
-			return err
-		}
-		t.action = a
+	var err error
+	if t.action, err = lk.protocolSince(t.began, t.action, lk.tryWanted); err != nil {
+		return err
 	}
 	a, before := t.action, t.before
 	lk.trying = tryState{}
@@ -128,28 +118,26 @@ func (lk *Lock) tryWanted() bool {
 
 // finishAcquire handles the end of an attempt. used is set if the ticket may have served grants before.
 func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
-	switch {
-	case a.Kind == bakery.Granted && lk.removalPending:
-		var err error
-		if lk.removalPending, err = lk.readRemovalPending(); err != nil { // the dead host may have returned since
-			return err
-		}
+	if a.Kind == bakery.Granted {
 		if lk.removalPending {
-			return lk.completeRemoval()
-		}
-		creation, err := lk.creation() // it may have cleared the entry before it returned
-		if err != nil {
-			return err
-		}
-		if creation != lk.Entry.Creation {
-			if _, err := lk.protocol(lk.m.Release(), always); err != nil {
+			var err error
+			if lk.removalPending, err = lk.readRemovalPending(); err != nil { // the dead host may have returned since
 				return err
 			}
-			return ErrSuperseded
+			if lk.removalPending {
+				return lk.completeRemoval()
+			}
+			creation, err := lk.creation() // it may have cleared the entry before it returned
+			if err != nil {
+				return err
+			}
+			if creation != lk.Entry.Creation {
+				if _, err := lk.protocol(lk.m.Release(), always); err != nil {
+					return err
+				}
+				return ErrSuperseded
+			}
 		}
-		lk.hold(before, used)
-		return nil
-	case a.Kind == bakery.Granted:
 		lk.hold(before, used)
 		return nil
 	}
@@ -170,21 +158,23 @@ func (lk *Lock) exhausted() error {
 }
 
 // protocol executes the machine's actions until it has ended or entered. It cancels once wanted
-// returns false.
+// returns false. With an error it returns the action to execute next.
 func (lk *Lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, error) {
-	began := time.Now()
-	for {
-		if a.Kind == bakery.Granted || a.Kind == bakery.Done {
-			return a, nil
+	return lk.protocolSince(time.Now(), a, wanted)
+}
+
+// protocolSince is protocol for a wait that has begun before.
+func (lk *Lock) protocolSince(began time.Time, a bakery.Action, wanted func() bool) (_ bakery.Action, err error) {
+	for err == nil && a.Kind != bakery.Granted && a.Kind != bakery.Done {
+		if lk.inline && a.Kind != bakery.Write && a.Kind != bakery.Read {
+			return a, errLeft
 		}
 		if !wanted() {
 			lk.m.Cancel()
 		}
-		var err error
-		if a, err = lk.execute(a, began, wanted); err != nil {
-			return a, err
-		}
+		a, err = lk.execute(a, began, wanted)
 	}
+	return a, err
 }
 
 // execute executes one action and reports the result to the machine.
@@ -221,11 +211,11 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 	case bakery.ReadDirectory:
 		// Read the intents first. An intent that is gone by then was carried out before the entry
 		// is read, or will never be.
-		doomed, err := lk.readRemovalPending()
+		pending, err := lk.readRemovalPending()
 		if err != nil {
 			return a, err
 		}
-		lk.removalPending = doomed
+		lk.removalPending = pending
 		creation, err := lk.creation()
 		if err != nil {
 			return a, err
@@ -246,13 +236,13 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 // write writes the own slot and retries until that is durable. Called by the driver only, so no two
 // writes of the slot are in flight at a time.
 func (lk *Lock) write(s bakery.Slot) error {
-	return lk.persist("writing a slot failed, retrying", lk.slots.At(lk.host.ID), func() error {
+	return lk.Persist("writing a slot failed, retrying", lk.slots.At(lk.host.ID), func() error {
 		return lk.slots.Write(s, lk.Queue.Holder(s.Phase))
 	})
 }
 
 func (lk *Lock) readAll() (views []bakery.View, err error) {
-	err = lk.persist("reading slots failed, retrying", lk.slots.At(1), func() error {
+	err = lk.Persist("reading slots failed, retrying", lk.slots.At(1), func() error {
 		lk.readAt = lk.host.Disk.Clock.Now()
 		views, err = lk.slots.ReadAll(lk.host.SlotCount())
 		return err
@@ -267,12 +257,12 @@ func (lk *Lock) creation() (creation uint64, err error) {
 		return lockspace.DirectoryCreation, nil
 	}
 	stopping, tries := false, 0
-	err = lk.persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
+	err = lk.Persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
 		e, err := lk.host.Dir.On(lk.slots.Dev).Read(lk.Entry.Lock)
 		if err == nil && e.Name == lk.Entry.Name {
 			creation = e.Creation
 		}
-		if lockspace.IsBadSector(err) || directory.Undecodable(err) {
+		if store.Damaged(err) {
 			lk.host.Member.HeldUp(layout.Complaint{Lock: lk.Entry.Lock}, false)
 		}
 		if stopping = err != nil && lk.host.Stopping(); stopping {
@@ -280,7 +270,7 @@ func (lk *Lock) creation() (creation uint64, err error) {
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
 		// the removal is completed, which rewrites the entry.
-		if tries++; lk.removalPending && tries >= store.SlotTries && (lockspace.IsBadSector(err) || directory.Undecodable(err)) {
+		if tries++; lk.removalPending && tries >= store.SlotTries && store.Damaged(err) {
 			creation = lk.Entry.Creation
 			return nil
 		}
@@ -292,16 +282,14 @@ func (lk *Lock) creation() (creation uint64, err error) {
 	return creation, err
 }
 
-// persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
+// Persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
 // no time left. In a client's goroutine it tries once. at is the offset of the IO.
-func (lk *Lock) persist(message string, at int64, try func() error) error {
+func (lk *Lock) Persist(message string, at int64, try func() error) error {
 	series := lk.slots.Dev.Series(at)
 	defer series.End()
 	for {
-		select {
-		case <-lk.host.Lost:
+		if lk.host.IsLost() {
 			return api.ErrLeaseLost
-		default:
 		}
 		if ok, changed := lk.host.Member.MayWrite(); !ok { // the lease is about to end, unless renewed
 			if lk.inline {

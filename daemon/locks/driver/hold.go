@@ -58,10 +58,9 @@ func (lk *Lock) Submit(ctx context.Context, req queue.Request, decided func(*Hol
 	if ctx.Err() != nil {
 		h.giveUp(ctx)
 	}
-	select {
-	case <-lk.host.Lost:
+	if lk.host.IsLost() {
 		lk.Queue.RefuseLost()
-	default:
+	} else {
 		lk.runInline(&h.Item)
 	}
 }
@@ -81,12 +80,10 @@ func (h *Hold) Lost() <-chan struct{} { return h.lk.host.Lost }
 
 // Err returns the reason why the lock was lost, nil if it was not.
 func (h *Hold) Err() error {
-	select {
-	case <-h.Lost():
-		return fmt.Errorf("%w: %w", api.ErrLeaseLost, h.lk.host.Member.Err())
-	default:
+	if !h.lk.host.IsLost() {
 		return nil
 	}
+	return fmt.Errorf("%w: %w", api.ErrLeaseLost, h.lk.host.Member.Err())
 }
 
 // Deadline returns the time at which the lock is lost unless the lease is renewed.
@@ -141,8 +138,14 @@ func (h *Hold) Await(ctx context.Context) error {
 	case <-h.Lost(): // the driver may wait for IO that hangs
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
-	if !h.lk.Queue.Withdraw(&h.Item) && <-h.Result() == nil {
-		// The client was served at this moment: release the hold.
+	if h.lk.Queue.Withdraw(&h.Item) {
+		return err
+	}
+	served := <-h.Result() // at this moment
+	if h.Removes {
+		return served
+	}
+	if served == nil {
 		_ = h.ReleaseBecause("the client was gone when the lock was granted")
 	}
 	return err

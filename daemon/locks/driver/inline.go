@@ -79,8 +79,7 @@ func (lk *Lock) unfinished() bool {
 
 // idle gives up the driver mutex until there is something to do. Called and returns with it held.
 func (lk *Lock) idle() (err error) {
-	look, stop := lk.nextLook()
-	defer stop()
+	look := lk.nextLook()
 	ending := lk.host.Stop
 	if lk.acquisition != nil {
 		ending = nil // local holders must release first

@@ -46,7 +46,7 @@ type Lock struct {
 	// a dead host may still clear the entry (readRemovalPending); owned by the driver
 	removalPending bool
 
-	scrub atomic.Bool // the own slot must be read and checked
+	scrub atomic.Bool // request to read and check the own slot
 
 	Quarantined bool // attached only to repair the own slot; guarded by the manager
 

@@ -63,7 +63,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	} else if again {
 		return lk.m.Recheck(), nil
 	}
-	if lk.takeScrub() {
+	if lk.scrub.Swap(false) {
 		if err := lk.rewrite(); err != nil {
 			return a, err
 		}
@@ -73,7 +73,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
-	err := lk.persist("reading a slot failed, retrying", lk.slots.At(a.Host), func() (err error) {
+	err := lk.Persist("reading a slot failed, retrying", lk.slots.At(a.Host), func() (err error) {
 		v, err = lk.slots.ReadOne(a.Host)
 		return err
 	})
@@ -135,14 +135,11 @@ func (lk *Lock) applyHostTable() bool {
 	return news.Again
 }
 
-// takeScrub reports whether the own slot must be checked, and clears that request.
-func (lk *Lock) takeScrub() bool { return lk.scrub.Swap(false) }
-
 // heal checks the own slot while no client waits for the lock, and rewrites it if it is unreadable.
 // Only this host may rewrite it, and all others wait for it.
 func (lk *Lock) heal() error {
 	if !lk.m.Attached() {
-		_, err := lk.protocol(lk.m.Attach(), func() bool { return true })
+		_, err := lk.protocol(lk.m.Attach(), always)
 		return err
 	}
 	return lk.rewrite()
@@ -157,15 +154,15 @@ var errTooLate = errors.New("the lease has no time for a write")
 func (lk *Lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
-	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.At(lk.host.ID), func() (err error) {
-		if v, err = lk.slots.ReadOne(lk.host.ID); err != nil || v.Readable && !lk.slots.Failed() {
+	err := lk.Persist("own slot is unreadable after a write, retrying", lk.slots.At(lk.host.ID), func() (err error) {
+		if v, err = lk.slots.ReadOne(lk.host.ID); err != nil || v.Readable && !lk.slots.Failed {
 			return err
 		}
 		// the read may have taken until the end of the lease (LAST-CALL)
 		if ok, _ := lk.host.Member.MayWrite(); !ok {
 			return errTooLate
 		}
-		if now := lk.host.Disk.Clock.Now(); written < 0 || lk.slots.Failed() || now-written >= lk.host.Disk.Times().Renew() {
+		if now := lk.host.Disk.Clock.Now(); written < 0 || lk.slots.Failed || now-written >= lk.host.Disk.Times().Renew() {
 			if written < 0 {
 				lk.host.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.host.ID)
 			}

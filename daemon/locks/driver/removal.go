@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -24,23 +24,7 @@ var ErrIntended = fmt.Errorf("%w: a host that failed to write the entry may stil
 func (lk *Lock) Remove(ctx context.Context, req queue.Request) error {
 	h := lk.NewHold(req, false)
 	h.Removes = true
-	err := lk.Queue.Admit(&h.Item)
-	if err != nil {
-		return err
-	}
-	lk.Queue.Signal()
-	select {
-	case err := <-h.Result():
-		return err
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-h.Lost():
-		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
-	}
-	if lk.Queue.Withdraw(&h.Item) {
-		return err
-	}
-	return <-h.Result()
+	return h.Acquire(ctx)
 }
 
 // tryDrain is how long a removal with try waits for hosts that claimed the lock at the same moment
@@ -60,15 +44,11 @@ func (t *acquisition) remove() (over bool, err error) {
 			return false, err
 		}
 	}
-	began := time.Now()
-	a, err := lk.removal(func() bool {
-		return lk.Queue.Front() == w && (!w.Request.Try || time.Since(began) < tryDrain)
-	})
+	a, err := lk.removal(w)
 	switch {
 	case err != nil:
 		return true, err
 	case a.Outcome == bakery.Removed:
-		lk.Queue.Refuse(nil, is)
 		return true, ErrSuperseded
 	case w.Request.Try:
 		lk.Queue.Refuse(api.ErrBusy, is)
@@ -80,43 +60,43 @@ func (t *acquisition) remove() (over bool, err error) {
 // any more. Clients that wait create it again.
 func (lk *Lock) completeRemoval() error {
 	if lk.m.Mode() != layout.Exclusive { // two shared holders would wait for each other
-		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
+		_, err := lk.protocol(lk.m.Release(), always)
 		return err
 	}
 	if lk.warn.Allow() {
 		lk.host.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
 	}
-	began := time.Now()
-	a, err := lk.removal(func() bool {
-		w := lk.Queue.Front()
-		return w != nil && (!w.Request.Try || time.Since(began) < tryDrain)
-	})
+	a, err := lk.removal(nil)
 	switch {
 	case err != nil:
 		return err
-	case a.Outcome != bakery.Removed:
-		lk.Queue.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
-		if !lk.host.Pause(lk.host.Disk.Retry()) { // another host may have to write the entry first
-			return api.ErrLeaseLost
-		}
-		return nil
+	case a.Outcome == bakery.Removed:
+		return ErrSuperseded
 	}
-	if w := lk.Queue.Front(); w != nil && w.Removes {
-		lk.Queue.Refuse(nil, func(x *queue.Item) bool { return x == w })
+	lk.Queue.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
+	if !lk.host.Pause(lk.host.Disk.Retry()) { // another host may have to write the entry first
+		return api.ErrLeaseLost
 	}
-	return ErrSuperseded
+	return nil
 }
 
-// removal has the machine remove the lock, which no local client holds. After it the machine does
-// not hold the lock.
-func (lk *Lock) removal(wanted func() bool) (bakery.Action, error) {
+// removal has the machine remove the lock, which no local client holds, as long as the remover is in
+// front; nil: any client. After it the machine does not hold the lock.
+func (lk *Lock) removal(remover *queue.Item) (bakery.Action, error) {
 	lk.Queue.ReleasesDone() // the holders before: the remover has the lock now
-	a, err := lk.protocol(lk.m.Remove(), wanted)
+	began := time.Now()
+	a, err := lk.protocol(lk.m.Remove(), func() bool {
+		w := lk.Queue.Front()
+		return w != nil && (remover == nil || w == remover) && (!w.Request.Try || time.Since(began) < tryDrain)
+	})
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
 		lk.host.Log.Info("lock removed", "lock", lk.Entry.Name, "number", lk.Entry.Lock)
 		lk.Queue.Add(events.Event{Kind: events.Removed})
+		if w := cmp.Or(remover, lk.Queue.Front()); w != nil && w.Removes {
+			lk.Queue.Refuse(nil, func(x *queue.Item) bool { return x == w })
+		}
 	// two removers that gave way must not collide again
 	case a.Outcome == bakery.Busy && !lk.host.Pause(rand.N(lk.host.Disk.Retry())):
 		err = api.ErrLeaseLost
@@ -138,12 +118,12 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 		}
 		tries := 0
 		var unreadable error
-		err := lk.persist("reading an intent failed, retrying", lk.host.Disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
+		err := lk.Persist("reading an intent failed, retrying", lk.host.Disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
 			i, ok, err := lk.host.Disk.Intent(lk.slots.Dev, n+1)
-			if unreadable = err; lockspace.IsBadSector(err) || directory.Undecodable(err) {
+			if unreadable = err; store.Damaged(err) {
 				lk.host.Member.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
-			if tries++; err != nil && tries < store.SlotTries || err != nil && !lockspace.IsBadSector(err) && !directory.Undecodable(err) {
+			if tries++; err != nil && (tries < store.SlotTries || !store.Damaged(err)) {
 				return err
 			}
 			found = found || ok && i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
@@ -167,7 +147,7 @@ func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
 		return true, err
 	}
 	var whole bool
-	err = lk.persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
+	err = lk.Persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
 		whole, err = lk.host.Dir.On(lk.slots.Dev).Readable(lk.Entry.Lock)
 		return err
 	})

@@ -46,13 +46,12 @@ type requestWatch struct {
 	heard map[int]layout.Request // by host: the last one that clients were notified of
 }
 
-// nextLook returns a timer for the next read of requests; due is nil if no client listens.
-func (lk *Lock) nextLook() (due <-chan time.Time, stop func()) {
+// nextLook returns a timer for the next read of requests; nil if no client listens.
+func (lk *Lock) nextLook() <-chan time.Time {
 	if !lk.Queue.Listening() {
-		return nil, func() {}
+		return nil
 	}
-	t := time.NewTimer(time.Until(lk.requestWatch.next))
-	return t.C, func() { t.Stop() }
+	return time.After(time.Until(lk.requestWatch.next))
 }
 
 // look notifies the local holders of requests that are new to their ticket. Requests of hosts that

@@ -23,12 +23,7 @@ type resumeState struct {
 func (lk *Lock) takeUp() error {
 	p := lk.past
 	if p == nil {
-		var v bakery.View
-		tries := 0
-		err := lk.persist("reading the own slot failed, retrying", lk.slots.At(lk.host.ID), func() (err error) {
-			v, err = lk.ReadOwn(&tries)
-			return err
-		})
+		v, err := lk.readOwn()
 		if err != nil || !v.Readable || v.Slot.Incarnation != lk.host.Member.Incarnation() || v.Slot.Phase == layout.Idle {
 			return err
 		}
@@ -59,21 +54,29 @@ func (lk *Lock) takeUp() error {
 	return lk.finishAcquire(a, 0, p.entered || p.slot.Phase == layout.Held)
 }
 
-// ReadOwn reads the own slot. An unreadable slot is an error for the first store.SlotTries: a rewrite
+// readOwn reads the own slot. An unreadable slot is an error for the first store.SlotTries: a rewrite
 // destroys its contents, so a passing fault must not count as a loss.
-func (lk *Lock) ReadOwn(tries *int) (bakery.View, error) {
-	v, err := lk.slots.ReadOne(lk.host.ID)
-	if *tries++; err == nil && !v.Readable && *tries < store.SlotTries {
-		err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
-	}
+func (lk *Lock) readOwn() (v bakery.View, err error) {
+	tries := 0
+	err = lk.Persist("reading the own slot failed, retrying", lk.slots.At(lk.host.ID), func() (err error) {
+		v, err = lk.slots.ReadOne(lk.host.ID)
+		if tries++; err == nil && !v.Readable && tries < store.SlotTries {
+			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
+		}
+		return err
+	})
 	return v, err
 }
 
-// Resume makes the driver continue from its own slot, as read, and what the previous process
-// recorded. It reports whether that process left the lock in use. It is called before Drive.
-func (lk *Lock) Resume(own bakery.View, records []handover.Session) bool {
-	lk.past = lk.judge(own, lk.host.Member.Incarnation(), records)
-	return lk.past != nil
+// Resume makes the driver continue from its own slot and from what the previous process recorded. It
+// reports whether that process left the lock in use. It is called before Drive, and blocks until the
+// slot is read or the lease is lost.
+func (lk *Lock) Resume(records []handover.Session) (bool, error) {
+	own, err := lk.readOwn()
+	if err == nil {
+		lk.past = lk.judge(own, lk.host.Member.Incarnation(), records)
+	}
+	return lk.past != nil, err
 }
 
 // judge returns the state of the own slot, nil if it is not in use. Only the handover file shows

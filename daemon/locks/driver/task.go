@@ -54,11 +54,11 @@ func (lk *Lock) publish(change func(own *layout.Slot)) error {
 			return lk.exhausted()
 		}
 	}
-	before := lk.slots.Own()
-	lk.slots.Change(change)
+	before := lk.slots.Own
+	change(&lk.slots.Own)
 	err := lk.write(lk.m.OwnSlot())
 	if err != nil {
-		lk.slots.Change(func(own *layout.Slot) { *own = before })
+		lk.slots.Own = before
 	}
 	return err
 }
@@ -103,16 +103,14 @@ func (lk *Lock) WithSlot(f func(SlotTx) error) error {
 func (s SlotTx) Dev() store.Device { return s.lk.slots.Dev }
 
 // Own returns the slot as it was last written.
-func (s SlotTx) Own() layout.Slot { return s.lk.slots.Own() }
+func (s SlotTx) Own() layout.Slot { return s.lk.slots.Own }
 
 // Publish rewrites the slot as the protocol has it, after change has set fields that the protocol
 // does not know.
 func (s SlotTx) Publish(change func(own *layout.Slot)) error { return s.lk.publish(change) }
 
 // Wrote records that the caller has written the slot itself, with another sequence.
-func (s SlotTx) Wrote(own layout.Slot) {
-	s.lk.slots.Change(func(before *layout.Slot) { *before = own })
-}
+func (s SlotTx) Wrote(own layout.Slot) { s.lk.slots.Own = own }
 
 // Intend makes an intent durable. From here on the other hosts know which write may land.
 func (lk *Lock) Intend(e layout.Entry) error {
@@ -133,7 +131,7 @@ func (lk *Lock) Intended() error {
 
 // setIntent sets the intent that the next write of the own slot shows.
 func (lk *Lock) setIntent(value []byte) {
-	lk.slots.Change(func(own *layout.Slot) { own.Value = value })
+	lk.slots.Own.Value = value
 	lk.intends = value != nil
 }
 
@@ -142,7 +140,7 @@ func (lk *Lock) setIntent(value []byte) {
 // has no write in flight, and its removal was taken back (restore.go) unless it was complete.
 func (lk *Lock) OwnIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
-		value := lk.slots.Own().Value
+		value := lk.slots.Own.Value
 		if len(value) == 0 {
 			return nil
 		}

@@ -36,6 +36,9 @@ type Host struct {
 // Stopping reports whether no more clients are admitted.
 func (h *Host) Stopping() bool { return closed(h.Stop) }
 
+// IsLost reports whether the lease is lost.
+func (h *Host) IsLost() bool { return closed(h.Lost) }
+
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

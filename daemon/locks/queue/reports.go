@@ -133,7 +133,7 @@ func (q *Queue) reportMode(h *Item) { q.reportHold(events.ModeSet, h, time.Now()
 
 // reportRelease is called with mu held.
 func (q *Queue) reportRelease(h *Item, why string) {
-	if closed(q.host.Lost) {
+	if q.host.IsLost() {
 		q.reportLost(h)
 	}
 	now := time.Now()

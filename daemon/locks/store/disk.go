@@ -62,6 +62,9 @@ func (d *Disk) readSlot(dev blockdev.Device, lock, host int) (s layout.Slot, err
 	return d.SB.Space().DecodeSlot(buf, lock, host)
 }
 
+// Damaged reports whether an error is that of a damaged record: reading it again does not help.
+func Damaged(err error) bool { return lockspace.IsBadSector(err) || directory.Undecodable(err) }
+
 func lockName(lock int) string {
 	if lock == lockspace.DirectoryLock {
 		return "the directory's lock"
@@ -75,7 +78,7 @@ func (d *Disk) View(dev blockdev.Device, lock, host int) (bakery.View, error) {
 	switch s, err := d.readSlot(dev, lock, host); {
 	case err == nil:
 		return bakery.View{Readable: true, Slot: protocolSlot(s)}, nil
-	case lockspace.IsBadSector(err), directory.Undecodable(err):
+	case Damaged(err):
 		return bakery.View{}, nil
 	default:
 		return bakery.View{}, err

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"math/big"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
@@ -16,17 +17,20 @@ type Slots struct {
 	Views   []bakery.View // of the slots as last read, at host id - 1
 	Latency time.Duration // of the last read
 
+	// own slot as last written, or found. The next write shows changes of fields that the protocol
+	// does not know.
+	Own    layout.Slot
+	Failed bool // the last write of Own failed, so it may or may not be on the disk
+
 	space       layout.Space
 	lock        int
 	host        int
 	incarnation uint64 // of this host
 	creation    uint64 // of the lock's entry
 
-	own    layout.Slot // as last written, or found
-	known  bool        // own was read once
-	failed bool        // the last write of own failed, so it may or may not be on the disk
-	// hosts with slots that were seen written: these cannot become blank again
-	written hostSet
+	known bool // Own was read once
+	// hosts with slots that were seen written, as bits: these cannot become blank again
+	written big.Int
 
 	seen []caption   // of the slots as last read, at host id - 1; the last ones may be missing
 	last layout.Slot // slot decoded last; the next decode reuses its memory
@@ -101,8 +105,8 @@ func (a *Slots) view(sector []byte, host int, err error) bakery.View {
 	}
 	a.last = s
 	if !s.Blank() {
-		a.written.add(host)
-	} else if host != a.host && a.written.has(host) {
+		a.written.SetBit(&a.written, host, 1)
+	} else if host != a.host && a.written.Bit(host) == 1 {
 		// zeroed, or read from the wrong place: if it counted as idle, this host could enter while
 		// that one is inside
 		return bakery.View{}
@@ -110,24 +114,24 @@ func (a *Slots) view(sector []byte, host int, err error) bakery.View {
 	if now := (caption{s.Holder, s.Request.Message}); now != before {
 		a.keep(host, now)
 	}
-	if host == a.host && a.known && !a.failed {
-		a.Dev.part.Store(a.own.Incarnation == a.incarnation && a.takesPart(a.own))
+	if host == a.host && a.known && !a.Failed {
+		a.Dev.part.Store(a.Own.Incarnation == a.incarnation && a.takesPart(a.Own))
 	}
 	if host == a.host && !a.known {
-		a.own, a.known = s, true
+		a.Own, a.known = s, true
 		a.Dev.part.Store(s.Incarnation == a.incarnation && a.takesPart(s))
-		a.own.Value = bytes.Clone(s.Value)
+		a.Own.Value = bytes.Clone(s.Value)
 		// An intent of an earlier incarnation has been carried out or never will be: its writes had
 		// all ended when this incarnation took on its id.
 		if a.lock == lockspace.DirectoryLock && s.Incarnation != a.incarnation {
-			a.own.Value, a.own.ValueToken = nil, 0
+			a.Own.Value, a.Own.ValueToken = nil, 0
 		}
 		if s.Creation < a.creation {
-			a.own.Request = layout.Request{}
+			a.Own.Request = layout.Request{}
 		}
 		// A value of a lock that had this place before is obsolete.
 		if a.lock != lockspace.DirectoryLock && !s.ValueOf(a.creation) {
-			a.own.Value, a.own.ValueToken = nil, 0
+			a.Own.Value, a.Own.ValueToken = nil, 0
 		}
 	}
 	return bakery.View{Readable: true, Slot: protocolSlot(s)}
@@ -140,18 +144,6 @@ func (a *Slots) unreadable(host int) bakery.View {
 		a.Dev.part.Store(true)
 	}
 	return bakery.View{}
-}
-
-// hostSet is a set of host ids.
-type hostSet []uint64
-
-func (s hostSet) has(id int) bool { return id>>6 < len(s) && s[id>>6]>>(id&63)&1 != 0 }
-
-func (s *hostSet) add(id int) {
-	for id>>6 >= len(*s) {
-		*s = append(*s, 0)
-	}
-	(*s)[id>>6] |= 1 << (id & 63)
 }
 
 // caption returns the caption of a host's slot as last read.
@@ -179,7 +171,7 @@ func protocolSlot(s layout.Slot) bakery.Slot {
 // Write writes the own slot durably, in one request. It keeps the value and the request, which the
 // protocol does not know.
 func (a *Slots) Write(s bakery.Slot, who layout.Holder) error {
-	next := a.own
+	next := a.Own
 	next.Lock, next.Host = a.lock, a.host
 	next.Incarnation, next.Creation = s.Incarnation, s.Creation
 	next.Ticket, next.Phase, next.Mode = s.Ticket, s.Phase, s.Mode
@@ -192,10 +184,10 @@ func (a *Slots) Write(s bakery.Slot, who layout.Holder) error {
 	}
 	a.Dev.part.Store(true) // until it is certain that the slot shows something else
 	if err := a.Dev.Write(buf, a.At(a.host)); err != nil {
-		a.failed = true
+		a.Failed = true
 		return fmt.Errorf("write the slot of host %d in lock %d: %w", a.host, a.lock, err)
 	}
-	a.own, a.known, a.failed = next, true, false
+	a.Own, a.known, a.Failed = next, true, false
 	a.Dev.part.Store(a.takesPart(next))
 	return nil
 }
@@ -209,21 +201,12 @@ func (a *Slots) takesPart(s layout.Slot) bool {
 // Shows returns the own slot as last read or written. certain is false if it is not known, or its
 // last write failed.
 func (a *Slots) Shows() (s bakery.Slot, certain bool) {
-	return protocolSlot(a.own), a.known && !a.failed
+	return protocolSlot(a.Own), a.known && !a.Failed
 }
-
-// Own returns the own slot as last read or written.
-func (a *Slots) Own() layout.Slot { return a.own }
-
-// Change changes fields of the own slot that the protocol does not know. The next write shows them.
-func (a *Slots) Change(change func(own *layout.Slot)) { change(&a.own) }
-
-// Failed reports whether the last write failed, so that it may or may not be on the disk.
-func (a *Slots) Failed() bool { return a.failed }
 
 // Removed reports whether this incarnation has left a removal of the lock in its own slot.
 func (a *Slots) Removed(creation uint64) bool {
-	return a.known && a.own.Incarnation == a.incarnation && a.own.Creation > creation
+	return a.known && a.Own.Incarnation == a.incarnation && a.Own.Creation > creation
 }
 
 // Suspect counts the own slot as one that other hosts wait for, until it is read.
