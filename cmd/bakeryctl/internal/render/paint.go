@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 )
@@ -61,10 +62,11 @@ var codes = [...]string{Good: "32", Warn: "33", Bad: "31", Soft: "2", Head: "1"}
 // Paint adds colours to text if it is true.
 type Paint bool
 
-// Of returns text in the colour of l.
+// Of returns text in the colour of l. Trailing spaces have none, so that the end of a line can be trimmed.
 func (p Paint) Of(l Level, text string) string {
-	if !p || l == Plain || text == "" {
+	shown := strings.TrimRight(text, " ")
+	if !p || l == Plain || shown == "" {
 		return text
 	}
-	return "\x1b[" + codes[l] + "m" + text + "\x1b[0m"
+	return "\x1b[" + codes[l] + "m" + shown + "\x1b[0m" + text[len(shown):]
 }

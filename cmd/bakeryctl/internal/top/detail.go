@@ -35,49 +35,35 @@ here and on the status page, share these reads.`
 
 func (s *screen) help() {
 	for text := range strings.SplitSeq(helpText, "\n") {
-		s.line().Add(render.Plain, "  "+text)
+		s.line("  " + text)
 	}
 }
 
 // section adds a title and rows below it, unless there are none.
-func (s *screen) section(title string, columns []column, rows [][]cell) {
+func (s *screen) section(title string, columns []column, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
 	s.line()
-	l := s.line()
-	l.Add(render.Plain, "  ")
-	l.Add(render.Head, title)
+	s.line("  ", s.of(render.Head, title))
 	s.grid(columns, rows, -1)
 }
 
-func (s *screen) list(title string, rows [][]cell) {
+func (s *screen) list(title string, rows [][]string) {
 	s.section(title, []column{fixed(16), fixed(20), fixed(9), fixed(7), fixed(10)}, rows)
 }
 
-func item(of render.Level, first string, more ...string) []cell {
-	row := []cell{{of: of, text: "  " + first}}
-	for _, text := range more {
-		row = append(row, plain(text))
-	}
-	return row
+func (s *screen) item(of render.Level, first string, more ...string) []string {
+	return slices.Insert(s.row(render.Plain, more...), 0, "  "+s.of(of, first))
 }
 
 // facts adds a section of names and values. A fact without a value is left out.
-func (s *screen) facts(title string, all []fact) {
-	var rows [][]cell
-	for _, f := range all {
-		if f.text != "" {
-			rows = append(rows, []cell{{of: render.Soft, text: f.name}, {of: f.of, text: f.text}})
-		}
-	}
-	s.section(title, []column{fixed(12)}, rows)
+func (s *screen) facts(title string, all [][]string) {
+	s.section(title, []column{fixed(12)}, slices.DeleteFunc(all, func(row []string) bool { return row[1] == "" }))
 }
 
-type fact struct {
-	name string
-	of   render.Level
-	text string
+func (s *screen) fact(name string, of render.Level, text string) []string {
+	return []string{s.of(render.Soft, name), s.of(of, text)}
 }
 
 // details adds the details of the selected row.
@@ -92,14 +78,14 @@ func (s *screen) details() {
 }
 
 func (s *screen) lockDetails(l report.Lock) {
-	m, state := s.m, lockState(l)
-	s.facts("lock "+show.LockName(l), []fact{
-		{"state", state.of, state.text},
-		{"stuck", render.Bad, l.Stuck},
-		{"permits", render.Plain, strconv.Itoa(l.Permits)},
-		{"number", render.Plain, fmt.Sprintf("%d, creation %d", l.Lock, l.Creation)},
+	m := s.m
+	s.facts("lock "+show.LockName(l), [][]string{
+		{s.of(render.Soft, "state"), s.lockState(l)},
+		s.fact("stuck", render.Bad, l.Stuck),
+		s.fact("permits", render.Plain, strconv.Itoa(l.Permits)),
+		s.fact("number", render.Plain, fmt.Sprintf("%d, creation %d", l.Lock, l.Creation)),
 	})
-	var rows [][]cell
+	var rows [][]string
 	for _, h := range l.Holders {
 		pid := ""
 		if h.PID != 0 {
@@ -110,21 +96,21 @@ func (s *screen) lockDetails(l report.Lock) {
 			pids := h.Processes[:min(4, len(h.Processes))]
 			word, of, pid = "held, orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(pids), "[]")
 		}
-		rows = append(rows, item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), m.heldFor(h.Since), pid))
+		rows = append(rows, s.item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), m.heldFor(h.Since), pid))
 		if h.Command != "" {
-			rows = append(rows, item(render.Plain, "", text.PrintableLine(h.Command)))
+			rows = append(rows, s.item(render.Plain, "", text.PrintableLine(h.Command)))
 		}
-		rows = append(rows, item(render.Plain, "", "token "+h.Token.String()))
+		rows = append(rows, s.item(render.Plain, "", "token "+h.Token.String()))
 	}
 	s.list("held by", rows)
 	rows = nil
 	for _, q := range l.Queue {
-		rows = append(rows, item(render.Warn, fmt.Sprintf("%d. %v", q.Place, q.Phase), show.HostTitle(q.Host, q.HostName), q.Mode.String(), "ticket "+q.Ticket.String()))
+		rows = append(rows, s.item(render.Warn, fmt.Sprintf("%d. %v", q.Place, q.Phase), show.HostTitle(q.Host, q.HostName), q.Mode.String(), "ticket "+q.Ticket.String()))
 	}
 	s.list("waiting hosts, in order", rows)
 	rows = nil
 	for _, c := range l.Local {
-		rows = append(rows, item(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), m.heldFor(c.Since), text.PrintableLine(c.Command)))
+		rows = append(rows, s.item(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), m.heldFor(c.Since), text.PrintableLine(c.Command)))
 	}
 	s.list("waiting clients of this host, in order", rows)
 	s.eventsOf(func(e events.Event) bool { return e.Lock == l.Name && l.Lock != 0 })
@@ -142,34 +128,34 @@ func (s *screen) hostDetails(h report.Host) {
 	if h.PRKey != 0 {
 		key = fmt.Sprintf("%016x", h.PRKey)
 	}
-	all := []fact{
-		{"state", show.HostLevel(h), state},
-		{"seen", render.Plain, seen},
-		{"renewals", render.Plain, fmt.Sprint(h.Sequence)},
-		{"watchdog", render.Plain, show.Watchdog(h)},
-		{"incarnation", render.Plain, fmt.Sprintf("%016x", h.Incarnation)},
-		{"machine", render.Plain, h.MachineID},
-		{"boot", render.Plain, h.BootID},
-		{"pr key", render.Plain, key},
-		{"verdicts", render.Plain, show.Verdicts(h, r.Hosts)},
+	all := [][]string{
+		s.fact("state", show.HostLevel(h), state),
+		s.fact("seen", render.Plain, seen),
+		s.fact("renewals", render.Plain, fmt.Sprint(h.Sequence)),
+		s.fact("watchdog", render.Plain, show.Watchdog(h)),
+		s.fact("incarnation", render.Plain, fmt.Sprintf("%016x", h.Incarnation)),
+		s.fact("machine", render.Plain, h.MachineID),
+		s.fact("boot", render.Plain, h.BootID),
+		s.fact("pr key", render.Plain, key),
+		s.fact("verdicts", render.Plain, show.Verdicts(h, r.Hosts)),
 	}
 	for _, other := range r.Hosts {
 		for _, v := range other.Verdicts {
 			if v.Host == h.ID && v.Incarnation == h.Incarnation {
-				all = append(all, fact{"verdict", render.Warn, fmt.Sprintf("%v, by %s", v.Kind, show.HostTitle(other.ID, other.Name))})
+				all = append(all, s.fact("verdict", render.Warn, fmt.Sprintf("%v, by %s", v.Kind, show.HostTitle(other.ID, other.Name))))
 			}
 		}
 	}
 	s.facts("host "+show.HostTitle(h.ID, h.Name), all)
-	var holds, waits [][]cell
+	var holds, waits [][]string
 	for _, l := range r.Locks {
 		for _, x := range l.Holders {
 			if x.Host == h.ID {
-				holds = append(holds, item(render.Good, x.Mode.String(), show.LockName(l), m.heldFor(x.Since), text.PrintableLine(x.Command)))
+				holds = append(holds, s.item(render.Good, x.Mode.String(), show.LockName(l), m.heldFor(x.Since), text.PrintableLine(x.Command)))
 			}
 		}
 		if i := slices.IndexFunc(l.Queue, func(q report.Queued) bool { return q.Host == h.ID }); i >= 0 {
-			waits = append(waits, item(render.Warn, fmt.Sprintf("place %d", l.Queue[i].Place), show.LockName(l)))
+			waits = append(waits, s.item(render.Warn, fmt.Sprintf("place %d", l.Queue[i].Place), show.LockName(l)))
 		}
 	}
 	s.list("it holds", holds)
@@ -179,11 +165,11 @@ func (s *screen) hostDetails(h report.Host) {
 
 // eventsOf adds the known events about something.
 func (s *screen) eventsOf(about func(events.Event) bool) {
-	var rows [][]cell
+	var rows [][]string
 	for _, e := range s.m.events {
 		if about(e) {
-			row := eventCells(e)
-			row[0].text = "  " + row[0].text
+			row := s.eventCells(e)
+			row[0] = "  " + row[0]
 			rows = append(rows, row)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/test/calltest"
@@ -90,10 +91,10 @@ func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 	m := aModel(120, 24)
 	m = m.update(nil, errors.New("refused"), noon.Add(time.Second)).update(nil, errors.New("no such file"), noon.Add(7*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since)
-	found := m.troubles()
-	require.Len(t, found, 1, "earlier troubles may be over")
-	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", found[0].what)
-	require.Contains(t, found[0].todo, "its lease ends in 20 s")
+	found := m.problems()
+	require.Len(t, found, 1, "earlier problems may be over")
+	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", show.ProblemText(found[0]))
+	require.Contains(t, found[0].Remedy, "its lease ends in 20 s")
 	require.Equal(t, int64(21_000), *m.aged(m.answer.Report.Hosts[2]).SilentMS, "it may have renewed since")
 	m = m.update(nil, &notReady{Message: "joining"}, noon.Add(9*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since, "there is still nothing to show")
@@ -104,8 +105,8 @@ func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 
 func TestModel_ShortOutage_IsAWarning(t *testing.T) {
 	m := aModel(80, 24).update(nil, errors.New("refused"), noon.Add(time.Second))
-	require.Equal(t, render.Warn, m.troubles()[0].level)
-	require.Equal(t, render.Bad, m.tick(noon.Add(10 * time.Second)).troubles()[0].level)
+	require.Equal(t, report.SeverityWarning, m.problems()[0].Severity)
+	require.Equal(t, report.SeverityError, m.tick(noon.Add(10 * time.Second)).problems()[0].Severity)
 }
 
 func TestModel_Problems_AreShownWithTheirRemedies(t *testing.T) {
@@ -115,14 +116,14 @@ func TestModel_Problems_AreShownWithTheirRemedies(t *testing.T) {
 		{Severity: report.SeverityWarning, Text: "host 2 (db2) is dead", Why: "its locks are free", Remedy: "start it again"},
 		{Severity: report.SeverityNote, Text: "lock reboot is kept", Remedy: "it is released"},
 	}
-	require.Equal(t, []trouble{
-		{render.Bad, "lock deploy is stuck: held by host 3 (db3)", ""},
-		{render.Warn, "host 2 (db2) is dead: its locks are free", "start it again"},
-		{render.Soft, "lock reboot is kept", "it is released"},
-	}, model{now: noon}.update(a, nil, noon).troubles())
+	require.Contains(t, model{now: noon, width: 200, height: 40}.update(a, nil, noon).view(false, render.Fine), `
+bad     lock deploy is stuck: held by host 3 (db3)
+warn    host 2 (db2) is dead: its locks are free · start it again
+note    lock reboot is kept · it is released
+`)
 	r := showtest.Report()
 	r.Hosts, r.Locks = r.Hosts[:2], r.Locks[2:]
-	require.Empty(t, model{now: noon}.update(anAnswer(r), nil, noon).troubles(), "all is well")
+	require.Empty(t, model{now: noon}.update(anAnswer(r), nil, noon).problems(), "all is well")
 }
 
 func TestSocketSource_Read(t *testing.T) {

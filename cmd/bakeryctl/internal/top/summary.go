@@ -2,6 +2,7 @@ package top
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,52 +17,47 @@ import (
 // device.
 
 func (s *screen) title() {
-	m, l := s.m, s.line()
-	l.Add(render.Head, "bakeryctl top")
+	m, what := s.m, text.PrintableLine(s.m.source)
 	if m.answer != nil {
 		space := m.answer.Report.Lockspace
-		l.Addf(render.Plain, "  %s on %s", text.Printable(cmp.Or(space.Name, space.UUID.String())), text.PrintableLine(space.Device))
-	} else {
-		l.Addf(render.Plain, "  %s", text.PrintableLine(m.source))
+		what = text.Printable(cmp.Or(space.Name, space.UUID.String())) + " on " + text.PrintableLine(space.Device)
 	}
-	at := m.now.Local().Format(time.TimeOnly)
+	s.line(s.of(render.Head, "bakeryctl top"), s.of(render.Plain, "  "+what))
+	of, at := render.Soft, m.now.Local().Format(time.TimeOnly)
 	switch {
 	case m.failed != nil && m.answer != nil:
-		l.Right(render.Warn, "as of "+m.got.Local().Format(time.TimeOnly), s.wide)
+		of, at = render.Warn, "as of "+m.got.Local().Format(time.TimeOnly)
 	case m.paused:
-		l.Right(render.Warn, "paused at "+at, s.wide)
-	default:
-		l.Right(render.Soft, at, s.wide)
+		of, at = render.Warn, "paused at "+at
 	}
+	s.right(len(s.lines)-1, s.of(of, at))
 }
 
 // summary adds the problems, in at most most lines, or that all is well.
 func (s *screen) summary(most int) {
 	m := s.m
-	found := m.troubles()
+	found := m.problems()
 	if len(found) == 0 {
-		l := s.line()
 		switch {
 		case m.answer == nil:
-			l.Add(render.Warn, "asking "+m.source)
+			s.line(s.of(render.Warn, "asking "+m.source))
 		case m.answer.Report.ThisHost == nil:
-			l.Add(render.Plain, "read from the device, which does not show whether a host is alive")
+			s.line("read from the device, which does not show whether a host is alive")
 		default:
-			l.Add(render.Good, "all is well")
+			s.line(s.of(render.Good, "all is well"))
 		}
 		return
 	}
 	words := map[render.Level]string{render.Bad: "bad   ", render.Warn: "warn  ", render.Soft: "note  "}
-	for i, t := range found[:min(most, len(found))] {
-		l := s.line()
-		l.Add(t.level, words[t.level])
+	for i, p := range found[:min(most, len(found))] {
+		level, more, remedy := show.SeverityLevel(p.Severity), "", ""
 		if i == most-1 && len(found) > most {
-			l.Addf(render.Soft, "  (%d more)", len(found)-most)
+			more = fmt.Sprintf("  (%d more)", len(found)-most)
 		}
-		l.Add(render.Plain, "  "+t.what)
-		if t.todo != "" {
-			l.Add(render.Soft, " "+s.g.Dot+" "+t.todo)
+		if p.Remedy != "" {
+			remedy = " " + s.g.Dot + " " + p.Remedy
 		}
+		s.line(s.of(level, words[level]), s.of(render.Soft, more), s.of(render.Plain, "  "+show.ProblemText(p)), s.of(render.Soft, remedy))
 	}
 }
 
@@ -71,97 +67,80 @@ func (s *screen) state() {
 	if m.answer == nil {
 		return
 	}
-	r := m.answer.Report
-	if self := r.ThisHost; self != nil {
-		l, left, lease := s.line(), m.left(), m.lease()
+	if self := m.answer.Report.ThisHost; self != nil {
+		left, lease := m.left(), m.lease()
 		of := leaseLevel(left, lease)
 		if self.State == "lost" {
 			of = render.Bad
 		} else if of == render.Good && self.State != "live" {
 			of = render.Warn
 		}
-		l.Add(render.Soft, "lease   ")
-		l.Bar(of, float64(left)/float64(max(1, lease)), s.barWidth(), s.g)
-		l.Addf(of, "  %s", render.Seconds(left.Milliseconds()))
-		l.Addf(render.Plain, " of %v left, this host is %s, %s", lease, show.HostTitle(self.ID, self.Name), self.State)
+		s.line(s.of(render.Soft, "lease   "), s.bar(of, left, lease), s.of(of, "  "+render.Seconds(left.Milliseconds())),
+			s.of(render.Plain, fmt.Sprintf(" of %v left, this host is %s, %s", lease, show.HostTitle(self.ID, self.Name), self.State)))
 	}
 	s.tally()
 	s.latency()
 }
 
-func (s *screen) barWidth() int {
-	switch {
-	case s.wide >= 110 || s.wide <= 0:
-		return 20
-	case s.wide >= 60:
-		return 10
+// count is a number of hosts or locks in a state.
+type count struct {
+	n    int
+	of   render.Level
+	what string
+}
+
+// counts lists those that are not 0.
+func (s *screen) counts(none string, all ...count) string {
+	var words []string
+	for _, c := range all {
+		if c.n > 0 {
+			words = append(words, s.of(c.of, fmt.Sprintf("%d %s", c.n, c.what)))
+		}
 	}
-	return 5
+	return cmp.Or(strings.Join(words, ", "), none)
 }
 
 // tally adds the numbers of hosts and locks.
 func (s *screen) tally() {
-	m, l := s.m, s.line()
 	hosts := map[report.Health]int{}
-	for _, h := range m.answer.Report.Hosts {
+	for _, h := range s.m.answer.Report.Hosts {
 		hosts[show.Health(h)]++
 	}
 	stuck, held, wanted, free := 0, 0, 0, 0
-	for _, k := range m.answer.Report.Locks {
+	for _, k := range s.m.answer.Report.Locks {
 		held += min(1, len(k.Holders))
 		wanted += min(1, len(k.Queue)+len(k.Local))
 		stuck += min(1, len(k.Stuck))
 		free += lockRank(k) / 4
 	}
-	between := ""
-	part := func(n int, of render.Level, what string) {
-		if n > 0 {
-			l.Add(render.Plain, between)
-			l.Addf(of, "%d %s", n, what)
-			between = ", "
-		}
-	}
-	l.Add(render.Soft, "hosts   ")
-	part(hosts[report.HealthLive], render.Good, "live")
-	part(hosts[report.HealthJoining], render.Warn, "joining")
-	part(hosts[report.HealthSilent], render.Bad, "silent")
-	part(hosts[report.HealthDead], render.Bad, "dead")
-	part(hosts[report.HealthLeft], render.Soft, "left")
-	if between == "" {
-		l.Add(render.Plain, "none ever joined")
-	}
-	between = ""
-	l.Add(render.Soft, " "+s.g.Dot+" locks ")
-	part(stuck, render.Bad, "stuck")
-	part(held, render.Good, "held")
-	part(wanted, render.Warn, "waited for")
-	part(free, render.Soft, "free")
-	if between == "" {
-		l.Add(render.Plain, "none yet")
-	}
+	s.line(s.of(render.Soft, "hosts   "), s.counts("none ever joined", count{hosts[report.HealthLive], render.Good, "live"},
+		count{hosts[report.HealthJoining], render.Warn, "joining"}, count{hosts[report.HealthSilent], render.Bad, "silent"},
+		count{hosts[report.HealthDead], render.Bad, "dead"}, count{hosts[report.HealthLeft], render.Soft, "left"}),
+		s.of(render.Soft, " "+s.g.Dot+" locks "), s.counts("none yet", count{stuck, render.Bad, "stuck"},
+			count{held, render.Good, "held"}, count{wanted, render.Warn, "waited for"}, count{free, render.Soft, "free"}))
 }
 
 // latency adds the latencies of the device that bakeryd reports, and those of the read shown.
 func (s *screen) latency() {
-	m, l := s.m, s.line()
-	l.Add(render.Soft, "device  ")
+	m, line := s.m, s.of(render.Soft, "device  ")
 	speeds := speedsOf(m.answer.Report)
 	for _, v := range speeds {
-		l.Addf(render.Plain, "%s %s, p99 %s ", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
+		line += fmt.Sprintf("%s %s, p99 %s ", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
 		if s.wide >= 110 || s.wide <= 0 {
-			l.Add(render.Soft, s.spark(m.speed[v.what], 10)+" ")
+			line += s.of(render.Soft, s.spark(m.speed[v.what], 10)+" ")
 		}
 		if v.Errors > 0 {
-			l.Add(render.Bad, render.Count(int(min(v.Errors, 1<<30)), "error")+" ")
+			line += s.of(render.Bad, render.Count(int(min(v.Errors, 1<<30)), "error")+" ")
 		}
-		l.Add(render.Soft, s.g.Dot+" ")
+		line += s.of(render.Soft, s.g.Dot+" ")
 	}
 	read := m.answer.Read
 	age := m.passed() + time.Duration(read.AgoMS)*time.Millisecond
-	l.Addf(render.Plain, "read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
+	line += fmt.Sprintf("read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
 	if len(speeds) == 0 {
-		l.Add(render.Soft, s.spark(m.speed[""], 20))
+		line += s.of(render.Soft, s.spark(m.speed[""], 20))
 	}
+	s.line(line)
 }
 
 // spark draws the most recent times.

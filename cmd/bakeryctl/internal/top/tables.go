@@ -21,55 +21,37 @@ type column struct{ least, most int }
 
 func fixed(wide int) column { return column{wide, wide} }
 
-// cell is a text, or a bar that shows a part, in the colour of a level. The last cell of a row has
-// the rest of the line.
-type cell struct {
-	of   render.Level
-	text string
-	bar  bool
-	part float64
-}
-
-func plain(text string) cell { return cell{text: text} }
-
-// headings returns the cells of the first row of a table.
-func headings(titles ...string) (row []cell) {
-	for _, t := range titles {
-		row = append(row, cell{of: render.Head, text: t})
+// row returns cells of one colour.
+func (s *screen) row(of render.Level, texts ...string) (cells []string) {
+	for _, t := range texts {
+		cells = append(cells, s.of(of, t))
 	}
-	return row
+	return cells
 }
 
-// grid adds aligned rows. It marks the row at an index, none if that is -1.
-func (s *screen) grid(columns []column, rows [][]cell, marked int) {
+// grid adds aligned rows of coloured cells. The last cell of a row has the rest of the line. grid marks
+// the row at an index, none if that is -1.
+func (s *screen) grid(columns []column, rows [][]string, marked int) {
 	wide := make([]int, len(columns))
 	for k, c := range columns {
 		wide[k] = c.least
 		for _, row := range rows {
 			if wide[k] < c.most && k < len(row)-1 {
-				wide[k] = max(wide[k], render.Width(render.Safe(row[k].text)))
+				wide[k] = max(wide[k], render.Width(row[k]))
 			}
 		}
 		wide[k] = max(1, min(wide[k], c.most))
 	}
 	for i, row := range rows {
-		l := s.line()
+		line := "  "
 		if i == marked {
-			l.Add(render.Head, s.g.Mark+" ")
-		} else {
-			l.Add(render.Plain, "  ")
+			line = s.of(render.Head, s.g.Mark) + " "
 		}
-		for k, c := range row {
-			switch {
-			case k == len(row)-1:
-				l.Add(c.of, c.text)
-			case c.bar:
-				l.Bar(c.of, c.part, wide[k], s.g)
-				l.Add(render.Plain, "  ")
-			default:
-				l.Cell(c.of, c.text, wide[k], s.g)
-			}
+		last := len(row) - 1
+		for k, cell := range row[:last] {
+			line += s.g.Pad(cell, wide[k]) + "  "
 		}
+		s.line(line, row[last])
 	}
 }
 
@@ -110,16 +92,16 @@ func title(what string, found, all, from, to int) string {
 func (s *screen) hostTable(room int) {
 	m, all := s.m, s.m.answer.Report.Hosts
 	from, to, marked := s.visible(m.hosts, room)
-	rows := [][]cell{headings(title("HOSTS", len(m.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
+	rows := [][]string{s.row(render.Head, title("HOSTS", len(m.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
 	for _, r := range m.hosts[from:to] {
 		h := m.aged(all[r.i])
-		rows = append(rows, []cell{plain(show.HostTitle(h.ID, h.Name)), {of: show.HostLevel(h), text: string(show.Health(h))}, s.hostLease(h), s.hostNotes(h)})
+		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(show.Health(h))), s.hostLease(h), s.hostNotes(h)})
 	}
 	s.grid([]column{{1, s.part(3, 60)}, fixed(8), fixed(s.barWidth())}, rows, marked)
 }
 
 // hostLease returns a bar of the remaining lease of a host, or of the time until it is declared dead.
-func (s *screen) hostLease(h report.Host) cell {
+func (s *screen) hostLease(h report.Host) string {
 	m, state, of := s.m, show.Health(h), show.HostLevel(h)
 	left, whole := time.Duration(0), m.lease()
 	switch {
@@ -134,15 +116,15 @@ func (s *screen) hostLease(h report.Host) cell {
 	case state == report.HealthLive && h.SilentMS != nil:
 		left = max(0, whole-time.Duration(*h.SilentMS)*time.Millisecond)
 	default:
-		return cell{}
+		return ""
 	}
 	if l := leaseLevel(left, whole); state == report.HealthLive && l != render.Good {
 		of = l
 	}
-	return cell{of: of, bar: true, part: float64(left) / float64(max(1, whole))}
+	return s.bar(of, left, whole)
 }
 
-func (s *screen) hostNotes(h report.Host) cell {
+func (s *screen) hostNotes(h report.Host) string {
 	m, health, of := s.m, show.Health(h), render.Plain
 	var notes []string
 	switch {
@@ -162,27 +144,27 @@ func (s *screen) hostNotes(h report.Host) cell {
 	if health == report.HealthSilent {
 		of = render.Bad
 	}
-	return cell{of: of, text: strings.Join(notes, ", ")}
+	return s.of(of, strings.Join(notes, ", "))
 }
 
 // lockState returns the state of a lock in one or two words.
-func lockState(l report.Lock) cell {
+func (s *screen) lockState(l report.Lock) string {
 	n := len(l.Holders)
 	switch {
 	case l.Stuck != "":
-		return cell{of: render.Bad, text: "stuck"}
+		return s.of(render.Bad, "stuck")
 	case slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
-		return cell{of: render.Warn, text: "orphan"}
+		return s.of(render.Warn, "orphan")
 	case n > 0 && l.Holders[0].Mode == layout.Shared:
-		return cell{of: render.Good, text: fmt.Sprintf("shared %d", n)}
+		return s.of(render.Good, fmt.Sprintf("shared %d", n))
 	case n > 0 && l.Permits > 1:
-		return cell{of: render.Good, text: fmt.Sprintf("held %d/%d", n, l.Permits)}
+		return s.of(render.Good, fmt.Sprintf("held %d/%d", n, l.Permits))
 	case n > 0:
-		return cell{of: render.Good, text: "held"}
+		return s.of(render.Good, "held")
 	case len(l.Queue)+len(l.Local) > 0:
-		return cell{of: render.Warn, text: "entering"}
+		return s.of(render.Warn, "entering")
 	}
-	return cell{of: render.Soft, text: "free"}
+	return s.of(render.Soft, "free")
 }
 
 // lockTable adds the locks and a heading, at most room lines.
@@ -192,26 +174,27 @@ func (s *screen) lockTable(room int) {
 	}
 	m, all, before := s.m, s.m.answer.Report.Locks, len(s.lines)
 	from, to, marked := s.visible(m.locks, room)
-	rows := [][]cell{headings(title("LOCKS", len(m.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
+	rows := [][]string{s.row(render.Head, title("LOCKS", len(m.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
 	for _, r := range m.locks[from:to] {
 		l := all[r.i]
-		name, waits, last := plain(show.LockName(l)), plain(""), plain("")
+		of, waits, last := render.Plain, "", l.Stuck
 		if n := m.waits(l); n > 0 {
-			waits = cell{of: render.Warn, text: fmt.Sprintf("%4d", n)}
+			waits = fmt.Sprintf("%4d", n)
 		}
 		if l.Stuck != "" {
-			name.of, last = render.Bad, cell{of: render.Bad, text: l.Stuck}
+			of = render.Bad
 		} else if len(l.Holders) > 0 {
-			last = plain(text.PrintableLine(l.Holders[0].Command))
+			last = text.PrintableLine(l.Holders[0].Command)
 		}
-		rows = append(rows, []cell{name, lockState(l), plain(heldBy(l)), plain(m.heldFor(oldest(l))), waits, last})
+		rows = append(rows, []string{s.of(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, heldBy(l)), m.heldFor(oldest(l)),
+			s.of(render.Warn, waits), s.of(of, last)})
 	}
 	s.grid([]column{{1, s.part(3, 128)}, fixed(8), {7, s.part(5, 60)}, fixed(6), fixed(4)}, rows, marked)
 	if s.wide > 0 {
-		s.lines[before].Right(render.Soft, m.order.String(), s.wide)
+		s.right(before, s.of(render.Soft, m.order.String()))
 	}
 	if len(all) == 0 && room > 1 {
-		s.line().Add(render.Soft, "  none yet: a lock is created on first use")
+		s.line(s.of(render.Soft, "  none yet: a lock is created on first use"))
 	}
 }
 
@@ -235,27 +218,26 @@ func (s *screen) eventTable(room int) {
 	if room <= 0 {
 		return
 	}
-	l := s.line()
-	l.Add(render.Head, "  EVENTS of this host, newest first")
+	failed := ""
 	if s.m.eventsFailed != nil {
-		l.Add(render.Warn, "  no new events at the moment")
+		failed = s.of(render.Warn, "  no new events at the moment")
 	}
-	var rows [][]cell
+	s.line(s.of(render.Head, "  EVENTS of this host, newest first"), failed)
+	var rows [][]string
 	for _, e := range s.m.events[:min(len(s.m.events), room-1)] {
 		of := show.EventHost(e.Host, e.HostName)
 		if e.Lock != "" {
 			of = text.Printable(e.Lock)
 		}
-		row := eventCells(e)
-		rows = append(rows, slices.Insert(row, 2, plain(of)))
+		rows = append(rows, slices.Insert(s.eventCells(e), 2, s.of(render.Plain, of)))
 	}
 	s.grid([]column{fixed(8), fixed(show.KindWidth), {4, s.part(4, 60)}}, rows, -1)
 }
 
 // eventCells returns the time, kind and details of an event. bakeryctl events also shows its ticket
 // and token.
-func eventCells(e events.Event) []cell {
+func (s *screen) eventCells(e events.Event) []string {
 	e.Token, e.Ticket = 0, 0
-	return []cell{{of: render.Soft, text: e.At.Local().Format(time.TimeOnly)}, {of: show.EventLevel(e.Kind), text: show.EventKind(&e)},
-		plain(strings.Join(show.EventDetails(&e), "  "))}
+	return []string{s.of(render.Soft, e.At.Local().Format(time.TimeOnly)), s.of(show.EventLevel(e.Kind), show.EventKind(&e)),
+		s.of(render.Plain, strings.Join(show.EventDetails(&e), "  "))}
 }

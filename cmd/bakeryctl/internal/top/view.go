@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 )
@@ -11,20 +12,43 @@ import (
 // screen collects the lines of a view. It creates only visible rows.
 type screen struct {
 	m     model
+	paint render.Paint
 	g     render.Glyphs
 	wide  int // columns; 0: no limit
-	lines []render.Line
+	lines []string
 }
 
-// line appends an empty line.
-func (s *screen) line() *render.Line {
-	s.lines = append(s.lines, nil)
-	return &s.lines[len(s.lines)-1]
+// of returns coloured text, escaped so that it moves no cursor and its width is known.
+func (s *screen) of(l render.Level, text string) string { return s.paint.Of(l, render.Safe(text)) }
+
+// line appends a line of coloured texts.
+func (s *screen) line(texts ...string) { s.lines = append(s.lines, strings.Join(texts, "")) }
+
+// right puts coloured text at the right end of line i, if it fits.
+func (s *screen) right(i int, text string) {
+	if gap := s.wide - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
+		s.lines[i] += strings.Repeat(" ", gap) + text
+	}
+}
+
+// bar returns a bar that shows part of whole.
+func (s *screen) bar(of render.Level, part, whole time.Duration) string {
+	return s.g.Bar(s.paint, of, float64(part)/float64(max(1, whole)), s.barWidth())
+}
+
+func (s *screen) barWidth() int {
+	switch {
+	case s.wide >= 110 || s.wide <= 0:
+		return 20
+	case s.wide >= 60:
+		return 10
+	}
+	return 5
 }
 
 // view returns the screen of the model, at most height lines of at most width columns.
 func (m model) view(p render.Paint, g render.Glyphs) string {
-	s := &screen{m: m, g: g, wide: m.width}
+	s := &screen{m: m, paint: p, g: g, wide: m.width}
 	high := m.height
 	if high <= 0 {
 		s.all()
@@ -34,7 +58,7 @@ func (m model) view(p render.Paint, g render.Glyphs) string {
 	}
 	text := make([]string, min(high, len(s.lines)))
 	for i := range text {
-		text[i] = s.lines[i].Render(s.wide, p, g)
+		text[i] = g.Fit(s.lines[i], s.wide)
 	}
 	return strings.Join(text, "\n")
 }
@@ -144,16 +168,13 @@ func (s *screen) tables(room int) {
 }
 
 func (s *screen) footer() {
-	m, l := s.m, s.line()
+	m, line := s.m, ""
 	if m.typing {
-		l.Add(render.Head, "/ ")
-		l.Add(render.Plain, m.filter+"_")
-		l.Add(render.Soft, "   enter: apply, esc: cancel")
+		s.line(s.of(render.Head, "/ "), s.of(render.Plain, m.filter+"_"), s.of(render.Soft, "   enter: apply, esc: cancel"))
 		return
 	}
 	if m.filter != "" {
-		l.Add(render.Warn, "only "+strconv.Quote(m.filter))
-		l.Add(render.Soft, " (esc: all)  ")
+		line = s.of(render.Warn, "only "+strconv.Quote(m.filter)) + s.of(render.Soft, " (esc: all)  ")
 	}
 	keys := [][2]string{{"q", "quit"}, {"?", "help"}, {"enter", "details"}, {"/", "filter"}, {"s", "sort"}, {"p", "pause"}, {"tab", "hosts, locks"}}
 	if m.paused {
@@ -163,9 +184,9 @@ func (s *screen) footer() {
 		keys = [][2]string{{"q", "quit"}, {"esc", "back"}, {"up, down", "scroll"}}
 	}
 	for _, k := range keys {
-		l.Add(render.Head, k[0])
-		l.Add(render.Soft, " "+k[1]+"  ")
+		line += s.of(render.Head, k[0]) + s.of(render.Soft, " "+k[1]+"  ")
 	}
+	s.line(line)
 }
 
 // window adds the lines of add from the scroll position on, as many as there is room for.

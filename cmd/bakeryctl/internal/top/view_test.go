@@ -88,7 +88,7 @@ func TestTopViews(t *testing.T) {
 
 func TestView_Colours_MatchTheWords(t *testing.T) {
 	view := aModel(120, 40).view(true, render.Fine)
-	for _, want := range []string{"\x1b[31mbad ", "\x1b[31msilent\x1b[0m", "\x1b[32mlive\x1b[0m", "\x1b[31mstuck\x1b[0m", "\x1b[32mheld\x1b[0m", "\x1b[33mtimeout"} {
+	for _, want := range []string{"\x1b[31mbad\x1b[0m", "\x1b[31msilent\x1b[0m", "\x1b[32mlive\x1b[0m", "\x1b[31mstuck\x1b[0m", "\x1b[32mheld\x1b[0m", "\x1b[33mtimeout"} {
 		require.Contains(t, view, want)
 	}
 	require.NotContains(t, aModel(120, 40).view(false, render.Fine), "\x1b")
