@@ -86,8 +86,8 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 	if err != nil {
 		return err
 	}
-	now := show.HostByID(status.Hosts, h.ID)
-	if now == nil || now.Incarnation != h.Incarnation || show.Health(*now) != show.Health(*h) {
+	now := status.HostByID(h.ID)
+	if now == nil || now.Incarnation != h.Incarnation || now.Health != h.Health {
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%s is not evicted: it has changed since it was shown", show.HostLabel(h)), Hint: "run the command again"}
 	}
 	return nil

@@ -292,16 +292,19 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
 	return l
 }
 
-// host returns a host of the report, nil if the report does not have it.
-func (r *Report) host(id int) *Host {
+// HostByID returns a host of the report, nil if the report does not have it.
+func (r *Report) HostByID(id int) *Host {
 	if i := slices.IndexFunc(r.Hosts, func(h Host) bool { return h.ID == id }); i >= 0 {
 		return &r.Hosts[i]
 	}
 	return nil
 }
 
+// IsThisHost reports whether the daemon of that host made the report.
+func (r *Report) IsThisHost(id int) bool { return r.ThisHost != nil && r.ThisHost.ID == id }
+
 func (r *Report) hostName(id int) string {
-	if h := r.host(id); h != nil {
+	if h := r.HostByID(id); h != nil {
 		return h.Name
 	}
 	return ""

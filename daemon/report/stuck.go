@@ -117,7 +117,7 @@ func (r *Report) stuckSlot(l *Lock) string {
 
 // ended reports whether the slots of a host are void.
 func (r *Report) ended(id int) bool {
-	h := r.host(id)
+	h := r.HostByID(id)
 	if h == nil {
 		return !r.unreadable(id) // it never joined
 	}
@@ -129,7 +129,7 @@ func (r *Report) unreadable(id int) bool {
 }
 
 func (r *Report) silent(id int) bool {
-	h := r.host(id)
+	h := r.HostByID(id)
 	return h != nil && h.Health == HealthSilent
 }
 
@@ -143,7 +143,7 @@ func (r *Report) trouble(id int, freed string) string {
 	if !r.silent(id) {
 		return ""
 	}
-	h := r.host(id)
+	h := r.HostByID(id)
 	seen := ""
 	if h.SilentMS != nil {
 		seen = ", not seen for " + formatDuration(time.Duration(*h.SilentMS)*time.Millisecond)

@@ -17,7 +17,7 @@ func evictable(r *report.Report, h *report.Host, forget bool) error {
 	no := func(what, hint string) error {
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s %s", HostLabel(h), what), Hint: hint}
 	}
-	switch Health(*h) {
+	switch h.Health {
 	case report.HealthLeft:
 		return no("has left: its locks are free, there is nothing to evict", "")
 	case report.HealthJoining:
@@ -30,7 +30,7 @@ func evictable(r *report.Report, h *report.Host, forget bool) error {
 			return no("is declared dead already: its locks are free", "use --forget to free its id for other machines")
 		}
 	}
-	if forget && isThisHost(r, h) {
+	if forget && r.IsThisHost(h.ID) {
 		return no("is this host, which cannot forget itself", "stop its bakeryd, or evict it from another host")
 	}
 	return nil
@@ -76,8 +76,8 @@ const (
 )
 
 func consequence(r *report.Report, h *report.Host, forget bool) string {
-	switch kind := Health(*h); {
-	case isThisHost(r, h):
+	switch kind := h.Health; {
+	case r.IsThisHost(h.ID):
 		return "It is this host: its bakeryd stops the holders of its locks, then leaves and ends."
 	case kind == report.HealthDead:
 		return idText + "\n" + cutOff

@@ -32,34 +32,34 @@ func HostTable(out io.Writer, r *report.Report, p render.Paint) error {
 		fmt.Fprintln(w, p.Of(render.Head, head))
 		for _, h := range r.Hosts {
 			name := text.Printable(h.Name)
-			if isThisHost(r, &h) {
+			if r.IsThisHost(h.ID) {
 				name += " (this host)"
 			}
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, p.Of(HostLevel(h), HostState(h)),
-				Seen(h, r.Lockspace.Policy), Watchdog(h), Verdicts(h, r.Hosts))
+				Seen(h, r.Lockspace.Policy), Watchdog(h), Verdicts(r, h))
 		}
 	})
 }
 
-func isThisHost(r *report.Report, h *report.Host) bool {
-	return r.ThisHost != nil && r.ThisHost.ID == h.ID
-}
-
-// Health returns the health of a host. It also handles the reports of an older bakeryd, which have
-// no health.
-func Health(h report.Host) report.Health {
-	switch {
-	case h.Health != "":
-		return h.Health
-	case h.Dead:
-		return report.HealthDead
+// Complete adds what the report of an older bakeryd does not have: the health of hosts, and problems.
+func Complete(r *report.Report) {
+	for i := range r.Hosts {
+		switch h := &r.Hosts[i]; {
+		case h.Health != "":
+		case h.Dead:
+			h.Health = report.HealthDead
+		default:
+			h.Health = report.Health(h.State.String())
+		}
 	}
-	return report.Health(h.State.String())
+	if r.Problems == nil {
+		r.Judge()
+	}
 }
 
 // HostState returns a host's health and its other conditions.
 func HostState(h report.Host) string {
-	state := string(Health(h))
+	state := string(h.Health)
 	if h.Forgotten && h.Dead {
 		state += ", forgotten"
 	}
@@ -74,7 +74,7 @@ func HostState(h report.Host) string {
 
 // HostLevel returns the severity of HostState.
 func HostLevel(h report.Host) render.Level {
-	switch state := Health(h); {
+	switch state := h.Health; {
 	case state == report.HealthSilent, h.Unreadable, state == report.HealthDead && !h.Forgotten:
 		return render.Bad
 	case state == report.HealthJoining, h.AskedToLeave:
@@ -90,7 +90,7 @@ func Seen(h report.Host, policy layout.Policy) string {
 	switch {
 	case h.SilentMS == nil:
 		return "-"
-	case Health(h) == report.HealthSilent:
+	case h.Health == report.HealthSilent:
 		return "silent for " + render.Seconds(*h.SilentMS) + outlook(h, policy)
 	}
 	return "renewed " + render.Seconds(*h.SilentMS) + " ago"
@@ -121,11 +121,11 @@ func Watchdog(h report.Host) string {
 
 // Verdicts returns the verdicts that a host publishes. It names an incarnation if the table shows
 // another one.
-func Verdicts(h report.Host, hosts []report.Host) string {
+func Verdicts(r *report.Report, h report.Host) string {
 	var all []string
 	for _, v := range h.Verdicts {
 		text := fmt.Sprintf("%v %d", v.Kind, v.Host)
-		if of := HostByID(hosts, v.Host); of == nil || of.Incarnation != v.Incarnation {
+		if of := r.HostByID(v.Host); of == nil || of.Incarnation != v.Incarnation {
 			text += fmt.Sprintf("/%016x", v.Incarnation)
 		}
 		all = append(all, text)
@@ -133,19 +133,11 @@ func Verdicts(h report.Host, hosts []report.Host) string {
 	return strings.Join(all, ", ")
 }
 
-// HostByID returns the host with that id, or nil.
-func HostByID(hosts []report.Host, id int) *report.Host {
-	if i := slices.IndexFunc(hosts, func(h report.Host) bool { return h.ID == id }); i >= 0 {
-		return &hosts[i]
-	}
-	return nil
-}
-
 // FindHost returns the host with an id or name. If several hosts have the name, it returns the only
 // one that has not left, or an error.
 func FindHost(r *report.Report, name string) (*report.Host, error) {
 	if id, err := strconv.Atoi(name); err == nil {
-		if h := HostByID(r.Hosts, id); h != nil {
+		if h := r.HostByID(id); h != nil {
 			return h, nil
 		}
 		for _, d := range r.Damaged {
@@ -156,7 +148,7 @@ func FindHost(r *report.Report, name string) (*report.Host, error) {
 		}
 	}
 	all := only(r.Hosts, func(h report.Host) bool { return h.Name == name })
-	if present := only(all, func(h report.Host) bool { return Health(h) != report.HealthLeft }); len(present) > 0 {
+	if present := only(all, func(h report.Host) bool { return h.Health != report.HealthLeft }); len(present) > 0 {
 		all = present
 	}
 	switch len(all) {

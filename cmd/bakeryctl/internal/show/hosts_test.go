@@ -47,10 +47,12 @@ func TestHostState(t *testing.T) {
 		"dead, forgotten":        {Health: report.HealthDead, Dead: true, Forgotten: true},
 		"silent, unreadable":     {Health: report.HealthSilent, Unreadable: true},
 		"dead":                   {State: layout.StateLive, Dead: true}, // by a bakeryd that reports no health
-		"joining":                {State: layout.StateJoining},
+		"joining":                {State: layout.StateJoining},          // as above
 		"left":                   {State: layout.StateLeft, Health: report.HealthLeft},
 		"silent, asked to leave": {Health: report.HealthSilent, AskedToLeave: true},
 	} {
-		require.Equal(t, want, HostState(h))
+		r := &report.Report{Hosts: []report.Host{h}}
+		Complete(r)
+		require.Equal(t, want, HostState(r.Hosts[0]))
 	}
 }

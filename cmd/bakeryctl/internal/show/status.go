@@ -131,7 +131,7 @@ func showHosts(w io.Writer, r *report.Report, p render.Paint) {
 		switch {
 		case silent && h.SilentMS != nil:
 			of := render.Plain
-			if Health(h) == report.HealthSilent {
+			if h.Health == report.HealthSilent {
 				of = render.Bad
 			}
 			fmt.Fprintf(w, "%s\t", p.Of(of, fmt.Sprintf("%.1fs%s", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))))
@@ -227,8 +227,6 @@ func Ask(ctx context.Context, socket string) (*report.Report, error) {
 	if err := call.Ask(ctx, socket, "GET", "/v1/status", nil, report); err != nil {
 		return nil, err
 	}
-	if report.Problems == nil { // of an older bakeryd
-		report.Judge()
-	}
+	Complete(report)
 	return report, nil
 }

@@ -119,7 +119,7 @@ func (s *screen) lockDetails(l report.Lock) {
 func (s *screen) hostDetails(h report.Host) {
 	m, r := s.m, s.m.answer.Report
 	state, seen, key := show.HostState(h), "", ""
-	if m.own(h.ID) {
+	if r.IsThisHost(h.ID) {
 		state += ", this host"
 	}
 	if h.SilentMS != nil {
@@ -137,7 +137,7 @@ func (s *screen) hostDetails(h report.Host) {
 		s.fact("machine", render.Plain, h.MachineID),
 		s.fact("boot", render.Plain, h.BootID),
 		s.fact("pr key", render.Plain, key),
-		s.fact("verdicts", render.Plain, show.Verdicts(h, r.Hosts)),
+		s.fact("verdicts", render.Plain, show.Verdicts(r, h)),
 	}
 	for _, other := range r.Hosts {
 		for _, v := range other.Verdicts {

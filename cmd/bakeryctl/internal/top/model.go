@@ -321,12 +321,12 @@ func lockRank(l report.Lock) int {
 
 // hostRank returns the sort rank of a host; 0 needs attention most.
 func (m model) hostRank(h report.Host) int {
-	switch state := show.Health(h); {
+	switch state := h.Health; {
 	case state == report.HealthSilent:
 		return 0
 	case h.Unreadable, h.AskedToLeave, state == report.HealthDead && !h.Forgotten:
 		return 1
-	case m.own(h.ID):
+	case m.answer.Report.IsThisHost(h.ID):
 		return 2
 	case state == report.HealthJoining:
 		return 3
@@ -336,17 +336,11 @@ func (m model) hostRank(h report.Host) int {
 	return 5
 }
 
-// own reports whether a host is the one whose bakeryd is asked.
-func (m model) own(id int) bool {
-	self := m.answer.Report.ThisHost
-	return self != nil && self.ID == id
-}
-
 // waits returns the number of waiters of a lock: clients of this host, and other hosts.
 func (m model) waits(l report.Lock) int {
 	n := len(l.Local)
 	for _, q := range l.Queue {
-		if len(l.Local) == 0 || !m.own(q.Host) {
+		if len(l.Local) == 0 || !m.answer.Report.IsThisHost(q.Host) {
 			n++
 		}
 	}

@@ -92,9 +92,8 @@ func (s socketSource) read(ctx context.Context) (*report.Glance, error) {
 		return nil, call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
 	case g.Report == nil:
 		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: (*notReady)(g.Error), Hint: g.Error.Hint}
-	case g.Report.Problems == nil: // of an older bakeryd
-		g.Report.Judge()
 	}
+	show.Complete(g.Report)
 	return g, nil
 }
 
@@ -180,12 +179,11 @@ func (s *deviceSource) watch(r *report.Report, now time.Time) {
 			was = sighting{h.Incarnation, h.Sequence, now}
 			s.seen[h.ID] = was
 		}
-		state := show.Health(*h)
-		if first || state != report.HealthLive && state != report.HealthJoining {
+		if first || h.Health != report.HealthLive && h.Health != report.HealthJoining {
 			continue
 		}
 		h.SilentMS = new(now.Sub(was.at).Milliseconds())
-		if state == report.HealthLive && *h.SilentMS > r.Lockspace.LeaseMS/2 {
+		if h.Health == report.HealthLive && *h.SilentMS > r.Lockspace.LeaseMS/2 {
 			h.Health = report.HealthSilent
 		}
 	}

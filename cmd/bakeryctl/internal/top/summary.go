@@ -104,7 +104,7 @@ func (s *screen) counts(none string, all ...count) string {
 func (s *screen) tally() {
 	hosts := map[report.Health]int{}
 	for _, h := range s.m.answer.Report.Hosts {
-		hosts[show.Health(h)]++
+		hosts[h.Health]++
 	}
 	stuck, held, wanted, free := 0, 0, 0, 0
 	for _, k := range s.m.answer.Report.Locks {

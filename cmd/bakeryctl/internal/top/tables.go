@@ -95,14 +95,14 @@ func (s *screen) hostTable(room int) {
 	rows := [][]string{s.row(render.Head, title("HOSTS", len(m.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
 	for _, r := range m.hosts[from:to] {
 		h := m.aged(all[r.i])
-		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(show.Health(h))), s.hostLease(h), s.hostNotes(h)})
+		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
 	}
 	s.grid([]column{{1, s.part(3, 60)}, fixed(8), fixed(s.barWidth())}, rows, marked)
 }
 
 // hostLease returns a bar of the remaining lease of a host, or of the time until it is declared dead.
 func (s *screen) hostLease(h report.Host) string {
-	m, state, of := s.m, show.Health(h), show.HostLevel(h)
+	m, state, of := s.m, h.Health, show.HostLevel(h)
 	left, whole := time.Duration(0), m.lease()
 	switch {
 	case state == report.HealthSilent && h.DeadInMS != nil:
@@ -111,7 +111,7 @@ func (s *screen) hostLease(h report.Host) string {
 			whole += time.Duration(h.WatchdogSeconds) * time.Second
 		}
 	case state == report.HealthSilent: // the time is not known
-	case state == report.HealthLive && m.own(h.ID):
+	case state == report.HealthLive && m.answer.Report.IsThisHost(h.ID):
 		left = m.left()
 	case state == report.HealthLive && h.SilentMS != nil:
 		left = max(0, whole-time.Duration(*h.SilentMS)*time.Millisecond)
@@ -125,10 +125,10 @@ func (s *screen) hostLease(h report.Host) string {
 }
 
 func (s *screen) hostNotes(h report.Host) string {
-	m, health, of := s.m, show.Health(h), render.Plain
+	m, health, of := s.m, h.Health, render.Plain
 	var notes []string
 	switch {
-	case m.own(h.ID) && health == report.HealthLive:
+	case m.answer.Report.IsThisHost(h.ID) && health == report.HealthLive:
 		notes = append(notes, "this host")
 	case health == report.HealthSilent, h.SilentMS != nil:
 		notes = append(notes, show.Seen(h, m.answer.Report.Lockspace.Policy))
