@@ -51,6 +51,14 @@ func (a *app) print(v any, text func(w io.Writer) error) error {
 	return text(a.stdout)
 }
 
+// judge prints v, and returns a failure without a message unless ok is true: the output says why.
+func (a *app) judge(ok bool, v any, text func(w io.Writer) error) error {
+	if err := a.print(v, text); err != nil || ok {
+		return err
+	}
+	return &cli.Failure{Code: cli.ExitConflict}
+}
+
 // interruptible returns a context that SIGINT or SIGTERM ends.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

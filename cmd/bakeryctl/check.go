@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/check"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
 func newCheck(a *app) *cobra.Command {
@@ -47,15 +46,11 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			err = a.print(r, func(w io.Writer) error { return r.Show(w, a.paint()) })
-			if err == nil && r.Errors > 0 {
-				err = &cli.Failure{Code: cli.ExitConflict}
-			}
-			return err
+			return a.judge(r.Errors == 0, r, func(w io.Writer) error { return r.Show(w, a.paint()) })
 		},
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "repair damaged records")
-	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	a.colourFlag(cmd)
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair damaged records")
 	return cmd
 }

@@ -62,7 +62,7 @@ Exit codes:
 			})
 		},
 	}
-	cmd.Flags().IntVar(&permits, "permits", 1, "allow `N` hosts to hold it at once")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
+	cmd.Flags().IntVar(&permits, "permits", 1, "allow `N` hosts to hold it at once")
 	return cmd
 }

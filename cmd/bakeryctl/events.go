@@ -81,7 +81,6 @@ host, or give their files with --file.`,
 		},
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVarP(&o.follow, "follow", "f", false, "also show new events as they happen")
 	f.BoolVar(&a.json, "json", false, "print one JSON object per line")
 	f.StringVar(&o.since, "since", "", "only events from `TIME` on: 03:12 (the latest), 2h (ago), a date, or RFC 3339")

@@ -62,7 +62,6 @@ Exit codes:
 			return a.sendEviction(ctx, h, forget)
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&forget, "forget", false, "also free the id of a dead host for other machines")
 	return cmd

@@ -99,7 +99,6 @@ func newHold(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().SortFlags = false
 	o.addFlags(cmd)
 	return cmd
 }

@@ -44,8 +44,8 @@ joining and without bakeryd; this does not show whether a host is silent.`,
 			return a.print(hosts, func(w io.Writer) error { return show.HostTable(w, status, a.paint()) })
 		},
 	}
+	a.colourFlag(cmd)
 	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
-	a.colourFlag(cmd)
 	return cmd
 }

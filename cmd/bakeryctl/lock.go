@@ -136,7 +136,6 @@ func newLock(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.SortFlags = false
 	o.addFlags(cmd)
 	f.BoolVarP(&o.Close, "close", "o", false, "do not let COMMAND inherit the lock: its remaining processes do not hold it")
 	f.BoolVar(&o.launch.Contained, "require-containment", false, "do not run COMMAND if it cannot get its own cgroup")

@@ -58,15 +58,10 @@ func newProbe(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = a.print(r, func(w io.Writer) error { return probe.Show(w, r, a.paint()) })
-			if err == nil && !r.Fit {
-				err = &cli.Failure{Code: cli.ExitConflict} // the output says why
-			}
-			return err
+			return a.judge(r.Fit, r, func(w io.Writer) error { return probe.Show(w, r, a.paint()) })
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.BoolVar(&o.Write, "write", false, "also write: on a lockspace or an empty device")
 	flags.DurationVar(&o.Length, "for", 0, "with --write, measure for this `TIME` instead of 1000 requests of each kind")
 	flags.StringArrayVar(&o.Paths, "path", nil, "with --write, another `PATH` to the same disk; may be repeated")

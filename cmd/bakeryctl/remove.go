@@ -59,7 +59,6 @@ Exit codes:
 			})
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
 	cmd.Flags().VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")

@@ -60,7 +60,7 @@ Exit codes:
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&message, "message", "m", "", fmt.Sprintf("send `TEXT` to the holders, at most %d bytes", layout.MaxRequest))
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+	cmd.Flags().StringVarP(&message, "message", "m", "", fmt.Sprintf("send `TEXT` to the holders, at most %d bytes", layout.MaxRequest))
 	return cmd
 }

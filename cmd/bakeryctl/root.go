@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -89,14 +90,13 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "run " + cmd.CommandPath() + " --help"}
 	})
 	root.PersistentFlags().StringVar(&a.socket, "socket", envSocket(), "`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
-	for _, c := range commands {
-		if len(args) > 0 && args[0] == c.name {
-			root.AddCommand(c.make(a))
-			return root
+	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name })
+	for i, c := range commands {
+		if named < 0 || named == i {
+			cmd := c.make(a)
+			cmd.Flags().SortFlags = false
+			root.AddCommand(cmd)
 		}
-	}
-	for _, c := range commands {
-		root.AddCommand(c.make(a))
 	}
 	return root
 }

@@ -39,9 +39,9 @@ bakeryctl.`,
 			return a.print(status, func(w io.Writer) error { return show.Show(w, status, time.Now(), a.paint()) })
 		},
 	}
+	a.colourFlag(cmd)
 	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
-	a.colourFlag(cmd)
 	return cmd
 }
 

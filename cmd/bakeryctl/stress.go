@@ -96,7 +96,6 @@ func newStress(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVar(&o.backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
 	f.IntVar(&o.Workers, "workers", 4, "use `N` workers")
 	f.IntVar(&o.Iterations, "iterations", 1000, "acquire the lock `N` times per worker")

@@ -63,7 +63,6 @@ existing file is replaced only if it is such a page.`,
 		},
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVarP(&o.output, "output", "o", "", "write the page to `PATH`; - is standard output")
 	f.StringArrayVar(&o.page.Locks, "lock", nil, "show only the lock `NAME`, and hosts; may be repeated")
 	f.StringVar(&o.since, "since", "", "omit what ended before `TIME`: 03:12 (the latest), 2h (ago), a date, or RFC 3339")

@@ -58,7 +58,6 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 		},
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
 	f.Var((*cli.Wait)(&interval), "interval", "ask every `TIME`: seconds, such as 0.5, or 300ms")
 	f.BoolVar(&once, "once", false, "print all hosts and locks once, and exit")

@@ -77,11 +77,7 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			err = a.print(v, func(w io.Writer) error { return writeValue(w, string(v.Value)) })
-			if err == nil && len(v.Value) == 0 {
-				err = &cli.Failure{Code: cli.ExitConflict}
-			}
-			return err
+			return a.judge(len(v.Value) > 0, v, func(w io.Writer) error { return writeValue(w, string(v.Value)) })
 		},
 	}
 	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
