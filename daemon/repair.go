@@ -25,10 +25,10 @@ const joinPatience = 8
 
 // Repaired is the outcome of one finding.
 type Repaired struct {
-	What   string
-	Offset int64
-	Done   string // what was done, empty if nothing was changed
-	Err    error  // why nothing was changed
+	What   string `json:"what"`
+	Offset int64  `json:"offset"`
+	Done   string `json:"done"` // what was done, empty if nothing was changed
+	Err    error  `json:"-"`    // why nothing was changed
 }
 
 // Repair repairs the findings of Check that have Repair set: the superblock or its copy, host

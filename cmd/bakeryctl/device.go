@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -56,10 +56,16 @@ created when the lease of the old hosts has ended.`,
 			if err != nil {
 				return formatFailure(err)
 			}
-			for _, w := range result.Warnings {
+			created := struct {
+				report.Lockspace
+				Created bool       `json:"created"`
+				Size    text.Bytes `json:"size"`
+			}{report.LockspaceOf(result.Path, result.Superblock), result.Created, result.Size}
+			created.Warnings = append([]string{}, result.Warnings...)
+			for _, w := range created.Warnings {
 				fmt.Fprintln(a.stderr, "warning:", w)
 			}
-			return a.print(formatJSON(result), func(w io.Writer) error { return showFormat(w, result) })
+			return a.print(created, func(w io.Writer) error { return showFormat(w, result) })
 		},
 	}
 	flags := cmd.Flags()
@@ -98,25 +104,6 @@ func showFormat(out io.Writer, r *format.Result) error {
 		fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
 		fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, r.Size)
 	})
-}
-
-func formatJSON(r *format.Result) any {
-	sb := r.Superblock
-	return struct {
-		Device    string        `json:"device"`
-		Created   bool          `json:"created"`
-		UUID      layout.UUID   `json:"uuid"`
-		Name      string        `json:"name"`
-		Hosts     int           `json:"hosts"`
-		Locks     int           `json:"locks"`
-		LeaseMS   int64         `json:"lease_ms"`
-		Policy    layout.Policy `json:"policy"`
-		Stride    int           `json:"stride"`
-		Size      int64         `json:"size"`
-		Formatted time.Time     `json:"formatted"`
-		Warnings  []string      `json:"warnings"`
-	}{r.Path, r.Created, sb.UUID, sb.Name, sb.Geometry.Hosts, sb.Geometry.Locks, sb.Lease.Milliseconds(), sb.Policy,
-		sb.Geometry.Stride, int64(r.Size), sb.Formatted, append([]string{}, r.Warnings...)}
 }
 
 // formatFailure returns an error of format.Format with its exit code and hint.

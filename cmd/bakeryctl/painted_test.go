@@ -27,7 +27,8 @@ func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {
 			return show.HostTable(out, r, p)
 		},
 		"check": func(out *bytes.Buffer, p render.Paint) error {
-			r := ctlcheck.Report{Errors: 1, Notes: 1, Findings: []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}}
+			findings := []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}
+			r := ctlcheck.Report{Result: &check.Result{Findings: findings}, Errors: 1, Notes: 1}
 			return r.Show(out, p)
 		},
 	} {

@@ -187,11 +187,12 @@ func FromSnapshot(s *lockspace.Snapshot) *Report {
 // caller adds what the daemon knows of its clients, then calls Judge.
 func Build(s *lockspace.Snapshot, k *Knowledge) *Report {
 	r := &Report{
-		Lockspace: lockspaceReport(s),
+		Lockspace: LockspaceOf(s.Device.Path, s.Superblock),
 		Hosts:     []Host{},
 		Locks:     []Lock{},
 		Damaged:   []Damage{},
 	}
+	r.Lockspace.Warnings = warnings(s)
 	said := verdicts(s, k)
 	for _, h := range s.Hosts {
 		r.Hosts = append(r.Hosts, hostReport(s, h, false, said, k))
@@ -217,27 +218,30 @@ func Build(s *lockspace.Snapshot, k *Knowledge) *Report {
 	return r
 }
 
-func lockspaceReport(s *lockspace.Snapshot) Lockspace {
-	sb := s.Superblock
-	r := Lockspace{
-		Name: sb.Name, UUID: sb.UUID, Device: s.Device.Path,
+// LockspaceOf returns the parameters in the superblock on a device.
+func LockspaceOf(device string, sb layout.Superblock) Lockspace {
+	return Lockspace{
+		Name: sb.Name, UUID: sb.UUID, Device: device,
 		Stride: sb.Geometry.Stride, Hosts: sb.Geometry.Hosts, Locks: sb.Geometry.Locks,
 		LeaseMS: sb.Lease.Milliseconds(), Policy: sb.Policy, Formatted: sb.Formatted,
-		Warnings: []string{},
 	}
+}
+
+func warnings(s *lockspace.Snapshot) []string {
+	all := []string{}
 	for _, d := range s.Damaged {
 		switch d.Kind {
 		case lockspace.KindSuperblock:
-			r.Warnings = append(r.Warnings, "the superblock is damaged, its copy is in use")
+			all = append(all, "the superblock is damaged, its copy is in use")
 		case lockspace.KindCopy:
-			r.Warnings = append(r.Warnings, "the copy of the superblock is damaged")
+			all = append(all, "the copy of the superblock is damaged")
 		}
 	}
-	if physical := s.Device.PhysicalBlock; sb.Geometry.Stride < physical && !s.Device.Regular {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("stride %d is below the physical block size of %d: "+
-			"a write of one host may damage the records of others", sb.Geometry.Stride, physical))
+	if stride, physical := s.Superblock.Geometry.Stride, s.Device.PhysicalBlock; stride < physical && !s.Device.Regular {
+		all = append(all, fmt.Sprintf("stride %d is below the physical block size of %d: "+
+			"a write of one host may damage the records of others", stride, physical))
 	}
-	return r
+	return all
 }
 
 // contending returns the slots that hold or want a lock, by lock: those that are not idle and not

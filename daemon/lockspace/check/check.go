@@ -43,12 +43,12 @@ type Finding struct {
 
 // Result is the result of Check.
 type Result struct {
-	Device     string
-	Superblock layout.Superblock
-	Hosts      int // number of hosts that ever joined
-	Locks      int // number of locks that have a name
-	Records    int // number of records that are not blank
-	Findings   []Finding
+	Device     string            `json:"device"`
+	Superblock layout.Superblock `json:"-"`
+	Hosts      int               `json:"hosts"`   // number of hosts that ever joined
+	Locks      int               `json:"locks"`   // number of locks that have a name
+	Records    int               `json:"records"` // number of records that are not blank
+	Findings   []Finding         `json:"findings"`
 }
 
 // Count returns the number of findings of a severity.
@@ -103,7 +103,7 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 		return nil, err
 	}
 	whole = true
-	c := &Result{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records()}
+	c := &Result{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records(), Findings: []Finding{}}
 	for _, e := range p.entries {
 		if !e.Free() {
 			c.Locks++

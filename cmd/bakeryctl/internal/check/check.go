@@ -21,25 +21,19 @@ import (
 
 // Report is the result of a check, after the repairs.
 type Report struct {
-	Device   string          `json:"device"`
-	UUID     layout.UUID     `json:"uuid"`
-	Name     string          `json:"name"`
-	Hosts    int             `json:"hosts"`
-	Locks    int             `json:"locks"`
-	Records  int             `json:"records"`
-	Errors   int             `json:"errors"`
-	Warnings int             `json:"warnings"`
-	Notes    int             `json:"notes"`
-	Findings []check.Finding `json:"findings"`
-	Repairs  []Repair        `json:"repairs"`
+	UUID     layout.UUID `json:"uuid"`
+	Name     string      `json:"name"`
+	Errors   int         `json:"errors"`
+	Warnings int         `json:"warnings"`
+	Notes    int         `json:"notes"`
+	*check.Result
+	Repairs []Repair `json:"repairs"`
 }
 
 // Repair is the result for one damaged record.
 type Repair struct {
-	What   string `json:"what"`
-	Offset int64  `json:"offset"`
-	Done   string `json:"done"`  // empty: nothing was changed
-	Error  string `json:"error"` // why nothing was changed
+	daemon.Repaired
+	Error string `json:"error"` // why nothing was changed
 }
 
 // Run verifies the lockspace at path. If repair is true, it repairs and verifies again. It shows
@@ -65,7 +59,7 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 			return nil, ondevice.Failure(fmt.Errorf("repair the lockspace on %s: %w", path, err))
 		}
 		for _, r := range repaired {
-			one := Repair{What: r.What, Offset: r.Offset, Done: r.Done}
+			one := Repair{Repaired: r}
 			if r.Err != nil {
 				one.Error = r.Err.Error()
 			}
@@ -75,9 +69,8 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 			return nil, err
 		}
 	}
-	return &Report{c.Device, c.Superblock.UUID, c.Superblock.Name, c.Hosts, c.Locks, c.Records,
-		c.Count(check.SeverityError), c.Count(check.SeverityWarning), c.Count(check.SeverityNote),
-		append([]check.Finding{}, c.Findings...), repairs}, nil
+	return &Report{c.Superblock.UUID, c.Superblock.Name,
+		c.Count(check.SeverityError), c.Count(check.SeverityWarning), c.Count(check.SeverityNote), c, repairs}, nil
 }
 
 func verify(ctx context.Context, path string, o check.Options) (*check.Result, error) {
