@@ -50,7 +50,7 @@ created when the lease of the old hosts has ended.`,
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			p := render.StartProgress(a.stderr)
-			o.Progress, o.Counter = p.MessagePrinter(a.stderr), p.Counter()
+			o.Progress, o.Counter = p.Message, p.Counter()
 			result, err := format.Format(ctx, args[0], o)
 			p.Stop()
 			if err != nil {

@@ -76,7 +76,7 @@ func (o *Options) wants(names ...bench.Name) bool {
 // Run measures, and removes the lock, hosts and child that it created.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	p := render.StartProgress(o.Stderr)
-	b := &benching{o: o, stderr: p.Log(o.Stderr), socket: o.Socket, why: map[bench.Name]string{}}
+	b := &benching{o: o, stderr: p.Log(), socket: o.Socket, why: map[bench.Name]string{}}
 	p.Begin("joining the lockspace", 0)
 	b.begun = func(name bench.Name, lasts time.Duration) { p.Begin("measuring "+string(name), lasts) }
 	r, err := b.run(ctx)

@@ -41,7 +41,7 @@ type Repair struct {
 func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Report, error) {
 	p := render.StartProgress(stderr)
 	defer p.Stop()
-	o := check.Options{Progress: p.MessagePrinter(stderr), Counter: p.Counter()}
+	o := check.Options{Progress: p.Message, Counter: p.Counter()}
 	c, err := verify(ctx, path, o)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 	if repair && slices.ContainsFunc(c.Findings, func(f check.Finding) bool { return f.Repair }) {
 		repaired, err := daemon.Repair(ctx, path, c, daemon.RepairOptions{
 			Progress: o.Progress,
-			Config:   daemon.Config{Logger: ondevice.Logger(p.Log(stderr))},
+			Config:   daemon.Config{Logger: ondevice.Logger(p.Log())},
 		})
 		if ctx.Err() != nil {
 			return nil, &cli.Failure{Code: cli.ExitInterrupted, Err: err}

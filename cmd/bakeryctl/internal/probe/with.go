@@ -36,7 +36,7 @@ func (r *Report) checkWith(ctx context.Context, o Options) error {
 	if strings.Contains(o.With, "/") { // not the id or name of a host
 		return r.meetSocket(ctx, o, self.ThisHost.ID)
 	}
-	return r.meetHost(ctx, o, self, p.MessagePrinter(o.Stderr))
+	return r.meetHost(ctx, o, self, p.Message)
 }
 
 // servedBy returns the report of a bakeryd, or an error if it serves another lockspace than the one on

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -17,14 +18,15 @@ const (
 )
 
 // Progress is a terminal line that shows the progress of long work. It writes from its own
-// goroutine, so a stopped terminal does not block the work. A nil Progress does nothing.
+// goroutine, so a stopped terminal does not block the work. Without a suitable terminal it shows
+// nothing.
 type Progress struct {
 	out    io.Writer
+	shows  bool // whether out is a suitable terminal
 	writer sync.WaitGroup
-	done   chan struct{}
-	once   sync.Once // closes done
+	cancel context.CancelFunc // ends writer
 
-	mu   sync.Mutex // guards the rest
+	mu   sync.Mutex // guards step
 	step work
 
 	screen sync.Mutex // held while out is written to; guards shown
@@ -40,22 +42,22 @@ type work struct {
 	lasts       time.Duration // if not 0, progress is the time spent of this
 }
 
-// StartProgress returns a progress line on stderr, or nil if stderr is no suitable terminal. Stop
-// removes the line.
+// StartProgress returns a progress line on stderr. Stop removes it.
 func StartProgress(stderr io.Writer) *Progress {
 	if !term.Is(stderr) || os.Getenv("TERM") == "dumb" {
-		return nil
+		return &Progress{out: stderr, cancel: func() {}}
 	}
 	return newProgress(stderr, time.NewTicker(progressEvery), time.Now().Add(progressAfter))
 }
 
 func newProgress(out io.Writer, every *time.Ticker, from time.Time) *Progress {
-	p := &Progress{out: out, done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Progress{out: out, shows: true, cancel: cancel}
 	p.writer.Go(func() {
 		defer every.Stop()
 		for {
 			select {
-			case <-p.done:
+			case <-ctx.Done():
 				return
 			case now := <-every.C:
 				if !now.Before(from) {
@@ -67,9 +69,9 @@ func newProgress(out io.Writer, every *time.Ticker, from time.Time) *Progress {
 	return p
 }
 
-// Counter returns a function that records the step and its progress. It returns nil if p is nil.
+// Counter returns a function that records the step and its progress. It returns nil if nothing is shown.
 func (p *Progress) Counter() func(step string, done, total int64, bytes bool) {
-	if p == nil {
+	if !p.shows {
 		return nil
 	}
 	return func(step string, done, total int64, bytes bool) {
@@ -84,19 +86,13 @@ func (p *Progress) Counter() func(step string, done, total int64, bytes bool) {
 
 // Begin starts a step that is expected to take lasts; 0 means unknown.
 func (p *Progress) Begin(step string, lasts time.Duration) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.step = work{name: step, begun: time.Now(), lasts: lasts}
 }
 
-// MessagePrinter returns a function that prints a message to stderr on a line of its own.
-func (p *Progress) MessagePrinter(stderr io.Writer) func(message string) {
-	out := p.Log(stderr)
-	return func(message string) { fmt.Fprintln(out, message) }
-}
+// Message prints a message on a line of its own.
+func (p *Progress) Message(message string) { fmt.Fprintln(p, message) }
 
 // Write implements io.Writer for log output that shares the terminal with the progress line.
 func (p *Progress) Write(text []byte) (int, error) {
@@ -107,19 +103,16 @@ func (p *Progress) Write(text []byte) (int, error) {
 }
 
 // Log returns the writer for log output while p is active.
-func (p *Progress) Log(stderr io.Writer) io.Writer {
-	if p == nil {
-		return stderr
+func (p *Progress) Log() io.Writer {
+	if !p.shows {
+		return p.out
 	}
 	return p
 }
 
 // Stop removes the line permanently. It may be called again.
 func (p *Progress) Stop() {
-	if p == nil {
-		return
-	}
-	p.once.Do(func() { close(p.done) })
+	p.cancel()
 	p.writer.Wait()
 	p.screen.Lock()
 	defer p.screen.Unlock()

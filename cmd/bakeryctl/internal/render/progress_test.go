@@ -41,7 +41,7 @@ func TestProgress_MessageOrStop_ErasesLine(t *testing.T) {
 	p.draw(begun)
 	require.True(t, strings.HasPrefix(out.String(), "\r\x1b[Kbakeryctl: zeroing 50%"), "%q", out.String())
 	out.Reset()
-	p.MessagePrinter(&out)("a message")
+	p.Message("a message")
 	require.Equal(t, "\r\x1b[Ka message\n", out.String())
 	out.Reset()
 	p.draw(begun)
@@ -51,13 +51,13 @@ func TestProgress_MessageOrStop_ErasesLine(t *testing.T) {
 	require.Equal(t, "\r\x1b[K", out.String())
 }
 
-func TestStartProgress_NoTerminal_ReturnsNil(t *testing.T) {
+func TestStartProgress_NoTerminal_ShowsNothing(t *testing.T) {
 	var out bytes.Buffer
 	p := StartProgress(&out)
-	require.Nil(t, p)
+	require.Same(t, &out, p.Log())
 	require.Nil(t, p.Counter(), "format then prints percentages itself, as lines")
 	p.Begin("x", time.Second)
-	p.MessagePrinter(&out)("a message")
+	p.Message("a message")
 	p.Stop()
 	require.Equal(t, "a message\n", out.String())
 }
