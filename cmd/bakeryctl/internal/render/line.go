@@ -34,12 +34,9 @@ func (g Glyphs) Pad(text string, wide int) string {
 	return text + strings.Repeat(" ", max(0, wide-Width(text)))
 }
 
-// Fit returns a coloured line without trailing blanks, cut to a number of columns; 0 means no limit.
+// Fit returns a coloured line without trailing blanks, cut to a number of columns.
 func (g Glyphs) Fit(line string, wide int) string {
-	line = strings.TrimRight(line, " ")
-	if wide > 0 {
-		line = cut(line, wide, g)
-	}
+	line = cut(strings.TrimRight(line, " "), wide, g)
 	if !g.ascii {
 		return line
 	}

@@ -2,11 +2,14 @@ package top
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -126,7 +129,7 @@ func (s *screen) latency() {
 	speeds := speedsOf(m.answer.Report)
 	for _, v := range speeds {
 		line += fmt.Sprintf("%s %s, p99 %s ", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
-		if s.wide >= 110 || s.wide <= 0 {
+		if m.width >= 110 {
 			line += s.of(render.Soft, s.spark(m.speed[v.what], 10)+" ")
 		}
 		if v.Errors > 0 {
@@ -158,4 +161,49 @@ func (s *screen) spark(all []time.Duration, most int) string {
 		b.WriteString(s.g.Spark[min(len(s.g.Spark)-1, int(part*float64(len(s.g.Spark))))])
 	}
 	return b.String()
+}
+
+// problems returns the problems of the report, the worst first. If there is no current report, it
+// returns only the reason, because the earlier problems may be over.
+func (m model) problems() []report.Problem {
+	why, joining := errors.AsType[*notReady](m.failed)
+	switch {
+	case joining:
+		what := fmt.Sprintf("nothing to show for %s", render.Seconds(m.now.Sub(m.since).Milliseconds()))
+		return []report.Problem{{Severity: report.SeverityWarning, Text: what, Why: why.Message, Remedy: why.Hint}}
+	case m.failed != nil:
+		return []report.Problem{m.noAnswer()}
+	case m.answer == nil:
+		return nil
+	}
+	return m.answer.Report.Problems
+}
+
+// noAnswer returns that bakeryd does not answer, and what that means for its lease.
+func (m model) noAnswer() report.Problem {
+	p := report.Problem{Severity: report.SeverityError, Why: reason(m.failed), Text: fmt.Sprintf("no answer for %s, since %s",
+		render.Seconds(m.now.Sub(m.since).Milliseconds()), m.since.Local().Format(time.TimeOnly))}
+	if m.answer != nil && m.answer.Report.ThisHost != nil {
+		if left := m.left(); left > 0 {
+			p.Remedy = "its lease ends in " + render.Seconds(left.Milliseconds()) + ": if bakeryd starts before that, it keeps every lock; "
+		} else {
+			p.Remedy = "its lease is over by now, unless it still runs; "
+		}
+		if m.now.Sub(m.since) < 5*time.Second && m.left() > m.lease()/2 {
+			p.Severity = report.SeverityWarning // it may be a restart
+		}
+	}
+	p.Remedy += "retrying"
+	if f, ok := m.failed.(*cli.Failure); ok && f.Hint != "" {
+		p.Remedy = f.Hint + "; " + p.Remedy
+	}
+	return p
+}
+
+// reason returns why bakeryd does not answer, without the socket's path, which is long.
+func reason(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		return op.Err.Error()
+	}
+	return err.Error()
 }

@@ -55,13 +55,8 @@ func (s *screen) grid(columns []column, rows [][]string, marked int) {
 	}
 }
 
-// part returns a fraction of the width, or free if the width has no limit.
-func (s *screen) part(of, free int) int {
-	if s.wide <= 0 {
-		return free
-	}
-	return max(6, s.wide/of)
-}
+// part returns a fraction of the width.
+func (s *screen) part(of int) int { return max(6, s.m.width/of) }
 
 // visible returns the range of the rows of a table of hosts or locks that are visible in room lines
 // with the heading, and the index of the selected one among these lines, -1 if none is.
@@ -97,7 +92,7 @@ func (s *screen) hostTable(room int) {
 		h := m.aged(all[r.i])
 		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
 	}
-	s.grid([]column{{1, s.part(3, 60)}, fixed(8), fixed(s.barWidth())}, rows, marked)
+	s.grid([]column{{1, s.part(3)}, fixed(8), fixed(s.barWidth())}, rows, marked)
 }
 
 // hostLease returns a bar of the remaining lease of a host, or of the time until it is declared dead.
@@ -189,10 +184,8 @@ func (s *screen) lockTable(room int) {
 		rows = append(rows, []string{s.of(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, heldBy(l)), m.heldFor(oldest(l)),
 			s.of(render.Warn, waits), s.of(of, last)})
 	}
-	s.grid([]column{{1, s.part(3, 128)}, fixed(8), {7, s.part(5, 60)}, fixed(6), fixed(4)}, rows, marked)
-	if s.wide > 0 {
-		s.right(before, s.of(render.Soft, m.order.String()))
-	}
+	s.grid([]column{{1, s.part(3)}, fixed(8), {7, s.part(5)}, fixed(6), fixed(4)}, rows, marked)
+	s.right(before, s.of(render.Soft, m.order.String()))
 	if len(all) == 0 && room > 1 {
 		s.line(s.of(render.Soft, "  none yet: a lock is created on first use"))
 	}
@@ -231,7 +224,7 @@ func (s *screen) eventTable(room int) {
 		}
 		rows = append(rows, slices.Insert(s.eventCells(e), 2, s.of(render.Plain, of)))
 	}
-	s.grid([]column{fixed(8), fixed(show.KindWidth), {4, s.part(4, 60)}}, rows, -1)
+	s.grid([]column{fixed(8), fixed(show.KindWidth), {4, s.part(4)}}, rows, -1)
 }
 
 // eventCells returns the time, kind and details of an event. bakeryctl events also shows its ticket

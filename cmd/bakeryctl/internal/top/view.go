@@ -14,7 +14,6 @@ type screen struct {
 	m     model
 	paint render.Paint
 	g     render.Glyphs
-	wide  int // columns; 0: no limit
 	lines []string
 }
 
@@ -26,7 +25,7 @@ func (s *screen) line(texts ...string) { s.lines = append(s.lines, strings.Join(
 
 // right puts coloured text at the right end of line i, if it fits.
 func (s *screen) right(i int, text string) {
-	if gap := s.wide - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
+	if gap := s.m.width - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
 		s.lines[i] += strings.Repeat(" ", gap) + text
 	}
 }
@@ -38,9 +37,9 @@ func (s *screen) bar(of render.Level, part, whole time.Duration) string {
 
 func (s *screen) barWidth() int {
 	switch {
-	case s.wide >= 110 || s.wide <= 0:
+	case s.m.width >= 110:
 		return 20
-	case s.wide >= 60:
+	case s.m.width >= 60:
 		return 10
 	}
 	return 5
@@ -48,7 +47,7 @@ func (s *screen) barWidth() int {
 
 // view returns the screen of the model, at most height lines of at most width columns.
 func (m model) view(p render.Paint, g render.Glyphs) string {
-	s := &screen{m: m, paint: p, g: g, wide: m.width}
+	s := &screen{m: m, paint: p, g: g}
 	high := m.height
 	if high <= 0 {
 		s.all()
@@ -58,7 +57,7 @@ func (m model) view(p render.Paint, g render.Glyphs) string {
 	}
 	text := make([]string, min(high, len(s.lines)))
 	for i := range text {
-		text[i] = g.Fit(s.lines[i], s.wide)
+		text[i] = g.Fit(s.lines[i], m.width)
 	}
 	return strings.Join(text, "\n")
 }

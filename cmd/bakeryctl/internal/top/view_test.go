@@ -50,7 +50,7 @@ func TestTopViews(t *testing.T) {
 		"120x40":       aModel(120, 40),
 		"40x12":        aModel(40, 12),
 		"30x5":         aModel(30, 5),
-		"all":          func() model { m := aModel(0, 0); return m }(),
+		"all":          aModel(120, 0),
 		"gone":         gone(aModel(100, 24)),
 		"gone-at-once": gone(model{source: "/run/bakery/bakeryd.sock", width: 80, height: 12, now: noon}),
 		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(nil, &notReady{Message: "bakeryd is joining the lockspace",
