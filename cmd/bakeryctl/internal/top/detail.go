@@ -33,7 +33,7 @@ WAIT     number of waiters: clients of this host, and other hosts
 Locks in use are at most 2 s old, other locks are read in turn. All viewers,
 here and on the status page, share these reads.`
 
-func (s *screen) help() {
+func (s *screen) helpLines() {
 	for text := range strings.SplitSeq(helpText, "\n") {
 		s.line("  " + text)
 	}
@@ -68,17 +68,15 @@ func (s *screen) fact(name string, of render.Level, text string) []string {
 
 // details adds the details of the selected row.
 func (s *screen) details() {
-	m := s.m
-	i := m.rows[m.place()].i // opened only while the row exists
-	if m.at.lock {
-		s.lockDetails(m.answer.Report.Locks[i])
+	i := s.rows[s.place()].i // opened only while the row exists
+	if s.at.lock {
+		s.lockDetails(s.answer.Report.Locks[i])
 	} else {
-		s.hostDetails(m.aged(m.answer.Report.Hosts[i]))
+		s.hostDetails(s.aged(s.answer.Report.Hosts[i]))
 	}
 }
 
 func (s *screen) lockDetails(l report.Lock) {
-	m := s.m
 	s.facts("lock "+show.LockName(l), [][]string{
 		{s.of(render.Soft, "state"), s.lockState(l)},
 		s.fact("stuck", render.Bad, l.Stuck),
@@ -96,7 +94,7 @@ func (s *screen) lockDetails(l report.Lock) {
 			pids := h.Processes[:min(4, len(h.Processes))]
 			word, of, pid = "held, orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(pids), "[]")
 		}
-		rows = append(rows, s.item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), m.heldFor(h.Since), pid))
+		rows = append(rows, s.item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), s.heldFor(h.Since), pid))
 		if h.Command != "" {
 			rows = append(rows, s.item(render.Plain, "", text.PrintableLine(h.Command)))
 		}
@@ -110,14 +108,14 @@ func (s *screen) lockDetails(l report.Lock) {
 	s.list("waiting hosts, in order", rows)
 	rows = nil
 	for _, c := range l.Local {
-		rows = append(rows, s.item(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), m.heldFor(c.Since), text.PrintableLine(c.Command)))
+		rows = append(rows, s.item(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), s.heldFor(c.Since), text.PrintableLine(c.Command)))
 	}
 	s.list("waiting clients of this host, in order", rows)
 	s.eventsOf(func(e events.Event) bool { return e.Lock == l.Name && l.Lock != 0 })
 }
 
 func (s *screen) hostDetails(h report.Host) {
-	m, r := s.m, s.m.answer.Report
+	r := s.answer.Report
 	state, seen, key := show.HostState(h), "", ""
 	if r.IsThisHost(h.ID) {
 		state += ", this host"
@@ -151,7 +149,7 @@ func (s *screen) hostDetails(h report.Host) {
 	for _, l := range r.Locks {
 		for _, x := range l.Holders {
 			if x.Host == h.ID {
-				holds = append(holds, s.item(render.Good, x.Mode.String(), show.LockName(l), m.heldFor(x.Since), text.PrintableLine(x.Command)))
+				holds = append(holds, s.item(render.Good, x.Mode.String(), show.LockName(l), s.heldFor(x.Since), text.PrintableLine(x.Command)))
 			}
 		}
 		if i := slices.IndexFunc(l.Queue, func(q report.Queued) bool { return q.Host == h.ID }); i >= 0 {
@@ -166,7 +164,7 @@ func (s *screen) hostDetails(h report.Host) {
 // eventsOf adds the known events about something.
 func (s *screen) eventsOf(about func(events.Event) bool) {
 	var rows [][]string
-	for _, e := range s.m.events {
+	for _, e := range s.events {
 		if about(e) {
 			row := s.eventCells(e)
 			row[0] = "  " + row[0]

@@ -20,17 +20,17 @@ import (
 // device.
 
 func (s *screen) title() {
-	m, what := s.m, text.PrintableLine(s.m.source)
-	if m.answer != nil {
-		space := m.answer.Report.Lockspace
+	what := text.PrintableLine(s.source)
+	if s.answer != nil {
+		space := s.answer.Report.Lockspace
 		what = text.Printable(cmp.Or(space.Name, space.UUID.String())) + " on " + text.PrintableLine(space.Device)
 	}
 	s.line(s.of(render.Head, "bakeryctl top"), s.of(render.Plain, "  "+what))
-	of, at := render.Soft, m.now.Local().Format(time.TimeOnly)
+	of, at := render.Soft, s.now.Local().Format(time.TimeOnly)
 	switch {
-	case m.failed != nil && m.answer != nil:
-		of, at = render.Warn, "as of "+m.got.Local().Format(time.TimeOnly)
-	case m.paused:
+	case s.failed != nil && s.answer != nil:
+		of, at = render.Warn, "as of "+s.got.Local().Format(time.TimeOnly)
+	case s.paused:
 		of, at = render.Warn, "paused at "+at
 	}
 	s.right(len(s.lines)-1, s.of(of, at))
@@ -38,13 +38,12 @@ func (s *screen) title() {
 
 // summary adds the problems, in at most most lines, or that all is well.
 func (s *screen) summary(most int) {
-	m := s.m
-	found := m.problems()
+	found := s.problems()
 	if len(found) == 0 {
 		switch {
-		case m.answer == nil:
-			s.line(s.of(render.Warn, "asking "+m.source))
-		case m.answer.Report.ThisHost == nil:
+		case s.answer == nil:
+			s.line(s.of(render.Warn, "asking "+s.source))
+		case s.answer.Report.ThisHost == nil:
 			s.line("read from the device, which does not show whether a host is alive")
 		default:
 			s.line(s.of(render.Good, "all is well"))
@@ -66,12 +65,11 @@ func (s *screen) summary(most int) {
 
 // state adds this host's lease, the numbers of hosts and locks, and the latency of the device.
 func (s *screen) state() {
-	m := s.m
-	if m.answer == nil {
+	if s.answer == nil {
 		return
 	}
-	if self := m.answer.Report.ThisHost; self != nil {
-		left, lease := m.left(), m.lease()
+	if self := s.answer.Report.ThisHost; self != nil {
+		left, lease := s.left(), s.lease()
 		of := leaseLevel(left, lease)
 		if self.State == "lost" {
 			of = render.Bad
@@ -106,11 +104,11 @@ func (s *screen) counts(none string, all ...count) string {
 // tally adds the numbers of hosts and locks.
 func (s *screen) tally() {
 	hosts := map[report.Health]int{}
-	for _, h := range s.m.answer.Report.Hosts {
+	for _, h := range s.answer.Report.Hosts {
 		hosts[h.Health]++
 	}
 	stuck, held, wanted, free := 0, 0, 0, 0
-	for _, k := range s.m.answer.Report.Locks {
+	for _, k := range s.answer.Report.Locks {
 		held += min(1, len(k.Holders))
 		wanted += min(1, len(k.Queue)+len(k.Local))
 		stuck += min(1, len(k.Stuck))
@@ -125,23 +123,23 @@ func (s *screen) tally() {
 
 // latency adds the latencies of the device that bakeryd reports, and those of the read shown.
 func (s *screen) latency() {
-	m, line := s.m, s.of(render.Soft, "device  ")
-	speeds := speedsOf(m.answer.Report)
+	line := s.of(render.Soft, "device  ")
+	speeds := speedsOf(s.answer.Report)
 	for _, v := range speeds {
 		line += fmt.Sprintf("%s %s, p99 %s ", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
-		if m.width >= 110 {
-			line += s.of(render.Soft, s.spark(m.speed[v.what], 10)+" ")
+		if s.width >= 110 {
+			line += s.of(render.Soft, s.spark(s.speed[v.what], 10)+" ")
 		}
 		if v.Errors > 0 {
 			line += s.of(render.Bad, render.Count(int(min(v.Errors, 1<<30)), "error")+" ")
 		}
 		line += s.of(render.Soft, s.g.Dot+" ")
 	}
-	read := m.answer.Read
-	age := m.passed() + time.Duration(read.AgoMS)*time.Millisecond
+	read := s.answer.Read
+	age := s.passed() + time.Duration(read.AgoMS)*time.Millisecond
 	line += fmt.Sprintf("read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
 	if len(speeds) == 0 {
-		line += s.of(render.Soft, s.spark(m.speed[""], 20))
+		line += s.of(render.Soft, s.spark(s.speed[""], 20))
 	}
 	s.line(line)
 }

@@ -56,16 +56,16 @@ func (s *screen) grid(columns []column, rows [][]string, marked int) {
 }
 
 // part returns a fraction of the width.
-func (s *screen) part(of int) int { return max(6, s.m.width/of) }
+func (s *screen) part(of int) int { return max(6, s.width/of) }
 
 // visible returns the range of the rows of a table of hosts or locks that are visible in room lines
 // with the heading, and the index of the selected one among these lines, -1 if none is.
 func (s *screen) visible(table []row, room int) (from, to, marked int) {
-	at := slices.IndexFunc(table, func(r row) bool { return r.rowID == s.m.at })
+	at := slices.IndexFunc(table, func(r row) bool { return r.rowID == s.at })
 	room = max(0, room-1)
 	from = min(max(0, at-room/2), max(0, len(table)-room))
 	to = min(len(table), from+room)
-	if at < 0 || s.m.height <= 0 { // all rows are printed once
+	if at < 0 || s.height <= 0 { // all rows are printed once
 		return from, to, -1
 	}
 	return from, to, at - from + 1
@@ -85,11 +85,11 @@ func title(what string, found, all, from, to int) string {
 
 // hostTable adds the hosts and a heading, at most room lines.
 func (s *screen) hostTable(room int) {
-	m, all := s.m, s.m.answer.Report.Hosts
-	from, to, marked := s.visible(m.hosts, room)
-	rows := [][]string{s.row(render.Head, title("HOSTS", len(m.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
-	for _, r := range m.hosts[from:to] {
-		h := m.aged(all[r.i])
+	all := s.answer.Report.Hosts
+	from, to, marked := s.visible(s.hosts, room)
+	rows := [][]string{s.row(render.Head, title("HOSTS", len(s.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
+	for _, r := range s.hosts[from:to] {
+		h := s.aged(all[r.i])
 		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
 	}
 	s.grid([]column{{1, s.part(3)}, fixed(8), fixed(s.barWidth())}, rows, marked)
@@ -97,8 +97,8 @@ func (s *screen) hostTable(room int) {
 
 // hostLease returns a bar of the remaining lease of a host, or of the time until it is declared dead.
 func (s *screen) hostLease(h report.Host) string {
-	m, state, of := s.m, h.Health, show.HostLevel(h)
-	left, whole := time.Duration(0), m.lease()
+	state, of := h.Health, show.HostLevel(h)
+	left, whole := time.Duration(0), s.lease()
 	switch {
 	case state == report.HealthSilent && h.DeadInMS != nil:
 		left, whole = time.Duration(*h.DeadInMS)*time.Millisecond, whole*6/5
@@ -106,8 +106,8 @@ func (s *screen) hostLease(h report.Host) string {
 			whole += time.Duration(h.WatchdogSeconds) * time.Second
 		}
 	case state == report.HealthSilent: // the time is not known
-	case state == report.HealthLive && m.answer.Report.IsThisHost(h.ID):
-		left = m.left()
+	case state == report.HealthLive && s.answer.Report.IsThisHost(h.ID):
+		left = s.left()
 	case state == report.HealthLive && h.SilentMS != nil:
 		left = max(0, whole-time.Duration(*h.SilentMS)*time.Millisecond)
 	default:
@@ -120,13 +120,13 @@ func (s *screen) hostLease(h report.Host) string {
 }
 
 func (s *screen) hostNotes(h report.Host) string {
-	m, health, of := s.m, h.Health, render.Plain
+	health, of := h.Health, render.Plain
 	var notes []string
 	switch {
-	case m.answer.Report.IsThisHost(h.ID) && health == report.HealthLive:
+	case s.answer.Report.IsThisHost(h.ID) && health == report.HealthLive:
 		notes = append(notes, "this host")
 	case health == report.HealthSilent, h.SilentMS != nil:
-		notes = append(notes, show.Seen(h, m.answer.Report.Lockspace.Policy))
+		notes = append(notes, show.Seen(h, s.answer.Report.Lockspace.Policy))
 	case health == report.HealthDead:
 		notes = append(notes, "its locks are free")
 	}
@@ -167,13 +167,13 @@ func (s *screen) lockTable(room int) {
 	if room <= 0 {
 		return
 	}
-	m, all, before := s.m, s.m.answer.Report.Locks, len(s.lines)
-	from, to, marked := s.visible(m.locks, room)
-	rows := [][]string{s.row(render.Head, title("LOCKS", len(m.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
-	for _, r := range m.locks[from:to] {
+	all, before := s.answer.Report.Locks, len(s.lines)
+	from, to, marked := s.visible(s.locks, room)
+	rows := [][]string{s.row(render.Head, title("LOCKS", len(s.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
+	for _, r := range s.locks[from:to] {
 		l := all[r.i]
 		of, waits, last := render.Plain, "", l.Stuck
-		if n := m.waits(l); n > 0 {
+		if n := s.waits(l); n > 0 {
 			waits = fmt.Sprintf("%4d", n)
 		}
 		if l.Stuck != "" {
@@ -181,11 +181,11 @@ func (s *screen) lockTable(room int) {
 		} else if len(l.Holders) > 0 {
 			last = text.PrintableLine(l.Holders[0].Command)
 		}
-		rows = append(rows, []string{s.of(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, heldBy(l)), m.heldFor(oldest(l)),
+		rows = append(rows, []string{s.of(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, heldBy(l)), s.heldFor(oldest(l)),
 			s.of(render.Warn, waits), s.of(of, last)})
 	}
 	s.grid([]column{{1, s.part(3)}, fixed(8), {7, s.part(5)}, fixed(6), fixed(4)}, rows, marked)
-	s.right(before, s.of(render.Soft, m.order.String()))
+	s.right(before, s.of(render.Soft, s.order.String()))
 	if len(all) == 0 && room > 1 {
 		s.line(s.of(render.Soft, "  none yet: a lock is created on first use"))
 	}
@@ -212,12 +212,12 @@ func (s *screen) eventTable(room int) {
 		return
 	}
 	failed := ""
-	if s.m.eventsFailed != nil {
+	if s.eventsFailed != nil {
 		failed = s.of(render.Warn, "  no new events at the moment")
 	}
 	s.line(s.of(render.Head, "  EVENTS of this host, newest first"), failed)
 	var rows [][]string
-	for _, e := range s.m.events[:min(len(s.m.events), room-1)] {
+	for _, e := range s.events[:min(len(s.events), room-1)] {
 		of := show.EventHost(e.Host, e.HostName)
 		if e.Lock != "" {
 			of = text.Printable(e.Lock)

@@ -11,7 +11,7 @@ import (
 
 // screen collects the lines of a view. It creates only visible rows.
 type screen struct {
-	m     model
+	model
 	paint render.Paint
 	g     render.Glyphs
 	lines []string
@@ -25,7 +25,7 @@ func (s *screen) line(texts ...string) { s.lines = append(s.lines, strings.Join(
 
 // right puts coloured text at the right end of line i, if it fits.
 func (s *screen) right(i int, text string) {
-	if gap := s.m.width - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
+	if gap := s.width - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
 		s.lines[i] += strings.Repeat(" ", gap) + text
 	}
 }
@@ -37,9 +37,9 @@ func (s *screen) bar(of render.Level, part, whole time.Duration) string {
 
 func (s *screen) barWidth() int {
 	switch {
-	case s.m.width >= 110:
+	case s.width >= 110:
 		return 20
-	case s.m.width >= 60:
+	case s.width >= 60:
 		return 10
 	}
 	return 5
@@ -47,7 +47,7 @@ func (s *screen) barWidth() int {
 
 // view returns the screen of the model, at most height lines of at most width columns.
 func (m model) view(p render.Paint, g render.Glyphs) string {
-	s := &screen{m: m, paint: p, g: g}
+	s := &screen{model: m, paint: p, g: g}
 	high := m.height
 	if high <= 0 {
 		s.all()
@@ -67,18 +67,17 @@ func (s *screen) all() {
 	s.title()
 	s.summary(1 << 20)
 	s.state()
-	if s.m.answer != nil {
+	if s.answer != nil {
 		s.line()
-		s.hostTable(len(s.m.hosts) + 1)
+		s.hostTable(len(s.hosts) + 1)
 		s.line()
-		s.lockTable(len(s.m.locks) + 1)
+		s.lockTable(len(s.locks) + 1)
 	}
 }
 
 // fill adds the view of a screen of high lines. If there is little room, the most important lines
 // remain.
 func (s *screen) fill(high int) {
-	m := s.m
 	if high >= 2 {
 		s.title()
 	}
@@ -87,20 +86,20 @@ func (s *screen) fill(high int) {
 		troubles = min(4, high/8)
 	}
 	s.summary(troubles)
-	if high >= 8 && !m.help {
+	if high >= 8 && !s.help {
 		s.state()
 	}
 	foot := 0
-	if high >= 4 || m.typing {
+	if high >= 4 || s.typing {
 		foot = 1
 	}
 	room := max(0, high-len(s.lines)-foot)
 	switch {
-	case m.help:
-		s.window((*screen).help, room)
-	case m.opened:
+	case s.help:
+		s.window((*screen).helpLines, room)
+	case s.opened:
 		s.window((*screen).details, room)
-	case m.answer != nil:
+	case s.answer != nil:
 		s.tables(room)
 	}
 	if foot == 0 {
@@ -115,35 +114,34 @@ func (s *screen) fill(high int) {
 
 // tables divides the room between hosts, locks and events.
 func (s *screen) tables(room int) {
-	m := s.m
 	gap := 0
 	if room >= 16 {
 		gap = 1
 	}
 	events := 0
-	if room >= 10 && (len(m.events) > 0 || m.eventsFailed != nil) {
-		events = min(len(m.events)+1, max(3, room/4))
+	if room >= 10 && (len(s.events) > 0 || s.eventsFailed != nil) {
+		events = min(len(s.events)+1, max(3, room/4))
 	}
 	hosts := 0
 	if room >= 6 {
-		hosts = min(len(m.hosts)+1, max(3, (room-events)/3))
-	} else if !m.at.lock && len(m.hosts) > 0 { // a host is selected
+		hosts = min(len(s.hosts)+1, max(3, (room-events)/3))
+	} else if !s.at.lock && len(s.hosts) > 0 { // a host is selected
 		hosts = room
 	}
 	locks := room - hosts - events - gap*(1+min(1, hosts)+min(1, events)) // gaps are above and between the tables
-	if lack := len(m.locks) + 1 - locks; lack > 0 && events > 4 {
+	if lack := len(s.locks) + 1 - locks; lack > 0 && events > 4 {
 		give := min(lack, events-4)
 		locks, events = locks+give, events-give
 	}
 	// A table that needs less leaves room to the others.
 	grow := func(table *int, rows int) {
-		if spare := locks - max(1, len(m.locks)) - 1; *table > 0 && spare > 0 {
+		if spare := locks - max(1, len(s.locks)) - 1; *table > 0 && spare > 0 {
 			more := max(0, min(spare, rows+1-*table))
 			*table, locks = *table+more, locks-more
 		}
 	}
-	grow(&hosts, len(m.hosts))
-	grow(&events, len(m.events))
+	grow(&hosts, len(s.hosts))
+	grow(&events, len(s.events))
 	if gap > 0 {
 		s.line()
 	}
@@ -167,19 +165,19 @@ func (s *screen) tables(room int) {
 }
 
 func (s *screen) footer() {
-	m, line := s.m, ""
-	if m.typing {
-		s.line(s.of(render.Head, "/ "), s.of(render.Plain, m.filter+"_"), s.of(render.Soft, "   enter: apply, esc: cancel"))
+	line := ""
+	if s.typing {
+		s.line(s.of(render.Head, "/ "), s.of(render.Plain, s.filter+"_"), s.of(render.Soft, "   enter: apply, esc: cancel"))
 		return
 	}
-	if m.filter != "" {
-		line = s.of(render.Warn, "only "+strconv.Quote(m.filter)) + s.of(render.Soft, " (esc: all)  ")
+	if s.filter != "" {
+		line = s.of(render.Warn, "only "+strconv.Quote(s.filter)) + s.of(render.Soft, " (esc: all)  ")
 	}
 	keys := [][2]string{{"q", "quit"}, {"?", "help"}, {"enter", "details"}, {"/", "filter"}, {"s", "sort"}, {"p", "pause"}, {"tab", "hosts, locks"}}
-	if m.paused {
+	if s.paused {
 		keys[5][1] = "resume"
 	}
-	if m.help || m.opened {
+	if s.help || s.opened {
 		keys = [][2]string{{"q", "quit"}, {"esc", "back"}, {"up, down", "scroll"}}
 	}
 	for _, k := range keys {
@@ -192,6 +190,6 @@ func (s *screen) footer() {
 func (s *screen) window(add func(*screen), room int) {
 	before := len(s.lines)
 	add(s)
-	s.lines = slices.Delete(s.lines, before, before+min(s.m.scroll, max(0, len(s.lines)-before-room)))
+	s.lines = slices.Delete(s.lines, before, before+min(s.scroll, max(0, len(s.lines)-before-room)))
 	s.lines = s.lines[:min(len(s.lines), before+room)]
 }
