@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -106,29 +107,20 @@ func showFormat(out io.Writer, r *format.Result) error {
 	})
 }
 
+var formatAdvice = slices.Concat([]cli.Advice{
+	{Err: context.Canceled, Code: cli.ExitInterrupted},
+	{Err: format.ErrHostAlive, Hint: "stop bakeryd on that host, then format; with --force the hosts lose their locks, and format waits for that"},
+	{Err: format.ErrForeignVersion, Hint: "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"},
+	{Err: format.ErrOccupied, Hint: "use --force to destroy the contents"},
+	{Err: fs.ErrNotExist, Hint: "check the path; a new file is created only outside /dev, in a directory that exists"},
+}, ondevice.Advice)
+
 // formatFailure returns an error of format.Format with its exit code and hint.
 func formatFailure(err error) error {
-	var option *format.OptionError
-	f := &cli.Failure{Code: cli.ExitNoDevice, Err: err}
-	switch {
-	case errors.As(err, &option):
-		f.Code = cli.ExitUsage
-		f.Err = fmt.Errorf("--%w", option)
-		f.Hint = "run bakeryctl format --help"
-	case errors.Is(err, context.Canceled):
-		f.Code = cli.ExitInterrupted
-	case errors.Is(err, format.ErrHostAlive):
-		f.Hint = "stop bakeryd on that host, then format; with --force the hosts lose their locks, and format waits for that"
-	case errors.Is(err, format.ErrForeignVersion):
-		f.Hint = "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"
-	case errors.Is(err, format.ErrOccupied):
-		f.Hint = "use --force to destroy the contents"
-	case errors.Is(err, fs.ErrNotExist):
-		f.Hint = "check the path; a new file is created only outside /dev, in a directory that exists"
-	default:
-		f.Hint = ondevice.Hint(err)
+	if option, ok := errors.AsType[*format.OptionError](err); ok {
+		return cli.Usage("format", "--%w", option)
 	}
-	return f
+	return cli.Advise(err, cli.ExitNoDevice, formatAdvice)
 }
 
 const probeLong = `Check whether a device is suitable for locks. Every finding has a verdict: ok, warning, unfit, or unknown if it could

@@ -111,16 +111,13 @@ func (o Request) joinFailure(err error) *cli.Failure {
 	if f := call.Refused(err, o.Conflict); cli.Silent(f) {
 		return f
 	}
-	f := &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("lock %q on %s: %w", o.Name, o.Device, err)}
-	switch {
-	case errors.Is(err, api.ErrInvalid):
-		f.Code = cli.ExitUsage
-	case errors.Is(err, lockspace.ErrNoLockspace):
-		f.Hint = "to create a lockspace, run bakeryctl format " + o.Device + "; it destroys the contents"
-	case errors.Is(err, api.ErrFull):
-		f.Hint = "remove an unused lock with bakeryctl rm, by a bakeryd, or format with more --locks"
-	case errors.Is(err, fs.ErrNotExist) && !o.Create:
-		f.Hint = "use --create to create a lockspace in a new file"
+	advice := []cli.Advice{
+		{Err: api.ErrInvalid, Code: cli.ExitUsage},
+		{Err: lockspace.ErrNoLockspace, Hint: "to create a lockspace, run bakeryctl format " + o.Device + "; it destroys the contents"},
+		{Err: api.ErrFull, Hint: "remove an unused lock with bakeryctl rm, by a bakeryd, or format with more --locks"},
 	}
-	return f
+	if !o.Create {
+		advice = append(advice, cli.Advice{Err: fs.ErrNotExist, Hint: "use --create to create a lockspace in a new file"})
+	}
+	return cli.Advise(fmt.Errorf("lock %q on %s: %w", o.Name, o.Device, err), cli.ExitNoDevice, advice)
 }

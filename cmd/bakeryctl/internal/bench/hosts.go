@@ -183,7 +183,7 @@ func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, 
 	if err == nil {
 		return nil
 	}
-	f := &cli.Failure{Code: cli.ExitNoDevice, Hint: ondevice.Hint(err)}
+	f := &cli.Failure{Code: cli.ExitNoDevice, Hint: ondevice.Failure(err).Hint}
 	switch {
 	case errors.Is(err, lease.ErrFull):
 		f.Code, f.Hint = cli.ExitUnavailable, "stop a host, or format for more --hosts"

@@ -32,23 +32,21 @@ func Unreachable(err error) *cli.Failure {
 	return Failure(fmt.Errorf("%w: %w", client.ErrUnreachable, err))
 }
 
+// advice has no refusal: those bring their own.
+var advice = []cli.Advice{
+	{Err: client.ErrLost, Code: cli.ExitLost},
+	{Err: client.ErrTimeout, Code: cli.ExitConflict},
+	{Err: syscall.EACCES, Hint: hintClosed},
+	{Err: client.ErrUnreachable, Hint: hintDown},
+	{Err: context.DeadlineExceeded, Hint: hintDown},
+}
+
 // Failure gives an error of the client its exit code and hint.
 func Failure(err error) *cli.Failure {
-	f := &cli.Failure{Code: cli.ExitUnavailable, Err: err}
-	var refusal *client.Error
-	switch {
-	case errors.As(err, &refusal):
-		f.Code, f.Hint = refusal.ExitCode(), refusal.Hint
-	case errors.Is(err, client.ErrLost):
-		f.Code = cli.ExitLost
-	case errors.Is(err, client.ErrTimeout):
-		f.Code = cli.ExitConflict
-	case errors.Is(err, syscall.EACCES):
-		f.Hint = hintClosed
-	case errors.Is(err, client.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-		f.Hint = hintDown
+	if refusal, ok := errors.AsType[*client.Error](err); ok {
+		return &cli.Failure{Code: refusal.ExitCode(), Err: err, Hint: refusal.Hint}
 	}
-	return f
+	return cli.Advise(err, cli.ExitUnavailable, advice)
 }
 
 // Refused gives the error of a request for a lock its exit code, which is conflict, without a

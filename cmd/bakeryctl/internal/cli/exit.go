@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -44,6 +45,23 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Usage returns the error for an invalid command line of a bakeryctl command.
 func Usage(command, format string, args ...any) *Failure {
 	return &Failure{Code: ExitUsage, Err: fmt.Errorf(format, args...), Hint: "run bakeryctl " + command + " --help"}
+}
+
+// Advice is the hint for an error, and its exit code if that is not 0.
+type Advice struct {
+	Err  error
+	Code int
+	Hint string
+}
+
+// Advise returns err with the first advice for it in a table; otherwise with code and no hint.
+func Advise(err error, code int, table []Advice) *Failure {
+	for _, a := range table {
+		if errors.Is(err, a.Err) {
+			return &Failure{cmp.Or(a.Code, code), err, a.Hint}
+		}
+	}
+	return &Failure{Code: code, Err: err}
 }
 
 // Silent reports whether Report prints nothing for err.

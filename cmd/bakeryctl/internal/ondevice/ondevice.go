@@ -43,31 +43,22 @@ func Status(path string) (*report.Report, error) {
 	return report.FromSnapshot(snapshot), nil
 }
 
-// Failure returns err with the exit code of an unusable device and a hint.
-func Failure(err error) *cli.Failure {
-	return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: Hint(err)}
+// Advice are the hints for device errors of any command.
+var Advice = []cli.Advice{
+	{Err: lockspace.ErrInterrupted, Hint: "run bakeryctl format --force to complete it"},
+	{Err: layout.ErrVersion, Hint: "use the bakeryctl of the version that formatted it"},
+	{Err: lockspace.ErrNoLockspace, Hint: "check the device name; to create a lockspace, run bakeryctl format"},
+	{Err: lockspace.ErrStride, Hint: "use --stride auto when formatting; a lockspace cannot move to a device with larger blocks"},
+	{Err: lockspace.ErrDeviceSize, Hint: hintSize},
+	{Err: blockdev.ErrTooSmall, Hint: hintSize},
+	{Err: blockdev.ErrBusy, Hint: "run lsblk or findmnt to find its user; --force does not help"},
+	{Err: fs.ErrPermission, Hint: "run it as root or as a member of the device's group"},
 }
 
-// Hint returns the hint for a device error of any command, or "".
-func Hint(err error) string {
-	switch {
-	case errors.Is(err, lockspace.ErrInterrupted):
-		return "run bakeryctl format --force to complete it"
-	case errors.Is(err, layout.ErrVersion):
-		return "use the bakeryctl of the version that formatted it"
-	case errors.Is(err, lockspace.ErrNoLockspace):
-		return "check the device name; to create a lockspace, run bakeryctl format"
-	case errors.Is(err, lockspace.ErrStride):
-		return "use --stride auto when formatting; a lockspace cannot move to a device with larger blocks"
-	case errors.Is(err, lockspace.ErrDeviceSize), errors.Is(err, blockdev.ErrTooSmall):
-		return "use a larger device, or format for fewer --hosts or --locks"
-	case errors.Is(err, blockdev.ErrBusy):
-		return "run lsblk or findmnt to find its user; --force does not help"
-	case errors.Is(err, fs.ErrPermission):
-		return "run it as root or as a member of the device's group"
-	}
-	return ""
-}
+const hintSize = "use a larger device, or format for fewer --hosts or --locks"
+
+// Failure returns err with the exit code of an unusable device and a hint.
+func Failure(err error) *cli.Failure { return cli.Advise(err, cli.ExitNoDevice, Advice) }
 
 // LeaveWithin is the timeout for leaving a lockspace. A host that takes longer is declared dead by
 // the other hosts.

@@ -13,5 +13,5 @@ import (
 // The hint must not recommend format for a lockspace of a newer version.
 func TestHint_OtherVersion_DoesNotRecommendFormat(t *testing.T) {
 	err := fmt.Errorf("%w on /dev/sdb: superblock at byte 0: %w", lockspace.ErrNoLockspace, layout.ErrVersion)
-	require.Contains(t, Hint(err), "the version that formatted it")
+	require.Contains(t, Failure(err).Hint, "the version that formatted it")
 }
