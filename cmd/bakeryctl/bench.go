@@ -65,7 +65,7 @@ func newBench(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(report, func(w io.Writer) error { return bench.Show(w, report) })
+			return a.print(report, func(w io.Writer) { _ = bench.Show(w, report) })
 		},
 	}
 	f := cmd.Flags()

@@ -66,7 +66,7 @@ created when the lease of the old hosts has ended.`,
 			for _, w := range created.Warnings {
 				fmt.Fprintln(a.stderr, "warning:", w)
 			}
-			return a.print(created, func(w io.Writer) error { return showFormat(w, result) })
+			return a.print(created, func(w io.Writer) { showFormat(w, result) })
 		},
 	}
 	flags := cmd.Flags()
@@ -93,18 +93,16 @@ func parseStride(text string) (int, error) {
 	return n, nil
 }
 
-func showFormat(out io.Writer, r *format.Result) error {
+func showFormat(w io.Writer, r *format.Result) {
 	sb, verb := r.Superblock, "formatted"
 	if r.Created {
 		verb = "created"
 	}
-	return render.WriteTable(out, func(w io.Writer) {
-		fmt.Fprintf(w, "%s %s\n", verb, text.Printable(r.Path))
-		fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
-		fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
-		fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
-		fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, r.Size)
-	})
+	fmt.Fprintf(w, "%s %s\n", verb, text.Printable(r.Path))
+	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
+	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
+	fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
+	fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, r.Size)
 }
 
 var formatAdvice = slices.Concat([]cli.Advice{
@@ -172,7 +170,7 @@ func newProbe(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.judge(r.Fit, r, func(w io.Writer) error { return probe.Show(w, r, a.paint()) })
+			return a.judge(r.Fit, r, func(w io.Writer) { _ = probe.Show(w, r, a.paint()) })
 		},
 	}
 	flags := cmd.Flags()
@@ -237,7 +235,7 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			return a.judge(r.Errors == 0, r, func(w io.Writer) error { return r.Show(w, a.paint()) })
+			return a.judge(r.Errors == 0, r, func(w io.Writer) { r.Show(w, a.paint()) })
 		},
 	}
 	a.colourFlag(cmd)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/crc32"
+	"io"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
@@ -118,7 +120,8 @@ func FuzzRecords(f *testing.F) { // 5000x
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := show.Show(&out, report.FromSnapshot(snapshot), time.Now(), false); err != nil {
+		status := func(w io.Writer) { show.Show(w, report.FromSnapshot(snapshot), time.Now(), false) }
+		if err := render.WriteTable(&out, status); err != nil {
 			t.Fatal(err)
 		}
 		harmless(t, out.String())

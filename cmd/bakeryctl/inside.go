@@ -124,7 +124,10 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			return a.judge(len(v.Value) > 0, v, func(w io.Writer) error { return writeValue(w, string(v.Value)) })
+			if a.json || len(v.Value) == 0 {
+				return a.judge(len(v.Value) > 0, v, func(io.Writer) {})
+			}
+			return writeValue(a.stdout, string(v.Value))
 		},
 	}
 	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
@@ -133,7 +136,7 @@ Exit codes:
 }
 
 func writeValue(w io.Writer, text string) error {
-	if text != "" && term.Is(w) {
+	if term.Is(w) {
 		text = showable(text) + "\n"
 	}
 	_, err := io.WriteString(w, text)

@@ -60,13 +60,12 @@ Exit codes:
 				client.LockInfo
 				Created bool `json:"created"`
 			}{lock, created}
-			return a.print(result, func(w io.Writer) error {
+			return a.print(result, func(w io.Writer) {
 				what := "%s exists, %s\n"
 				if created {
 					what = "created %s, %s\n"
 				}
-				_, err := fmt.Fprintf(w, what, text.Printable(lock.Name), render.Count(lock.Permits, "permit"))
-				return err
+				fmt.Fprintf(w, what, text.Printable(lock.Name), render.Count(lock.Permits, "permit"))
 			})
 		},
 	}
@@ -115,10 +114,7 @@ Exit codes:
 				}
 				return f
 			}
-			return a.print(map[string]string{"name": args[0]}, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "removed %s\n", text.Printable(args[0]))
-				return err
-			})
+			return a.print(map[string]string{"name": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", text.Printable(args[0])) })
 		},
 	}
 	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
@@ -166,11 +162,10 @@ Exit codes:
 			if err := call.Ask(cmd.Context(), a.socket, "POST", "/v1/request", body, &answer); err != nil {
 				return err
 			}
-			return a.print(answer, func(w io.Writer) (err error) {
+			return a.print(answer, func(w io.Writer) {
 				for _, holder := range answer.Asked {
-					_, err = fmt.Fprintf(w, "asked %s, token %v\n", text.HostName(holder.Host, holder.HostName), holder.Token)
+					fmt.Fprintf(w, "asked %s, token %v\n", text.HostName(holder.Host, holder.HostName), holder.Token)
 				}
-				return err
 			})
 		},
 	}

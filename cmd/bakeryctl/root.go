@@ -145,16 +145,16 @@ func (a *app) colourFlag(cmd *cobra.Command) {
 // paint returns the colours for standard output.
 func (a *app) paint() render.Paint { return render.Paint(a.colour.On(a.stdout, os.Getenv)) }
 
-// print writes v to standard output as JSON with --json, or otherwise by calling text.
-func (a *app) print(v any, text func(w io.Writer) error) error {
+// print writes v to standard output as JSON with --json, or otherwise the table that text writes.
+func (a *app) print(v any, text func(w io.Writer)) error {
 	if a.json {
 		return render.WriteJSON(a.stdout, v)
 	}
-	return text(a.stdout)
+	return render.WriteTable(a.stdout, text)
 }
 
 // judge prints v, and returns a failure without a message unless ok is true: the output says why.
-func (a *app) judge(ok bool, v any, text func(w io.Writer) error) error {
+func (a *app) judge(ok bool, v any, text func(w io.Writer)) error {
 	if err := a.print(v, text); err != nil || ok {
 		return err
 	}

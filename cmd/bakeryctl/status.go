@@ -11,7 +11,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/top"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -42,7 +41,7 @@ bakeryctl.`,
 			if err != nil {
 				return err
 			}
-			return a.print(status, func(w io.Writer) error { return show.Show(w, status, time.Now(), a.paint()) })
+			return a.print(status, func(w io.Writer) { show.Show(w, status, time.Now(), a.paint()) })
 		},
 	}
 	a.colourFlag(cmd)
@@ -92,7 +91,7 @@ joining and without bakeryd; this does not show whether a host is silent.`,
 				ThisHost *report.ThisHost `json:"this_host"`
 				Hosts    []report.Host    `json:"hosts"`
 			}{status.ThisHost, status.Hosts}
-			return a.print(hosts, func(w io.Writer) error { return show.HostTable(w, status, a.paint()) })
+			return a.print(hosts, func(w io.Writer) { show.HostTable(w, status, a.paint()) })
 		},
 	}
 	a.colourFlag(cmd)
@@ -120,7 +119,7 @@ joining and without bakeryd.`,
 			if err != nil {
 				return err
 			}
-			err = a.print(list, func(w io.Writer) error { return showLocks(w, list.Locks) })
+			err = a.print(list, func(w io.Writer) { showLocks(w, list.Locks) })
 			if err != nil || list.Damaged == "" {
 				return err
 			}
@@ -143,17 +142,13 @@ func (a *app) listLocks(ctx context.Context) (*directory.Listing, error) {
 	return list, call.OrDevice(err)
 }
 
-// showLocks prints the locks as a table.
-func showLocks(out io.Writer, locks []directory.ListedLock) error {
-	if len(locks) == 0 {
-		return nil
-	}
-	return render.WriteTable(out, func(w io.Writer) {
+func showLocks(w io.Writer, locks []directory.ListedLock) {
+	if len(locks) > 0 {
 		fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
-		for _, l := range locks {
-			fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
-		}
-	})
+	}
+	for _, l := range locks {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
+	}
 }
 
 // The minimum and maximum of --interval.

@@ -13,7 +13,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/stress"
 	"github.com/bakeryd/bakeryd/layout"
@@ -180,19 +179,17 @@ type stressReport struct {
 	Passed bool   `json:"passed"`
 }
 
-func (r stressReport) show(out io.Writer) error {
-	return render.WriteTable(out, func(w io.Writer) {
-		fmt.Fprintf(w, "Workers:\t%d\nIterations:\t%d\n", r.Workers, r.Iterations)
-		fmt.Fprintf(w, "Expected:\t%d\nObserved:\t%d\nMax ticket:\t%d\n", r.Expected, r.Observed, r.MaxTicket)
-		if r.Bound > 0 {
-			fmt.Fprintf(w, "Drains:\t%d\n", r.Drains)
-		}
-		if r.Overlaps > 0 {
-			fmt.Fprintf(w, "Overlaps:\t%d\n", r.Overlaps)
-		}
-		if r.Disordered > 0 {
-			fmt.Fprintf(w, "Disordered:\t%d\n", r.Disordered)
-		}
-		fmt.Fprintf(w, "Passed:\t%s\n", map[bool]string{true: "yes", false: "no"}[r.Passed])
-	})
+func (r stressReport) show(w io.Writer) {
+	fmt.Fprintf(w, "Workers:\t%d\nIterations:\t%d\n", r.Workers, r.Iterations)
+	fmt.Fprintf(w, "Expected:\t%d\nObserved:\t%d\nMax ticket:\t%d\n", r.Expected, r.Observed, r.MaxTicket)
+	if r.Bound > 0 {
+		fmt.Fprintf(w, "Drains:\t%d\n", r.Drains)
+	}
+	if r.Overlaps > 0 {
+		fmt.Fprintf(w, "Overlaps:\t%d\n", r.Overlaps)
+	}
+	if r.Disordered > 0 {
+		fmt.Fprintf(w, "Disordered:\t%d\n", r.Disordered)
+	}
+	fmt.Fprintf(w, "Passed:\t%s\n", map[bool]string{true: "yes", false: "no"}[r.Passed])
 }

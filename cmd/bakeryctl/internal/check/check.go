@@ -89,8 +89,7 @@ func verify(ctx context.Context, path string, o check.Options) (*check.Result, e
 }
 
 // Show writes the repairs, the findings, the worst first, and a summary.
-func (r *Report) Show(w io.Writer, p render.Paint) error {
-	var b strings.Builder
+func (r *Report) Show(w io.Writer, p render.Paint) {
 	for _, r := range r.Repairs {
 		result := r.Error
 		switch {
@@ -100,7 +99,7 @@ func (r *Report) Show(w io.Writer, p render.Paint) error {
 		default:
 			result = "repaired: " + r.Done
 		}
-		fmt.Fprintf(&b, "%s at byte %d: %s\n", r.What, r.Offset, result)
+		fmt.Fprintf(w, "%s at byte %d: %s\n", r.What, r.Offset, result)
 	}
 	var counts []string
 	for _, s := range []struct {
@@ -117,12 +116,10 @@ func (r *Report) Show(w io.Writer, p render.Paint) error {
 		}
 		for _, f := range r.Findings {
 			if f.Severity == s.Severity {
-				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(s.level, string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
+				fmt.Fprintf(w, "%s: %s at byte %d: %s\n  %s\n", p.Of(s.level, string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%s: %s, %s, %s\n", cmp.Or(strings.Join(counts, ", "), "clean"),
+	fmt.Fprintf(w, "%s: %s, %s, %s\n", cmp.Or(strings.Join(counts, ", "), "clean"),
 		render.Count(r.Hosts, "host"), render.Count(r.Locks, "lock"), render.Count(r.Records, "record"))
-	_, err := io.WriteString(w, b.String())
-	return err
 }

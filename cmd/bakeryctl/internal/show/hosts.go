@@ -16,29 +16,27 @@ import (
 )
 
 // HostTable writes one line for each host that ever joined.
-func HostTable(out io.Writer, r *report.Report, p render.Paint) error {
-	return render.WriteTable(out, func(w io.Writer) {
-		if len(r.Hosts) == 0 {
-			fmt.Fprintf(w, "no host ever joined\n")
-			return
+func HostTable(w io.Writer, r *report.Report, p render.Paint) {
+	if len(r.Hosts) == 0 {
+		fmt.Fprintf(w, "no host ever joined\n")
+		return
+	}
+	if r.ThisHost == nil {
+		fmt.Fprintf(w, "read from the device, which does not show whether a host is alive\n\n")
+	}
+	head := "ID\tNAME\tSTATE\tSEEN\tWATCHDOG"
+	if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return len(h.Verdicts) > 0 }) {
+		head += "\tVERDICTS"
+	}
+	fmt.Fprintln(w, p.Of(render.Head, head))
+	for _, h := range r.Hosts {
+		name := text.Printable(h.Name)
+		if r.IsThisHost(h.ID) {
+			name += " (this host)"
 		}
-		if r.ThisHost == nil {
-			fmt.Fprintf(w, "read from the device, which does not show whether a host is alive\n\n")
-		}
-		head := "ID\tNAME\tSTATE\tSEEN\tWATCHDOG"
-		if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return len(h.Verdicts) > 0 }) {
-			head += "\tVERDICTS"
-		}
-		fmt.Fprintln(w, p.Of(render.Head, head))
-		for _, h := range r.Hosts {
-			name := text.Printable(h.Name)
-			if r.IsThisHost(h.ID) {
-				name += " (this host)"
-			}
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, p.Of(HostLevel(h), HostState(h)),
-				Seen(h, r.Lockspace.Policy), Watchdog(h), Verdicts(r, h))
-		}
-	})
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, p.Of(HostLevel(h), HostState(h)),
+			Seen(h, r.Lockspace.Policy), Watchdog(h), Verdicts(r, h))
+	}
 }
 
 // Complete adds what the report of an older bakeryd does not have: the health of hosts, and problems.

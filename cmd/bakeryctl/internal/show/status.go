@@ -21,24 +21,22 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Show writes a report as text: problems first, then one line for each host and for each holder and
-// waiter.
-func Show(out io.Writer, r *report.Report, now time.Time, p render.Paint) error {
-	return render.WriteTable(out, func(w io.Writer) {
-		title := fmt.Sprintf("lockspace %s on %s", text.Printable(cmp.Or(r.Lockspace.Name, r.Lockspace.UUID.String())), text.Printable(r.Lockspace.Device))
-		fmt.Fprintln(w, p.Of(render.Head, title))
-		showProblems(w, r.Problems, p)
-		showLockspace(w, r, p)
-		showHosts(w, r, p)
-		showLocks(w, r.Locks, now, p)
-		showStuck(w, r, p)
-		if len(r.Damaged) > 0 {
-			fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "DAMAGED\tBYTE\tERROR"))
-		}
-		for _, d := range r.Damaged {
-			fmt.Fprintf(w, "%s\t%d\t%s\n", p.Of(render.Bad, d.What), d.Offset, d.Error)
-		}
-	})
+// Show writes a report as a table: problems first, then one line for each host and for each holder
+// and waiter.
+func Show(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
+	title := fmt.Sprintf("lockspace %s on %s", text.Printable(cmp.Or(r.Lockspace.Name, r.Lockspace.UUID.String())), text.Printable(r.Lockspace.Device))
+	fmt.Fprintln(w, p.Of(render.Head, title))
+	showProblems(w, r.Problems, p)
+	showLockspace(w, r, p)
+	showHosts(w, r, p)
+	showLocks(w, r.Locks, now, p)
+	showStuck(w, r, p)
+	if len(r.Damaged) > 0 {
+		fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "DAMAGED\tBYTE\tERROR"))
+	}
+	for _, d := range r.Damaged {
+		fmt.Fprintf(w, "%s\t%d\t%s\n", p.Of(render.Bad, d.What), d.Offset, d.Error)
+	}
 }
 
 // SeverityLevel returns the level at which a problem is displayed.

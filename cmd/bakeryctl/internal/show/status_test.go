@@ -3,11 +3,13 @@ package show
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/test/showtest"
 )
@@ -17,7 +19,7 @@ func TestShow_ManyStuckLocks_ListsThemAll(t *testing.T) {
 	text := func() string {
 		r.Judge()
 		var out bytes.Buffer
-		require.NoError(t, Show(&out, r, showtest.Noon, false))
+		require.NoError(t, render.WriteTable(&out, func(w io.Writer) { Show(w, r, showtest.Noon, false) }))
 		return out.String()
 	}
 	require.NotContains(t, text(), "STUCK", "the problems name the only one")
@@ -35,6 +37,6 @@ func TestShow_HostileProblem_KeepsItsLine(t *testing.T) {
 	r := showtest.Report()
 	r.Problems = []report.Problem{{Severity: report.SeverityError, Text: "a\x1b[2J", Why: "b\nc", Remedy: "d\te"}}
 	var out bytes.Buffer
-	require.NoError(t, Show(&out, r, showtest.Noon, false))
+	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { Show(w, r, showtest.Noon, false) }))
 	require.Contains(t, out.String(), "\n  error: \"a\\x1b[2J: b\\nc\"\n    \"d\\te\"\n")
 }
