@@ -74,8 +74,8 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 // addSilence adds the time since the last renewal of a host, and the time until it is declared
 // dead.
 func (r *Host) addSilence(k *Knowledge, policy layout.Policy) {
-	h, ok := k.host(r.ID, r.Incarnation)
-	if !ok || h.Gone || r.Health == HealthLeft || r.Health == HealthDead {
+	h := k.host(r.ID)
+	if h.Incarnation == 0 || h.Incarnation != r.Incarnation || h.Gone || r.Health == HealthLeft || r.Health == HealthDead {
 		return
 	}
 	since := h.Since
@@ -94,23 +94,20 @@ func (r *Host) addSilence(k *Knowledge, policy layout.Policy) {
 	}
 }
 
-// host returns what is known about an incarnation. The device may have been reformatted for more
-// hosts.
-func (k *Knowledge) host(id int, incarnation uint64) (lease.Host, bool) {
-	if k == nil || id > len(k.Hosts) || k.Hosts[id-1].Incarnation != incarnation {
-		return lease.Host{}, false
+// host returns what is known about a host; no incarnation: nothing. The device may have been
+// reformatted for more hosts.
+func (k *Knowledge) host(id int) lease.Host {
+	if k == nil || id > len(k.Hosts) {
+		return lease.Host{}
 	}
-	return k.Hosts[id-1], true
+	return k.Hosts[id-1]
 }
 
-// remembered returns the record of a host as of its last successful read.
-func (k *Knowledge) remembered(r lockspace.Record) (layout.HostRecord, bool) {
-	if k == nil || r.Kind != lockspace.KindHost || r.Host > len(k.Hosts) || k.Hosts[r.Host-1].Incarnation == 0 {
-		return layout.HostRecord{}, false
-	}
-	h := k.Hosts[r.Host-1]
+// remembered returns the record of a host as of its last successful read; no incarnation: none.
+func (k *Knowledge) remembered(id int) layout.HostRecord {
+	h := k.host(id)
 	return layout.HostRecord{
-		ID: r.Host, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
+		ID: id, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
 		PRKey: h.PRKey, WatchdogArmed: h.Watchdog > 0, WatchdogSeconds: uint16(h.Watchdog / time.Second),
-	}, true
+	}
 }

@@ -201,7 +201,10 @@ func Build(s *lockspace.Snapshot, k *Knowledge) *Report {
 	for _, d := range s.Damaged {
 		r.Damaged = append(r.Damaged, Damage{What: d.Describe(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
 			Offset: d.Offset, Error: d.Err.Error()})
-		if h, ok := k.remembered(d); ok {
+		if d.Kind != lockspace.KindHost {
+			continue
+		}
+		if h := k.remembered(d.Host); h.Incarnation != 0 {
 			r.Hosts = append(r.Hosts, hostReport(s, h, true, said, k))
 		}
 	}

@@ -227,28 +227,29 @@ func (r *Report) edges() (all []edge) {
 
 // deadlock returns a description of a cycle of waits with the lock, "" if there is none.
 func (r *Report) deadlock(l *Lock, edges []edge) string {
-	var path []string
-	var visit func(at *Lock) bool
-	seen := map[*Lock]bool{}
-	visit = func(at *Lock) bool {
-		if seen[at] {
-			return false
-		}
-		seen[at] = true
-		for _, e := range edges {
-			if e.under != at {
-				continue
-			}
-			path = append(path, e.String())
-			if e.in == l || visit(e.in) {
-				return true
-			}
-			path = path[:len(path)-1]
-		}
-		return false
+	if path := waits(l, l, edges, map[*Lock]bool{}); path != nil {
+		return "deadlock: " + strings.Join(path, "; ") + ": end a waiter"
 	}
-	if !visit(l) {
-		return ""
+	return ""
+}
+
+// waits describes a path of waits from a held lock to another, nil if there is none without a lock
+// that was visited.
+func waits(from, to *Lock, edges []edge, visited map[*Lock]bool) []string {
+	if visited[from] {
+		return nil
 	}
-	return "deadlock: " + strings.Join(path, "; ") + ": end a waiter"
+	visited[from] = true
+	for _, e := range edges {
+		if e.under != from {
+			continue
+		}
+		if e.in == to {
+			return []string{e.String()}
+		}
+		if rest := waits(e.in, to, edges, visited); rest != nil {
+			return slices.Insert(rest, 0, e.String())
+		}
+	}
+	return nil
 }
