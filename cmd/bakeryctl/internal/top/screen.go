@@ -38,7 +38,7 @@ func Once(ctx context.Context, source Source, out io.Writer, p render.Paint) err
 	if err != nil {
 		return err
 	}
-	m := model{source: source.name(), width: onceColumns(out)}.update(answer, nil, time.Now())
+	m := model{source: source.name, width: onceColumns(out)}.update(answer, nil, time.Now())
 	_, err = fmt.Fprintln(out, m.view(p, render.GlyphsFor(os.Getenv)))
 	return err
 }
@@ -79,7 +79,7 @@ func Run(ctx context.Context, source Source, t Terminal) error {
 	if t.Paint {
 		profile = colorprofile.ANSI
 	}
-	screen := &live{Terminal: t, ctx: ctx, source: source, glyphs: render.GlyphsFor(os.Getenv), model: model{source: source.name(), now: time.Now()}}
+	screen := &live{Terminal: t, ctx: ctx, source: source, glyphs: render.GlyphsFor(os.Getenv), model: model{source: source.name, now: time.Now()}}
 	program := tea.NewProgram(screen, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(t.Out), tea.WithColorProfile(profile))
 	var follower sync.WaitGroup
 	follower.Go(func() { source.follow(ctx, program.Send) })
@@ -170,11 +170,7 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case readDone:
 		s.reading = false
 		s.model = s.model.update(msg.answer, msg.err, msg.at)
-		pause := s.Every
-		if _, alone := s.source.(*deviceSource); alone {
-			pause = max(pause, deviceShare*msg.took)
-		}
-		return s, s.again(pause)
+		return s, s.again(max(s.Every, s.source.pause*msg.took))
 	case readAgain:
 		if int(msg) == s.reads && !s.model.paused { // at the end of a pause key reads
 			return s, s.read()

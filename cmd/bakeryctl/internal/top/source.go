@@ -61,14 +61,14 @@ type notReady api.Error
 func (n *notReady) Error() string { return n.Message }
 
 // Source is the data source of top.
-type Source interface {
-	// name returns the socket or device, for display.
-	name() string
+type Source struct {
+	name string // the socket or device
 	// read returns the current data, which has a report. An error means there is none.
-	read(ctx context.Context) (*report.Glance, error)
+	read func(ctx context.Context) (*report.Glance, error)
 	// follow sends every event until ctx is done. It sends an eventsGone when no events arrive, and
 	// when they do again.
-	follow(ctx context.Context, send func(tea.Msg))
+	follow func(ctx context.Context, send func(tea.Msg))
+	pause  time.Duration // between two reads, as a multiple of the time that the read took
 }
 
 // socketSource asks bakeryd for the data of the status page, which all viewers share. A report for
@@ -76,9 +76,10 @@ type Source interface {
 type socketSource struct{ socket string }
 
 // Bakeryd returns the source that asks the bakeryd at socket.
-func Bakeryd(socket string) Source { return socketSource{socket} }
-
-func (s socketSource) name() string { return s.socket }
+func Bakeryd(socket string) Source {
+	s := socketSource{socket}
+	return Source{name: socket, read: s.read, follow: s.follow}
+}
 
 func (s socketSource) read(ctx context.Context) (*report.Glance, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -139,9 +140,10 @@ type deviceSource struct {
 	seen map[int]sighting // by host; nil before the first read
 }
 
-// Device returns the source that reads the disk at path with scan.
+// Device returns the source that reads the disk at path with scan. The disk keeps no events.
 func Device(path string, scan func(path string) (*report.Report, error)) Source {
-	return &deviceSource{path: path, scan: scan}
+	s := &deviceSource{path: path, scan: scan}
+	return Source{name: path, read: s.read, follow: func(context.Context, func(tea.Msg)) {}, pause: deviceShare}
 }
 
 // sighting is a host record when it last changed.
@@ -149,8 +151,6 @@ type sighting struct {
 	incarnation, sequence uint64
 	at                    time.Time
 }
-
-func (s *deviceSource) name() string { return s.path }
 
 func (s *deviceSource) read(ctx context.Context) (*report.Glance, error) {
 	if err := ctx.Err(); err != nil {
@@ -189,6 +189,3 @@ func (s *deviceSource) watch(r *report.Report, now time.Time) {
 	}
 	r.Judge()
 }
-
-// follow implements Source: the disk keeps no events.
-func (s *deviceSource) follow(context.Context, func(tea.Msg)) {}
