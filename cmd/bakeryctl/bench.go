@@ -47,11 +47,8 @@ const benchExample = `  bakeryctl bench
 func newBench(a *app) *cobra.Command {
 	o := bench.Options{Duration: 2 * time.Second}
 	cmd := &cobra.Command{
-		Use:     "bench",
-		Short:   "Measure the speed of locks, and what the device allows",
 		Long:    benchLong,
 		Example: benchExample,
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := o.Check(cmd.Flags().Changed); err != nil {
 				return cli.Usage("bench", "%w", err)
@@ -79,7 +76,7 @@ func newBench(a *app) *cobra.Command {
 // newBenchHost returns the hidden command of the child process.
 func newBenchHost(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: bench.HostCommand + " DEVICE", Hidden: true, Args: one("DEVICE", nil),
+		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
 		},

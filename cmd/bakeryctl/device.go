@@ -28,8 +28,6 @@ func newFormat(a *app) *cobra.Command {
 	o := format.Options{}
 	var stride, policy string
 	cmd := &cobra.Command{
-		Use:   "format DEVICE",
-		Short: "Create a lockspace on a device",
 		Long: `Create a lockspace on a block device, or in a file, which is created if it does not
 exist.
 
@@ -40,7 +38,6 @@ created when the lease of the old hosts has ended.`,
 		Example: `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
   bakeryctl format /dev/mapper/locks --policy fence --force`,
-		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.Stride, err = parseStride(stride); err != nil {
 				return formatFailure(err)
@@ -154,11 +151,8 @@ const probeExample = `  bakeryctl probe /dev/mapper/locks
 func newProbe(a *app) *cobra.Command {
 	var o probe.Options
 	cmd := &cobra.Command{
-		Use:     "probe DEVICE",
-		Short:   "Check whether a device is suitable for locks",
 		Long:    probeLong,
 		Example: probeExample,
-		Args:    one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateProbe(cmd, o); err != nil {
 				return err
@@ -200,8 +194,6 @@ func validateProbe(cmd *cobra.Command, o probe.Options) error {
 func newCheck(a *app) *cobra.Command {
 	var repair bool
 	cmd := &cobra.Command{
-		Use:   "check DEVICE",
-		Short: "Verify every record of a lockspace, and repair damage",
 		Long: `Verify every record of a lockspace, and their consistency. check writes nothing, and
 the lockspace may be in use: suspicious records are read again before they are
 reported. If a dead host could have left such a record, check watches for almost half
@@ -227,7 +219,6 @@ Exit codes:
 		Example: `  bakeryctl check /dev/mapper/locks
   bakeryctl check /dev/mapper/locks --repair
   bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`,
-		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
@@ -246,8 +237,6 @@ Exit codes:
 
 func newDump(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "dump DEVICE",
-		Short: "Show every record on a device as it is stored",
 		Long: `Show every record on a device as it is stored, in the order of the disk, with
 its offset in bytes. Records that were never written are omitted; a record that
 cannot be decoded is shown with the reason. dump writes nothing to the device.
@@ -255,7 +244,6 @@ cannot be decoded is shown with the reason. dump writes nothing to the device.
 With --json each record is one JSON object per line.`,
 		Example: `  bakeryctl dump /dev/mapper/locks
   bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`,
-		Args: one("DEVICE", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write := show.Record
 			if a.json {

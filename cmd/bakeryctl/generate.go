@@ -17,14 +17,13 @@ import (
 //
 // BAKERYD is the path of that program, and FORMAT.md that of layout/FORMAT.md.
 func init() {
-	commands = append(commands, command{"generate", newGenerate})
+	use := "generate VERSION YYYY-MM-DD BAKERYD FORMAT.md OUT"
+	commands = append(commands, command{use, "", cobra.ExactArgs(5), newGenerate})
 }
 
 func newGenerate(*app) *cobra.Command {
 	return &cobra.Command{
-		Use:    "generate VERSION YYYY-MM-DD BAKERYD FORMAT.md OUT",
 		Hidden: true,
-		Args:   cobra.ExactArgs(5),
 		RunE: func(_ *cobra.Command, args []string) error {
 			date, err := time.Parse(time.DateOnly, args[1])
 			if err != nil {

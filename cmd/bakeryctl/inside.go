@@ -28,8 +28,6 @@ import (
 
 func newMode(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "mode shared|exclusive",
-		Short: "Change the mode of the lock that this command runs under",
 		Long: `Change the mode of the lock that this command runs under: shared with other holders, or exclusive.
 
 mode is for the command of bakeryctl lock. It finds the lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET. The
@@ -53,7 +51,6 @@ Exit codes:
 
   # Prepare alone, then let the readers in.
   bakeryctl lock catalogue -- sh -c './build && bakeryctl mode shared && ./verify'`,
-		Args:      one("argument, shared or exclusive", nil),
 		ValidArgs: []cobra.Completion{"shared", "exclusive"},
 
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,8 +71,6 @@ Exit codes:
 
 func newValue(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "value",
-		Short: "Read the value of a lock, or set it under the lock",
 		Long: `Read the value of a lock, or set it under the lock.
 
 A lock has a value of up to 256 bytes, such as the address of a leader. An exclusive holder may set it, and every user
@@ -111,7 +106,7 @@ Exit codes:
   psql -h "$(bakeryctl value get leader)"
   bakeryctl value get leader --json | jq -r .host_name
   bakeryctl value get leader --device /dev/mapper/locks`,
-		Args:              one("NAME", layout.ValidateLockName),
+		Args:              oneLock,
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

@@ -45,8 +45,6 @@ type eventsOptions struct {
 func newEvents(a *app) *cobra.Command {
 	var o eventsOptions
 	cmd := &cobra.Command{
-		Use:   "events [NAME]",
-		Short: "Show who had a lock and when, who waited for whom, and why",
 		Long: `Show what happened on this host: clients that requested, waited for, acquired and
 released locks; and hosts that joined, became silent and died. With NAME only the
 events of that lock are shown, and those of hosts, which concern all locks.
@@ -74,7 +72,6 @@ host, or give their files with --file.`,
   bakeryctl events --follow
   bakeryctl events --since 24h --json | jq -c 'select(.kind == "timeout")'
   bakeryctl events --file db1.events --file db2.events nightly-backup`,
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -220,8 +217,6 @@ type timelineOptions struct {
 func newTimeline(a *app) *cobra.Command {
 	var o timelineOptions
 	cmd := &cobra.Command{
-		Use:   "timeline EVENTS... -o PAGE.html",
-		Short: "Draw the journals of several hosts as one page: locks and holders over time",
 		Long: `Draw the journals of several hosts as one HTML page. Over time, and for each lock, it
 shows the holders with their tokens, how long clients waited and for which others, and which
 hosts died or were declared dead. The page needs no network and no other file.
@@ -245,7 +240,6 @@ existing file is replaced only if it is such a page.`,
   scp db1:/var/lib/bakery/*-1.events db2:/var/lib/bakery/*-2.events . && bakeryctl timeline *.events -o night.html
   bakeryctl timeline db*.events --since 03:00 --until 03:30 --lock nightly-backup -o night.html
   bakeryctl events --json --since 1h | bakeryctl timeline - -o hour.html`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(time.Now()); err != nil {
 				return cli.Usage("timeline", "%w", err)

@@ -109,11 +109,8 @@ func newLock(a *app) *cobra.Command {
 		onRequest, value string
 	)
 	cmd := &cobra.Command{
-		Use:     "lock [flags] NAME -- COMMAND [ARG...]",
-		Short:   "Run a command under a lock",
 		Long:    lockLong,
 		Example: lockExample,
-		Args:    cobra.ArbitraryArgs,
 
 		ValidArgsFunction:     a.completeLock,
 		DisableFlagsInUseLine: true,
@@ -252,23 +249,22 @@ const holdExample = `  # The service web runs on the host that holds the lock we
   # Manually, until Ctrl-C.
   bakeryctl hold maintenance`
 
+func holdArgs(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return cli.Usage(cmd.Name(), "no lock given")
+	case len(args) > 1:
+		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("unexpected argument %q: hold takes one lock and no command", args[1]),
+			Hint: "to run a command under a lock, use bakeryctl lock"}
+	}
+	return nil
+}
+
 func newHold(a *app) *cobra.Command {
 	var o takeOptions
 	cmd := &cobra.Command{
-		Use:     "hold [flags] NAME",
-		Short:   "Hold a lock for systemd units",
 		Long:    holdLong,
 		Example: holdExample,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return cli.Usage(cmd.Name(), "no lock given")
-			case len(args) > 1:
-				return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("unexpected argument %q: hold takes one lock and no command", args[1]),
-					Hint: "to run a command under a lock, use bakeryctl lock"}
-			}
-			return nil
-		},
 
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     a.completeLock,

@@ -25,8 +25,6 @@ import (
 func newCreate(a *app) *cobra.Command {
 	var permits int
 	cmd := &cobra.Command{
-		Use:   "create [flags] NAME",
-		Short: "Create a lock that several hosts may hold at once",
 		Long: `Create the lock NAME, which up to --permits hosts may hold at once: a semaphore.
 A lock with one permit need not be created: it is created on first use.
 
@@ -47,7 +45,6 @@ Exit codes:
   bakeryctl lock reboot -- /usr/local/bin/reboot-and-wait
 
   bakeryctl create reboot --permits 2 --json | jq .created`,
-		Args: one("NAME", layout.ValidateLockName),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if permits < 1 || permits > layout.MaxHosts {
 				return cli.Usage("create", "--permits %d, want 1 to the number of hosts of the lockspace", permits)
@@ -77,8 +74,6 @@ Exit codes:
 func newRemove(a *app) *cobra.Command {
 	var o client.RemoveOptions
 	cmd := &cobra.Command{
-		Use:   "rm [flags] NAME",
-		Short: "Remove an unused lock",
 		Long: `Remove the lock NAME with its permits and its value, so that its place in the lock
 directory becomes free.
 
@@ -100,7 +95,6 @@ Exit codes:
 		Example: `  bakeryctl rm old-batch
   bakeryctl rm -n old-batch
   bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`,
-		Args:              one("NAME", layout.ValidateLockName),
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -126,8 +120,6 @@ Exit codes:
 func newRequest(a *app) *cobra.Command {
 	var message string
 	cmd := &cobra.Command{
-		Use:   "request [flags] NAME",
-		Short: "Ask the holders of a lock to give it up",
 		Long: `Ask the holders of the lock NAME, on any host, to give it up. The request goes
 through the disk and arrives within about a second. The holders decide what to do:
 bakeryctl lock --on-request sends their command a signal, or runs another command;
@@ -148,7 +140,6 @@ Exit codes:
   bakeryctl lock nightly-backup -- /usr/local/bin/restore
 
   bakeryctl request leader --json | jq -r '.asked[].host_name'`,
-		Args:              one("NAME", layout.ValidateLockName),
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -177,8 +168,6 @@ Exit codes:
 func newEvict(a *app) *cobra.Command {
 	var yes, forget bool
 	cmd := &cobra.Command{
-		Use:   "evict HOST",
-		Short: "Declare a silent host dead, or ask a live host to leave",
 		Long: `Declare a silent host dead, or ask a live host to leave. HOST is an id or a
 name, as in bakeryctl hosts. evict first shows the host, and what will happen.
 
@@ -199,7 +188,6 @@ Exit codes:
 		Example: `  bakeryctl evict 3
   bakeryctl evict db3 --yes
   bakeryctl evict 3 --forget`,
-		Args: one("HOST", nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// All output but the result goes to standard error.
 			ctx := cmd.Context()

@@ -15,9 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // run executes a command line and returns the exit code.
@@ -28,35 +30,44 @@ func run(ctx context.Context, args []string, a *app) int {
 }
 
 type command struct {
-	name string
-	make func(*app) *cobra.Command
+	use, short string
+	args       cobra.PositionalArgs
+	make       func(*app) *cobra.Command
 }
+
+// name returns the word that selects the command.
+func (c command) name() string {
+	name, _, _ := strings.Cut(c.use, " ")
+	return name
+}
+
+var oneLock, oneDevice = one("NAME", layout.ValidateLockName), one("DEVICE", nil)
 
 // commands are the commands of bakeryctl, in the order of their use.
 var commands = []command{
-	{"lock", newLock},
-	{"hold", newHold},
-	{"mode", newMode},
-	{"value", newValue},
-	{"request", newRequest},
-	{"create", newCreate},
-	{"rm", newRemove},
-	{"locks", newLocks},
-	{"status", newStatus},
-	{"top", newTop},
-	{"hosts", newHosts},
-	{"events", newEvents},
-	{"timeline", newTimeline},
-	{"evict", newEvict},
-	{"format", newFormat},
-	{"probe", newProbe},
-	{"bench", newBench},
-	{"bench-host", newBenchHost},
-	{"check", newCheck},
-	{"dump", newDump},
-	{"stress", newStress},
-	{"exit-codes", newExitCodes},
-	{"environment", newEnvironment},
+	{"lock [flags] NAME -- COMMAND [ARG...]", "Run a command under a lock", cobra.ArbitraryArgs, newLock},
+	{"hold [flags] NAME", "Hold a lock for systemd units", holdArgs, newHold},
+	{"mode shared|exclusive", "Change the mode of the lock that this command runs under", one("argument, shared or exclusive", nil), newMode},
+	{"value", "Read the value of a lock, or set it under the lock", nil, newValue},
+	{"request [flags] NAME", "Ask the holders of a lock to give it up", oneLock, newRequest},
+	{"create [flags] NAME", "Create a lock that several hosts may hold at once", oneLock, newCreate},
+	{"rm [flags] NAME", "Remove an unused lock", oneLock, newRemove},
+	{"locks", "List the locks of the lockspace", cobra.NoArgs, newLocks},
+	{"status", "Show the hosts of the lockspace, the locks, their holders and waiters", cobra.NoArgs, newStatus},
+	{"top", "Watch hosts, locks and events, live, in a terminal", cobra.NoArgs, newTop},
+	{"hosts", "Show the hosts of the lockspace and which of them are silent", cobra.NoArgs, newHosts},
+	{"events [NAME]", "Show who had a lock and when, who waited for whom, and why", cobra.MaximumNArgs(1), newEvents},
+	{"timeline EVENTS... -o PAGE.html", "Draw the journals of several hosts as one page: locks and holders over time", cobra.MinimumNArgs(1), newTimeline},
+	{"evict HOST", "Declare a silent host dead, or ask a live host to leave", one("HOST", nil), newEvict},
+	{"format DEVICE", "Create a lockspace on a device", oneDevice, newFormat},
+	{"probe DEVICE", "Check whether a device is suitable for locks", oneDevice, newProbe},
+	{"bench", "Measure the speed of locks, and what the device allows", cobra.NoArgs, newBench},
+	{bench.HostCommand + " DEVICE", "", oneDevice, newBenchHost},
+	{"check DEVICE", "Verify every record of a lockspace, and repair damage", oneDevice, newCheck},
+	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, newDump},
+	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", cobra.NoArgs, newStress},
+	{"exit-codes", "The exit codes of bakeryctl", nil, newExitCodes},
+	{"environment", "The variables that bakeryctl reads and sets", nil, newEnvironment},
 }
 
 // newRoot returns the root command. If the first argument names a command, only that one is created: creating
@@ -99,10 +110,11 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "run " + cmd.CommandPath() + " --help"}
 	})
 	root.PersistentFlags().StringVar(&a.socket, "socket", envSocket(), "`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
-	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name })
+	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name() })
 	for i, c := range commands {
 		if named < 0 || named == i {
 			cmd := c.make(a)
+			cmd.Use, cmd.Short, cmd.Args = c.use, c.short, c.args
 			cmd.Flags().SortFlags = false
 			root.AddCommand(cmd)
 		}

@@ -21,7 +21,7 @@ func names(root *cobra.Command) []string {
 
 func TestNewRoot_CommandNamed_CreatesOnlyThatOne(t *testing.T) {
 	for _, c := range commands {
-		require.Equal(t, []string{c.name}, names(newRoot(&app{}, []string{c.name, "--help"})))
+		require.Equal(t, []string{c.name()}, names(newRoot(&app{}, []string{c.name(), "--help"})))
 	}
 	for _, args := range [][]string{nil, {"--help"}, {"help", "lock"}, {"loc"}, {"--socket", "/s", "lock"}, {cobra.ShellCompRequestCmd, ""}} {
 		require.Len(t, names(newRoot(&app{}, args)), len(commands), args)

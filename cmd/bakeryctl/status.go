@@ -20,8 +20,6 @@ import (
 
 func newStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the hosts of the lockspace, the locks, their holders and waiters",
 		Long: `Show the hosts of the lockspace, the locks, their holders and waiters.
 
 Without --device bakeryd is asked. With --device the device is read, without joining
@@ -35,7 +33,6 @@ bakeryctl.`,
 		Example: `  bakeryctl status
   bakeryctl status --json | jq '.locks[] | select(.holders != [])'
   bakeryctl status --device /dev/mapper/locks`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			status, err := a.status(cmd.Context())
 			if err != nil {
@@ -61,8 +58,6 @@ func (a *app) status(ctx context.Context) (*report.Report, error) {
 
 func newHosts(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "hosts",
-		Short: "Show the hosts of the lockspace and which of them are silent",
 		Long: `Show the hosts of the lockspace, their state, and when they last renewed their
 lease.
 
@@ -81,7 +76,6 @@ joining and without bakeryd; this does not show whether a host is silent.`,
 		Example: `  bakeryctl hosts
   bakeryctl hosts --json | jq '.hosts[] | select(.health == "silent")'
   bakeryctl hosts --device /dev/mapper/locks`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			status, err := a.status(cmd.Context())
 			if err != nil {
@@ -102,8 +96,6 @@ joining and without bakeryd; this does not show whether a host is silent.`,
 
 func newLocks(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "locks",
-		Short: "List the locks of the lockspace",
 		Long: `List the locks in the lock directory: their names, their numbers, which are their
 places on the disk, and their permits, the number of hosts that may hold each at
 once. bakeryctl status shows the holders.
@@ -113,7 +105,6 @@ joining and without bakeryd.`,
 		Example: `  bakeryctl locks
   bakeryctl locks --json | jq -r '.locks[] | select(.permits > 1).name'
   bakeryctl locks --device /dev/mapper/locks`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := a.listLocks(cmd.Context())
 			if err != nil {
@@ -158,8 +149,6 @@ func newTop(a *app) *cobra.Command {
 	var once bool
 	interval := time.Second
 	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Watch hosts, locks and events, live, in a terminal",
 		Long: `Watch the hosts of the lockspace and their leases, the locks with their holders and waiters, the latency of the device, and
 the last events of this host. The first lines say that all is well, or what is wrong and what to do about it.
 
@@ -178,7 +167,6 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
   bakeryctl top --interval 5s
   bakeryctl top --device /dev/mapper/locks
   bakeryctl top --once | mail -s locks root`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch given := cmd.Flags().Changed; {
 			case given("device") && a.device == "":

@@ -75,11 +75,8 @@ func newStress(a *app) *cobra.Command {
 	var o stressOptions
 	var debug bool
 	cmd := &cobra.Command{
-		Use:     "stress",
-		Short:   "Acquire a lock repeatedly, and verify mutual exclusion",
 		Long:    stressLong,
 		Example: stressExample,
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed
 			if debug {

@@ -34,7 +34,7 @@ func newExitCodes(*app) *cobra.Command {
 	}
 	fmt.Fprintf(&text, "  %d+N  signal N ended it, or the command that it ran\n", cli.ExitSignal)
 	text.WriteString("  N      bakeryctl lock: the command's own exit code")
-	return &cobra.Command{Use: "exit-codes", Short: "The exit codes of bakeryctl", Long: text.String()}
+	return &cobra.Command{Long: text.String()}
 }
 
 const environmentLong = `The environment variables that bakeryctl reads, and those that it sets for commands.
@@ -59,5 +59,5 @@ Also set for the commands of --on-lost and --on-request:
 
 // newEnvironment returns the help topic environment.
 func newEnvironment(*app) *cobra.Command {
-	return &cobra.Command{Use: "environment", Short: "The variables that bakeryctl reads and sets", Long: environmentLong}
+	return &cobra.Command{Long: environmentLong}
 }
