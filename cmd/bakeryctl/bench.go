@@ -44,41 +44,36 @@ const benchExample = `  bakeryctl bench
   bakeryctl bench --only handover --duration 10s
   bakeryctl bench --json | jq '.uncontended.p50_us, .floor.p50_us'`
 
-func newBench(a *app) *cobra.Command {
+func defineBench(a *app, cmd *cobra.Command) {
 	o := bench.Options{Duration: 2 * time.Second}
-	cmd := &cobra.Command{
-		Long:    benchLong,
-		Example: benchExample,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := o.Check(cmd.Flags().Changed); err != nil {
-				return cli.Usage("bench", "%w", err)
-			}
-			inbox := signals.Open(signals.Inherited())
-			defer func() { inbox.Close(err) }()
-			ctx, listen := inbox.Interrupts(cmd.Context())
-			defer listen()
-			o.Socket, o.Stderr = a.socket, a.stderr
-			report, err := bench.Run(ctx, o)
-			if err != nil {
-				return err
-			}
-			return a.print(report, func(w io.Writer) { _ = bench.Show(w, report) })
-		},
+	cmd.Long = benchLong
+	cmd.Example = benchExample
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := o.Check(cmd.Flags().Changed); err != nil {
+			return cli.Usage("bench", "%w", err)
+		}
+		inbox := signals.Open(signals.Inherited())
+		defer func() { inbox.Close(err) }()
+		ctx, listen := inbox.Interrupts(cmd.Context())
+		defer listen()
+		o.Socket, o.Stderr = a.socket, a.stderr
+		report, err := bench.Run(ctx, o)
+		if err != nil {
+			return err
+		}
+		return a.print(report, func(w io.Writer) { _ = bench.Show(w, report) })
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
 	f.Var((*cli.Wait)(&o.Duration), "duration", "run each measurement for `TIME`: seconds, or 300ms")
 	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	return cmd
 }
 
-// newBenchHost returns the hidden command of the child process.
-func newBenchHost(a *app) *cobra.Command {
-	return &cobra.Command{
-		Hidden: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
-		},
+// defineBenchHost defines the hidden command of the child process.
+func defineBenchHost(a *app, cmd *cobra.Command) {
+	cmd.Hidden = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
 	}
 }

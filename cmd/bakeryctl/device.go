@@ -24,47 +24,45 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func newFormat(a *app) *cobra.Command {
+func defineFormat(a *app, cmd *cobra.Command) {
 	o := format.Options{}
 	var stride, policy string
-	cmd := &cobra.Command{
-		Long: `Create a lockspace on a block device, or in a file, which is created if it does not
+	cmd.Long = `Create a lockspace on a block device, or in a file, which is created if it does not
 exist.
 
 The settings below apply to all hosts of the lockspace. If the device holds data,
 format shows it and stops, unless --force is given. With --force over a lockspace
 whose hosts may be joined, the old lockspace is erased first. The new one is
-created when the lease of the old hosts has ended.`,
-		Example: `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
+created when the lease of the old hosts has ended.`
+	cmd.Example = `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
-  bakeryctl format /dev/mapper/locks --policy fence --force`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.Stride, err = parseStride(stride); err != nil {
-				return formatFailure(err)
-			}
-			if err := o.Policy.UnmarshalText([]byte(policy)); err != nil {
-				return formatFailure(&format.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
-			}
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
-			p := render.StartProgress(a.stderr)
-			o.Progress, o.Counter = p.Message, p.Counter()
-			result, err := format.Format(ctx, args[0], o)
-			p.Stop()
-			if err != nil {
-				return formatFailure(err)
-			}
-			created := struct {
-				report.Lockspace
-				Created bool       `json:"created"`
-				Size    text.Bytes `json:"size"`
-			}{report.LockspaceOf(result.Path, result.Superblock), result.Created, result.Size}
-			created.Warnings = append([]string{}, result.Warnings...)
-			for _, w := range created.Warnings {
-				fmt.Fprintln(a.stderr, "warning:", w)
-			}
-			return a.print(created, func(w io.Writer) { showFormat(w, result) })
-		},
+  bakeryctl format /dev/mapper/locks --policy fence --force`
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if o.Stride, err = parseStride(stride); err != nil {
+			return formatFailure(err)
+		}
+		if err := o.Policy.UnmarshalText([]byte(policy)); err != nil {
+			return formatFailure(&format.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
+		}
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		p := render.StartProgress(a.stderr)
+		o.Progress, o.Counter = p.Message, p.Counter()
+		result, err := format.Format(ctx, args[0], o)
+		p.Stop()
+		if err != nil {
+			return formatFailure(err)
+		}
+		created := struct {
+			report.Lockspace
+			Created bool       `json:"created"`
+			Size    text.Bytes `json:"size"`
+		}{report.LockspaceOf(result.Path, result.Superblock), result.Created, result.Size}
+		created.Warnings = append([]string{}, result.Warnings...)
+		for _, w := range created.Warnings {
+			fmt.Fprintln(a.stderr, "warning:", w)
+		}
+		return a.print(created, func(w io.Writer) { showFormat(w, result) })
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "maximum `N`umber of hosts, 1 to 2000")
@@ -75,7 +73,6 @@ created when the lease of the old hosts has ended.`,
 	flags.StringVar(&policy, "policy", "lease", "when a silent host counts as dead: `lease|fence|manual`")
 	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
 	flags.BoolVar(&a.json, "json", false, "print the result as JSON")
-	return cmd
 }
 
 func parseStride(text string) (int, error) {
@@ -148,24 +145,22 @@ const probeExample = `  bakeryctl probe /dev/mapper/locks
   bakeryctl probe /dev/mapper/locks --with db2                  # and on db2: --with db1
   bakeryctl probe /dev/mapper/locks --json | jq '.findings[] | select(.verdict != "ok")'`
 
-func newProbe(a *app) *cobra.Command {
+func defineProbe(a *app, cmd *cobra.Command) {
 	var o probe.Options
-	cmd := &cobra.Command{
-		Long:    probeLong,
-		Example: probeExample,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := validateProbe(cmd, o); err != nil {
-				return err
-			}
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
-			o.Socket, o.Stderr = a.socket, a.stderr
-			r, err := probe.Run(ctx, args[0], o)
-			if err != nil {
-				return err
-			}
-			return a.judge(r.Fit, r, func(w io.Writer) { _ = probe.Show(w, r, a.paint()) })
-		},
+	cmd.Long = probeLong
+	cmd.Example = probeExample
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := validateProbe(cmd, o); err != nil {
+			return err
+		}
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		o.Socket, o.Stderr = a.socket, a.stderr
+		r, err := probe.Run(ctx, args[0], o)
+		if err != nil {
+			return err
+		}
+		return a.judge(r.Fit, r, func(w io.Writer) { _ = probe.Show(w, r, a.paint()) })
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Write, "write", false, "also write: on a lockspace or an empty device")
@@ -174,7 +169,6 @@ func newProbe(a *app) *cobra.Command {
 	flags.StringVar(&o.With, "with", "", "check with another host, `SOCKET|HOST`, that both see each other's writes")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	a.colourFlag(cmd)
-	return cmd
 }
 
 func validateProbe(cmd *cobra.Command, o probe.Options) error {
@@ -191,10 +185,9 @@ func validateProbe(cmd *cobra.Command, o probe.Options) error {
 	return nil
 }
 
-func newCheck(a *app) *cobra.Command {
+func defineCheck(a *app, cmd *cobra.Command) {
 	var repair bool
-	cmd := &cobra.Command{
-		Long: `Verify every record of a lockspace, and their consistency. check writes nothing, and
+	cmd.Long = `Verify every record of a lockspace, and their consistency. check writes nothing, and
 the lockspace may be in use: suspicious records are read again before they are
 reported. If a dead host could have left such a record, check watches for almost half
 a lease whether that host is running.
@@ -215,51 +208,46 @@ Exit codes:
   0   no errors, or all were repaired; there may be warnings and notes
   1   errors were found
   64  the command line is wrong
-  66  the device or its lockspace is not usable`,
-		Example: `  bakeryctl check /dev/mapper/locks
+  66  the device or its lockspace is not usable`
+	cmd.Example = `  bakeryctl check /dev/mapper/locks
   bakeryctl check /dev/mapper/locks --repair
-  bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
-			r, err := check.Run(ctx, args[0], repair, a.stderr)
-			if err != nil {
-				return err
-			}
-			return a.judge(r.Errors == 0, r, func(w io.Writer) { r.Show(w, a.paint()) })
-		},
+  bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		r, err := check.Run(ctx, args[0], repair, a.stderr)
+		if err != nil {
+			return err
+		}
+		return a.judge(r.Errors == 0, r, func(w io.Writer) { r.Show(w, a.paint()) })
 	}
 	a.colourFlag(cmd)
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair damaged records")
-	return cmd
 }
 
-func newDump(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Long: `Show every record on a device as it is stored, in the order of the disk, with
+func defineDump(a *app, cmd *cobra.Command) {
+	cmd.Long = `Show every record on a device as it is stored, in the order of the disk, with
 its offset in bytes. Records that were never written are omitted; a record that
 cannot be decoded is shown with the reason. dump writes nothing to the device.
 
-With --json each record is one JSON object per line.`,
-		Example: `  bakeryctl dump /dev/mapper/locks
-  bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			write := show.Record
-			if a.json {
-				write = show.RecordJSON
-			}
-			dev, sb, _, err := lockspace.OpenLockspace(args[0], true)
-			if err == nil {
-				defer dev.Close()
-				err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })
-			}
-			if err != nil {
-				return ondevice.Failure(err)
-			}
-			return nil
-		},
+With --json each record is one JSON object per line.`
+	cmd.Example = `  bakeryctl dump /dev/mapper/locks
+  bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		write := show.Record
+		if a.json {
+			write = show.RecordJSON
+		}
+		dev, sb, _, err := lockspace.OpenLockspace(args[0], true)
+		if err == nil {
+			defer dev.Close()
+			err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })
+		}
+		if err != nil {
+			return ondevice.Failure(err)
+		}
+		return nil
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON object per line")
-	return cmd
 }

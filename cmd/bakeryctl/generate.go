@@ -18,23 +18,21 @@ import (
 // BAKERYD is the path of that program, and FORMAT.md that of layout/FORMAT.md.
 func init() {
 	use := "generate VERSION YYYY-MM-DD BAKERYD FORMAT.md OUT"
-	commands = append(commands, command{use, "", cobra.ExactArgs(5), newGenerate})
+	commands = append(commands, command{use, "", cobra.ExactArgs(5), defineGenerate})
 }
 
-func newGenerate(*app) *cobra.Command {
-	return &cobra.Command{
-		Hidden: true,
-		RunE: func(_ *cobra.Command, args []string) error {
-			date, err := time.Parse(time.DateOnly, args[1])
-			if err != nil {
-				return err
-			}
-			if err := os.Unsetenv("BAKERY_SOCKET"); err != nil { // it would be the default of --socket
-				return err
-			}
-			return generate.Source{
-				Version: args[0], Date: date, Bakeryctl: newRoot(&app{}, nil), Bakeryd: args[2], Format: args[3],
-			}.Write(args[4])
-		},
+func defineGenerate(_ *app, cmd *cobra.Command) {
+	cmd.Hidden = true
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		date, err := time.Parse(time.DateOnly, args[1])
+		if err != nil {
+			return err
+		}
+		if err := os.Unsetenv("BAKERY_SOCKET"); err != nil { // it would be the default of --socket
+			return err
+		}
+		return generate.Source{
+			Version: args[0], Date: date, Bakeryctl: newRoot(&app{}, nil), Bakeryd: args[2], Format: args[3],
+		}.Write(args[4])
 	}
 }

@@ -26,9 +26,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func newMode(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Long: `Change the mode of the lock that this command runs under: shared with other holders, or exclusive.
+func defineMode(a *app, cmd *cobra.Command) {
+	cmd.Long = `Change the mode of the lock that this command runs under: shared with other holders, or exclusive.
 
 mode is for the command of bakeryctl lock. It finds the lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET. The
 token stays the same.
@@ -45,52 +44,46 @@ Exit codes:
   64   the command line is wrong, or this does not run under a lock of bakeryd
   69   bakeryd is unreachable
   75   the lock is not held any more
-  77   permission denied: the lock is held by another user`,
-		Example: `  # Look for work among other readers, and do it alone.
+  77   permission denied: the lock is held by another user`
+	cmd.Example = `  # Look for work among other readers, and do it alone.
   bakeryctl lock -s queue -- sh -c 'grep -q todo jobs && bakeryctl mode exclusive && ./run jobs'
 
   # Prepare alone, then let the readers in.
-  bakeryctl lock catalogue -- sh -c './build && bakeryctl mode shared && ./verify'`,
-		ValidArgs: []cobra.Completion{"shared", "exclusive"},
+  bakeryctl lock catalogue -- sh -c './build && bakeryctl mode shared && ./verify'`
+	cmd.ValidArgs = []cobra.Completion{"shared", "exclusive"}
 
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var mode layout.Mode
-			if err := mode.UnmarshalText([]byte(args[0])); err != nil {
-				return cli.Usage("mode", "invalid mode %q, want shared or exclusive", args[0])
-			}
-			err := a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetMode(ctx, mode) })
-			if err != nil || !a.json {
-				return err
-			}
-			return render.WriteJSON(a.stdout, map[string]any{"mode": mode})
-		},
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var mode layout.Mode
+		if err := mode.UnmarshalText([]byte(args[0])); err != nil {
+			return cli.Usage("mode", "invalid mode %q, want shared or exclusive", args[0])
+		}
+		err := a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetMode(ctx, mode) })
+		if err != nil || !a.json {
+			return err
+		}
+		return render.WriteJSON(a.stdout, map[string]any{"mode": mode})
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the mode as JSON")
-	return cmd
 }
 
-func newValue(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Long: `Read the value of a lock, or set it under the lock.
+func defineValue(a *app, cmd *cobra.Command) {
+	cmd.Long = `Read the value of a lock, or set it under the lock.
 
 A lock has a value of up to 256 bytes, such as the address of a leader. An exclusive holder may set it, and every user
 may read it. It is stored on the disk, so it outlives the hold and the host that set it, until another holder sets or
-clears it.`,
-		Example: `  bakeryctl lock --value "$(hostname):5432" leader -- ./serve
-  bakeryctl value get leader`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Usage("value", "no command given, want get or set")
-		},
+clears it.`
+	cmd.Example = `  bakeryctl lock --value "$(hostname):5432" leader -- ./serve
+  bakeryctl value get leader`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return cli.Usage("value", "no command given, want get or set")
 	}
-	cmd.AddCommand(newValueGet(a), newValueSet(a))
-	return cmd
+	get := command{"get NAME", "Print the value of a lock", oneLock, defineValueGet}
+	set := command{"set TEXT|-", "Set the value of the lock that this command runs under", oneText, defineValueSet}
+	cmd.AddCommand(get.create(a), set.create(a))
 }
 
-func newValueGet(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "get NAME",
-		Short: "Print the value of a lock",
-		Long: `Print the last value of a lock, whether or not its writer is alive or holds the lock.
+func defineValueGet(a *app, cmd *cobra.Command) {
+	cmd.Long = `Print the last value of a lock, whether or not its writer is alive or holds the lock.
 
 The bytes are printed unchanged. On a terminal a newline follows, and values with unprintable characters are quoted.
 With --json the value is in base64, with the host that set it and its token.
@@ -101,33 +94,30 @@ Exit codes:
   1    the lock has no value (without --json nothing is printed), or there is no such lock
   64   the command line is wrong
   66   the device, or a record that may have the value, cannot be read
-  69   bakeryd is unreachable`,
-		Example: `  bakeryctl value get leader
+  69   bakeryd is unreachable`
+	cmd.Example = `  bakeryctl value get leader
   psql -h "$(bakeryctl value get leader)"
   bakeryctl value get leader --json | jq -r .host_name
-  bakeryctl value get leader --device /dev/mapper/locks`,
-		Args:              oneLock,
-		ValidArgsFunction: a.completeLock,
+  bakeryctl value get leader --device /dev/mapper/locks`
+	cmd.ValidArgsFunction = a.completeLock
 
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			var v locks.Value
-			if cmd.Flags().Changed("device") {
-				v, err = valueOfDevice(a.device, args[0])
-			} else {
-				v, err = a.valueOfDaemon(cmd.Context(), args[0])
-			}
-			if err != nil {
-				return err
-			}
-			if a.json || len(v.Value) == 0 {
-				return a.judge(len(v.Value) > 0, v, func(io.Writer) {})
-			}
-			return writeValue(a.stdout, string(v.Value))
-		},
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		var v locks.Value
+		if cmd.Flags().Changed("device") {
+			v, err = valueOfDevice(a.device, args[0])
+		} else {
+			v, err = a.valueOfDaemon(cmd.Context(), args[0])
+		}
+		if err != nil {
+			return err
+		}
+		if a.json || len(v.Value) == 0 {
+			return a.judge(len(v.Value) > 0, v, func(io.Writer) {})
+		}
+		return writeValue(a.stdout, string(v.Value))
 	}
 	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
-	return cmd
 }
 
 func writeValue(w io.Writer, text string) error {
@@ -171,11 +161,15 @@ func valueOfDevice(path, name string) (locks.Value, error) {
 	return v, nil
 }
 
-func newValueSet(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "set TEXT|-",
-		Short: "Set the value of the lock that this command runs under",
-		Long: `Set the value of the lock that this command runs under to TEXT or, with -, to standard input: up to 256 bytes. An
+func oneText(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.Usage("value set", "value set takes one TEXT, not %d; quote a text with spaces", len(args))
+	}
+	return nil
+}
+
+func defineValueSet(a *app, cmd *cobra.Command) {
+	cmd.Long = `Set the value of the lock that this command runs under to TEXT or, with -, to standard input: up to 256 bytes. An
 empty value clears it. The value is on the disk when value set exits.
 
 value set is for the command of bakeryctl lock. It finds the lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET.
@@ -185,28 +179,21 @@ Exit codes:
   64   the command line is wrong, this does not run under a lock of bakeryd, or the lock is shared
   69   bakeryd is unreachable
   75   the lock is not held any more
-  77   permission denied: the lock is held by another user`,
-		Example: `  bakeryctl lock leader -- sh -c './start && bakeryctl value set "$(hostname):5432" && ./serve'
+  77   permission denied: the lock is held by another user`
+	cmd.Example = `  bakeryctl lock leader -- sh -c './start && bakeryctl value set "$(hostname):5432" && ./serve'
   bakeryctl lock journal -- sh -c 'tail -1 log | bakeryctl value set -'
-  bakeryctl lock leader -- bakeryctl value set ''`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usage("value set", "value set takes one TEXT, not %d; quote a text with spaces", len(args))
+  bakeryctl lock leader -- bakeryctl value set ''`
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		value := []byte(args[0])
+		if args[0] == "-" {
+			if value, err = io.ReadAll(io.LimitReader(a.stdin, layout.MaxValue+1)); err != nil {
+				return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("read the value from standard input: %w", err)}
 			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			value := []byte(args[0])
-			if args[0] == "-" {
-				if value, err = io.ReadAll(io.LimitReader(a.stdin, layout.MaxValue+1)); err != nil {
-					return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("read the value from standard input: %w", err)}
-				}
-			}
-			if len(value) > layout.MaxValue { // of standard input one byte more was read
-				return cli.Usage("value set", "the value has more than %d bytes", layout.MaxValue)
-			}
-			return a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetValue(ctx, value) })
-		},
+		}
+		if len(value) > layout.MaxValue { // of standard input one byte more was read
+			return cli.Usage("value set", "the value has more than %d bytes", layout.MaxValue)
+		}
+		return a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetValue(ctx, value) })
 	}
 }
 

@@ -42,10 +42,9 @@ type eventsOptions struct {
 	query events.Query
 }
 
-func newEvents(a *app) *cobra.Command {
+func defineEvents(a *app, cmd *cobra.Command) {
 	var o eventsOptions
-	cmd := &cobra.Command{
-		Long: `Show what happened on this host: clients that requested, waited for, acquired and
+	cmd.Long = `Show what happened on this host: clients that requested, waited for, acquired and
 released locks; and hosts that joined, became silent and died. With NAME only the
 events of that lock are shown, and those of hosts, which concern all locks.
 
@@ -66,23 +65,22 @@ fenced, dead and left are events of hosts; "by" is the host that reports it.
 bakeryd keeps the events of its own host, in memory and in a file of its state
 directory that survives restarts and reboots: /var/lib/bakery/LOCKSPACE-ID.events,
 up to 32 MiB including its predecessor. For the events of several hosts, ask each
-host, or give their files with --file.`,
-		Example: `  bakeryctl events nightly-backup
+host, or give their files with --file.`
+	cmd.Example = `  bakeryctl events nightly-backup
   bakeryctl events --since 03:00 --until 03:30 nightly-backup
   bakeryctl events --follow
   bakeryctl events --since 24h --json | jq -c 'select(.kind == "timeout")'
-  bakeryctl events --file db1.events --file db2.events nightly-backup`,
-		ValidArgsFunction: a.completeLock,
+  bakeryctl events --file db1.events --file db2.events nightly-backup`
+	cmd.ValidArgsFunction = a.completeLock
 
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(args, cmd.Flags().Changed("limit"), time.Now()); err != nil {
-				return cli.Usage("events", "%w", err)
-			}
-			if len(o.files) > 0 {
-				return a.eventsOfFiles(&o)
-			}
-			return a.eventsOfDaemon(cmd.Context(), &o)
-		},
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.check(args, cmd.Flags().Changed("limit"), time.Now()); err != nil {
+			return cli.Usage("events", "%w", err)
+		}
+		if len(o.files) > 0 {
+			return a.eventsOfFiles(&o)
+		}
+		return a.eventsOfDaemon(cmd.Context(), &o)
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "also show new events as they happen")
@@ -92,7 +90,6 @@ host, or give their files with --file.`,
 	f.IntVar(&o.limit, "limit", 0, "only the last `N` events (default: all, or 10 with --follow alone)")
 	f.StringArrayVar(&o.files, "file", nil, "read the events in the file `PATH`, without bakeryd; may be repeated")
 	a.colourFlag(cmd)
-	return cmd
 }
 
 // check validates and completes the options.
@@ -214,10 +211,9 @@ type timelineOptions struct {
 	page  timeline.Options
 }
 
-func newTimeline(a *app) *cobra.Command {
+func defineTimeline(a *app, cmd *cobra.Command) {
 	var o timelineOptions
-	cmd := &cobra.Command{
-		Long: `Draw the journals of several hosts as one HTML page. Over time, and for each lock, it
+	cmd.Long = `Draw the journals of several hosts as one HTML page. Over time, and for each lock, it
 shows the holders with their tokens, how long clients waited and for which others, and which
 hosts died or were declared dead. The page needs no network and no other file.
 
@@ -235,17 +231,16 @@ decide (doubt). Entries of a host that was stopped and declared dead meanwhile a
 violations either (late).
 
 The page is written atomically, and readable only by its owner, as journals are. An
-existing file is replaced only if it is such a page.`,
-		Example: `  bakeryctl timeline /var/lib/bakery/*.events -o night.html
+existing file is replaced only if it is such a page.`
+	cmd.Example = `  bakeryctl timeline /var/lib/bakery/*.events -o night.html
   scp db1:/var/lib/bakery/*-1.events db2:/var/lib/bakery/*-2.events . && bakeryctl timeline *.events -o night.html
   bakeryctl timeline db*.events --since 03:00 --until 03:30 --lock nightly-backup -o night.html
-  bakeryctl events --json --since 1h | bakeryctl timeline - -o hour.html`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(time.Now()); err != nil {
-				return cli.Usage("timeline", "%w", err)
-			}
-			return a.timeline(&o, args)
-		},
+  bakeryctl events --json --since 1h | bakeryctl timeline - -o hour.html`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.check(time.Now()); err != nil {
+			return cli.Usage("timeline", "%w", err)
+		}
+		return a.timeline(&o, args)
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "write the page to `PATH`; - is standard output")
@@ -254,7 +249,6 @@ existing file is replaced only if it is such a page.`,
 	f.StringVar(&o.until, "until", "", "omit what began after `TIME`")
 	f.StringVar(&o.page.Title, "title", "", "title `TEXT` of the page (default: the hosts)")
 	f.BoolVar(&o.force, "force", false, "replace any existing file")
-	return cmd
 }
 
 // check validates and completes the options.

@@ -103,35 +103,33 @@ type lockOptions struct {
 	launch supervise.Launch
 }
 
-func newLock(a *app) *cobra.Command {
+func defineLock(a *app, cmd *cobra.Command) {
 	var (
 		o                lockOptions
 		onRequest, value string
 	)
-	cmd := &cobra.Command{
-		Long:    lockLong,
-		Example: lockExample,
+	cmd.Long = lockLong
+	cmd.Example = lockExample
 
-		ValidArgsFunction:     a.completeLock,
-		DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := o.resolve(cmd); err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("device") && o.Device == "" {
-				return cli.Usage("lock", "--device is empty")
-			}
-			if cmd.Flags().Changed("value") {
-				o.Value = []byte(value)
-			}
-			if err := o.parseArgs(args); err != nil {
-				return err
-			}
-			if o.launch.OnRequest, err = supervise.ParseReaction(onRequest); err != nil {
-				return err
-			}
-			return a.lock(cmd.Context(), o)
-		},
+	cmd.ValidArgsFunction = a.completeLock
+	cmd.DisableFlagsInUseLine = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := o.resolve(cmd); err != nil {
+			return err
+		}
+		if cmd.Flags().Changed("device") && o.Device == "" {
+			return cli.Usage("lock", "--device is empty")
+		}
+		if cmd.Flags().Changed("value") {
+			o.Value = []byte(value)
+		}
+		if err := o.parseArgs(args); err != nil {
+			return err
+		}
+		if o.launch.OnRequest, err = supervise.ParseReaction(onRequest); err != nil {
+			return err
+		}
+		return a.lock(cmd.Context(), o)
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
@@ -144,7 +142,6 @@ func newLock(a *app) *cobra.Command {
 	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND starts; not with --shared")
 	f.StringVar(&o.Device, "device", "", "use the lockspace at `PATH`, without bakeryd")
 	f.BoolVar(&o.Create, "create", false, "create the lockspace of --device if the file does not exist")
-	return cmd
 }
 
 // parseArgs parses the arguments, and checks what requires neither disk nor bakeryd.
@@ -260,34 +257,31 @@ func holdArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func newHold(a *app) *cobra.Command {
+func defineHold(a *app, cmd *cobra.Command) {
 	var o takeOptions
-	cmd := &cobra.Command{
-		Long:    holdLong,
-		Example: holdExample,
+	cmd.Long = holdLong
+	cmd.Example = holdExample
 
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     a.completeLock,
+	cmd.DisableFlagsInUseLine = true
+	cmd.ValidArgsFunction = a.completeLock
 
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := o.resolve(cmd); err != nil {
-				return err
-			}
-			o.Name = args[0]
-			if err := layout.ValidateLockName(o.Name); err != nil {
-				return cli.Usage(cmd.Name(), "%w", err)
-			}
-			inbox := signals.Open(signals.Inherited())
-			defer func() { inbox.Close(err) }()
-			o.Close, o.Command = true, "bakeryctl hold "+o.Name
-			o.Session, o.Socket, o.Stderr = client.NewSession(), a.socket, a.stderr
-			return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
-				return o.Acquire(cmd.Context(), inbox, onWaiting)
-			})
-		},
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := o.resolve(cmd); err != nil {
+			return err
+		}
+		o.Name = args[0]
+		if err := layout.ValidateLockName(o.Name); err != nil {
+			return cli.Usage(cmd.Name(), "%w", err)
+		}
+		inbox := signals.Open(signals.Inherited())
+		defer func() { inbox.Close(err) }()
+		o.Close, o.Command = true, "bakeryctl hold "+o.Name
+		o.Session, o.Socket, o.Stderr = client.NewSession(), a.socket, a.stderr
+		return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
+			return o.Acquire(cmd.Context(), inbox, onWaiting)
+		})
 	}
 	o.addFlags(cmd)
-	return cmd
 }
 
 // takeOptions are the options that lock and hold have in common.

@@ -22,10 +22,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func newCreate(a *app) *cobra.Command {
+func defineCreate(a *app, cmd *cobra.Command) {
 	var permits int
-	cmd := &cobra.Command{
-		Long: `Create the lock NAME, which up to --permits hosts may hold at once: a semaphore.
+	cmd.Long = `Create the lock NAME, which up to --permits hosts may hold at once: a semaphore.
 A lock with one permit need not be created: it is created on first use.
 
 If a lock of that name has the same permits, nothing changes. To give a lock
@@ -39,42 +38,39 @@ Exit codes:
   64  the command line is wrong: the name, or the number of permits
   66  the device is not usable, or the lock directory is full
   69  bakeryd is unreachable, or refuses: the lock has other permits
-  77  permission denied: this user may not use a lock of that name`,
-		Example: `  # At most two hosts reboot at once.
+  77  permission denied: this user may not use a lock of that name`
+	cmd.Example = `  # At most two hosts reboot at once.
   bakeryctl create reboot --permits 2
   bakeryctl lock reboot -- /usr/local/bin/reboot-and-wait
 
-  bakeryctl create reboot --permits 2 --json | jq .created`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if permits < 1 || permits > layout.MaxHosts {
-				return cli.Usage("create", "--permits %d, want 1 to the number of hosts of the lockspace", permits)
+  bakeryctl create reboot --permits 2 --json | jq .created`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if permits < 1 || permits > layout.MaxHosts {
+			return cli.Usage("create", "--permits %d, want 1 to the number of hosts of the lockspace", permits)
+		}
+		lock, created, err := client.New(a.socket).Create(cmd.Context(), args[0], permits)
+		if err != nil {
+			return call.Failure(err)
+		}
+		result := struct {
+			client.LockInfo
+			Created bool `json:"created"`
+		}{lock, created}
+		return a.print(result, func(w io.Writer) {
+			what := "%s exists, %s\n"
+			if created {
+				what = "created %s, %s\n"
 			}
-			lock, created, err := client.New(a.socket).Create(cmd.Context(), args[0], permits)
-			if err != nil {
-				return call.Failure(err)
-			}
-			result := struct {
-				client.LockInfo
-				Created bool `json:"created"`
-			}{lock, created}
-			return a.print(result, func(w io.Writer) {
-				what := "%s exists, %s\n"
-				if created {
-					what = "created %s, %s\n"
-				}
-				fmt.Fprintf(w, what, text.Printable(lock.Name), render.Count(lock.Permits, "permit"))
-			})
-		},
+			fmt.Fprintf(w, what, text.Printable(lock.Name), render.Count(lock.Permits, "permit"))
+		})
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
 	cmd.Flags().IntVar(&permits, "permits", 1, "allow `N` hosts to hold it at once")
-	return cmd
 }
 
-func newRemove(a *app) *cobra.Command {
+func defineRemove(a *app, cmd *cobra.Command) {
 	var o client.RemoveOptions
-	cmd := &cobra.Command{
-		Long: `Remove the lock NAME with its permits and its value, so that its place in the lock
+	cmd.Long = `Remove the lock NAME with its permits and its value, so that its place in the lock
 directory becomes free.
 
 The lock is removed when it has no holder: bakeryctl rm waits in the queue as
@@ -91,36 +87,33 @@ Exit codes:
   64  the command line is wrong
   66  the device or its lockspace is not usable
   69  bakeryd is unreachable, or refuses
-  77  permission denied: only for root and the user of bakeryd`,
-		Example: `  bakeryctl rm old-batch
+  77  permission denied: only for root and the user of bakeryd`
+	cmd.Example = `  bakeryctl rm old-batch
   bakeryctl rm -n old-batch
-  bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`,
-		ValidArgsFunction: a.completeLock,
+  bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`
+	cmd.ValidArgsFunction = a.completeLock
 
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("timeout") && o.Timeout == 0 {
-				o.NonBlock = true // as with lock
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("timeout") && o.Timeout == 0 {
+			o.NonBlock = true // as with lock
+		}
+		if err := client.New(a.socket).Remove(cmd.Context(), args[0], o); err != nil {
+			f := call.Failure(err)
+			if f.Code == cli.ExitConflict && f.Hint == "" {
+				f.Hint = "run bakeryctl status to see its holders"
 			}
-			if err := client.New(a.socket).Remove(cmd.Context(), args[0], o); err != nil {
-				f := call.Failure(err)
-				if f.Code == cli.ExitConflict && f.Hint == "" {
-					f.Hint = "run bakeryctl status to see its holders"
-				}
-				return f
-			}
-			return a.print(map[string]string{"name": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", text.Printable(args[0])) })
-		},
+			return f
+		}
+		return a.print(map[string]string{"name": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", text.Printable(args[0])) })
 	}
 	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
 	cmd.Flags().VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
-	return cmd
 }
 
-func newRequest(a *app) *cobra.Command {
+func defineRequest(a *app, cmd *cobra.Command) {
 	var message string
-	cmd := &cobra.Command{
-		Long: `Ask the holders of the lock NAME, on any host, to give it up. The request goes
+	cmd.Long = `Ask the holders of the lock NAME, on any host, to give it up. The request goes
 through the disk and arrives within about a second. The holders decide what to do:
 bakeryctl lock --on-request sends their command a signal, or runs another command;
 without it nothing happens. Clients that acquire the lock later are not asked.
@@ -134,41 +127,38 @@ Exit codes:
   64  the command line is wrong
   66  the device or its lockspace is not usable
   69  bakeryd is unreachable, or refuses
-  77  permission denied: this user may not use the lock`,
-		Example: `  # Stop the backup that runs under  bakeryctl lock --on-request TERM nightly-backup.
+  77  permission denied: this user may not use the lock`
+	cmd.Example = `  # Stop the backup that runs under  bakeryctl lock --on-request TERM nightly-backup.
   bakeryctl request nightly-backup --message 'need the bandwidth'
   bakeryctl lock nightly-backup -- /usr/local/bin/restore
 
-  bakeryctl request leader --json | jq -r '.asked[].host_name'`,
-		ValidArgsFunction: a.completeLock,
+  bakeryctl request leader --json | jq -r '.asked[].host_name'`
+	cmd.ValidArgsFunction = a.completeLock
 
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := layout.ValidateRequest(message); err != nil {
-				return cli.Usage("request", "%w", err)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := layout.ValidateRequest(message); err != nil {
+			return cli.Usage("request", "%w", err)
+		}
+		body := map[string]string{"name": args[0], "message": message}
+		var answer struct {
+			Asked []locks.Asked `json:"asked"`
+		}
+		if err := call.Ask(cmd.Context(), a.socket, "POST", "/v1/request", body, &answer); err != nil {
+			return err
+		}
+		return a.print(answer, func(w io.Writer) {
+			for _, holder := range answer.Asked {
+				fmt.Fprintf(w, "asked %s, token %v\n", text.HostName(holder.Host, holder.HostName), holder.Token)
 			}
-			body := map[string]string{"name": args[0], "message": message}
-			var answer struct {
-				Asked []locks.Asked `json:"asked"`
-			}
-			if err := call.Ask(cmd.Context(), a.socket, "POST", "/v1/request", body, &answer); err != nil {
-				return err
-			}
-			return a.print(answer, func(w io.Writer) {
-				for _, holder := range answer.Asked {
-					fmt.Fprintf(w, "asked %s, token %v\n", text.HostName(holder.Host, holder.HostName), holder.Token)
-				}
-			})
-		},
+		})
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	cmd.Flags().StringVarP(&message, "message", "m", "", fmt.Sprintf("send `TEXT` to the holders, at most %d bytes", layout.MaxRequest))
-	return cmd
 }
 
-func newEvict(a *app) *cobra.Command {
+func defineEvict(a *app, cmd *cobra.Command) {
 	var yes, forget bool
-	cmd := &cobra.Command{
-		Long: `Declare a silent host dead, or ask a live host to leave. HOST is an id or a
+	cmd.Long = `Declare a silent host dead, or ask a live host to leave. HOST is an id or a
 name, as in bakeryctl hosts. evict first shows the host, and what will happen.
 
 A host that still renews its lease is asked to leave: its bakeryd stops the
@@ -184,33 +174,31 @@ Exit codes:
   64  the command line is wrong, or the host cannot be evicted
   66  the device or its lockspace is not usable
   69  bakeryd is unreachable, or refuses
-  77  permission denied: only for root and the user of bakeryd`,
-		Example: `  bakeryctl evict 3
+  77  permission denied: only for root and the user of bakeryd`
+	cmd.Example = `  bakeryctl evict 3
   bakeryctl evict db3 --yes
-  bakeryctl evict 3 --forget`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			// All output but the result goes to standard error.
-			ctx := cmd.Context()
-			status, err := show.Ask(ctx, a.socket)
-			if err != nil {
-				return err
-			}
-			h, err := show.FindHost(status, args[0])
-			if err == nil {
-				err = show.Eviction(a.stderr, status, h, forget)
-			}
-			if err == nil && !yes {
-				err = a.confirm(ctx, h)
-			}
-			if err != nil {
-				return err
-			}
-			return a.sendEviction(ctx, h, forget)
-		},
+  bakeryctl evict 3 --forget`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// All output but the result goes to standard error.
+		ctx := cmd.Context()
+		status, err := show.Ask(ctx, a.socket)
+		if err != nil {
+			return err
+		}
+		h, err := show.FindHost(status, args[0])
+		if err == nil {
+			err = show.Eviction(a.stderr, status, h, forget)
+		}
+		if err == nil && !yes {
+			err = a.confirm(ctx, h)
+		}
+		if err != nil {
+			return err
+		}
+		return a.sendEviction(ctx, h, forget)
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&forget, "forget", false, "also free the id of a dead host for other machines")
-	return cmd
 }
 
 // confirm asks for confirmation, and then checks that the host has not changed in the meantime.

@@ -32,7 +32,14 @@ func run(ctx context.Context, args []string, a *app) int {
 type command struct {
 	use, short string
 	args       cobra.PositionalArgs
-	make       func(*app) *cobra.Command
+	define     func(*app, *cobra.Command) // adds the help, the flags and the function
+}
+
+func (c command) create(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: c.use, Short: c.short, Args: c.args}
+	c.define(a, cmd)
+	cmd.Flags().SortFlags = false
+	return cmd
 }
 
 // name returns the word that selects the command.
@@ -45,29 +52,29 @@ var oneLock, oneDevice = one("NAME", layout.ValidateLockName), one("DEVICE", nil
 
 // commands are the commands of bakeryctl, in the order of their use.
 var commands = []command{
-	{"lock [flags] NAME -- COMMAND [ARG...]", "Run a command under a lock", cobra.ArbitraryArgs, newLock},
-	{"hold [flags] NAME", "Hold a lock for systemd units", holdArgs, newHold},
-	{"mode shared|exclusive", "Change the mode of the lock that this command runs under", one("argument, shared or exclusive", nil), newMode},
-	{"value", "Read the value of a lock, or set it under the lock", nil, newValue},
-	{"request [flags] NAME", "Ask the holders of a lock to give it up", oneLock, newRequest},
-	{"create [flags] NAME", "Create a lock that several hosts may hold at once", oneLock, newCreate},
-	{"rm [flags] NAME", "Remove an unused lock", oneLock, newRemove},
-	{"locks", "List the locks of the lockspace", cobra.NoArgs, newLocks},
-	{"status", "Show the hosts of the lockspace, the locks, their holders and waiters", cobra.NoArgs, newStatus},
-	{"top", "Watch hosts, locks and events, live, in a terminal", cobra.NoArgs, newTop},
-	{"hosts", "Show the hosts of the lockspace and which of them are silent", cobra.NoArgs, newHosts},
-	{"events [NAME]", "Show who had a lock and when, who waited for whom, and why", cobra.MaximumNArgs(1), newEvents},
-	{"timeline EVENTS... -o PAGE.html", "Draw the journals of several hosts as one page: locks and holders over time", cobra.MinimumNArgs(1), newTimeline},
-	{"evict HOST", "Declare a silent host dead, or ask a live host to leave", one("HOST", nil), newEvict},
-	{"format DEVICE", "Create a lockspace on a device", oneDevice, newFormat},
-	{"probe DEVICE", "Check whether a device is suitable for locks", oneDevice, newProbe},
-	{"bench", "Measure the speed of locks, and what the device allows", cobra.NoArgs, newBench},
-	{bench.HostCommand + " DEVICE", "", oneDevice, newBenchHost},
-	{"check DEVICE", "Verify every record of a lockspace, and repair damage", oneDevice, newCheck},
-	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, newDump},
-	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", cobra.NoArgs, newStress},
-	{"exit-codes", "The exit codes of bakeryctl", nil, newExitCodes},
-	{"environment", "The variables that bakeryctl reads and sets", nil, newEnvironment},
+	{"lock [flags] NAME -- COMMAND [ARG...]", "Run a command under a lock", cobra.ArbitraryArgs, defineLock},
+	{"hold [flags] NAME", "Hold a lock for systemd units", holdArgs, defineHold},
+	{"mode shared|exclusive", "Change the mode of the lock that this command runs under", one("argument, shared or exclusive", nil), defineMode},
+	{"value", "Read the value of a lock, or set it under the lock", nil, defineValue},
+	{"request [flags] NAME", "Ask the holders of a lock to give it up", oneLock, defineRequest},
+	{"create [flags] NAME", "Create a lock that several hosts may hold at once", oneLock, defineCreate},
+	{"rm [flags] NAME", "Remove an unused lock", oneLock, defineRemove},
+	{"locks", "List the locks of the lockspace", cobra.NoArgs, defineLocks},
+	{"status", "Show the hosts of the lockspace, the locks, their holders and waiters", cobra.NoArgs, defineStatus},
+	{"top", "Watch hosts, locks and events, live, in a terminal", cobra.NoArgs, defineTop},
+	{"hosts", "Show the hosts of the lockspace and which of them are silent", cobra.NoArgs, defineHosts},
+	{"events [NAME]", "Show who had a lock and when, who waited for whom, and why", cobra.MaximumNArgs(1), defineEvents},
+	{"timeline EVENTS... -o PAGE.html", "Draw the journals of several hosts as one page: locks and holders over time", cobra.MinimumNArgs(1), defineTimeline},
+	{"evict HOST", "Declare a silent host dead, or ask a live host to leave", one("HOST", nil), defineEvict},
+	{"format DEVICE", "Create a lockspace on a device", oneDevice, defineFormat},
+	{"probe DEVICE", "Check whether a device is suitable for locks", oneDevice, defineProbe},
+	{"bench", "Measure the speed of locks, and what the device allows", cobra.NoArgs, defineBench},
+	{bench.HostCommand + " DEVICE", "", oneDevice, defineBenchHost},
+	{"check DEVICE", "Verify every record of a lockspace, and repair damage", oneDevice, defineCheck},
+	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, defineDump},
+	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", cobra.NoArgs, defineStress},
+	{"exit-codes", "The exit codes of bakeryctl", nil, defineExitCodes},
+	{"environment", "The variables that bakeryctl reads and sets", nil, defineEnvironment},
 }
 
 // newRoot returns the root command. If the first argument names a command, only that one is created: creating
@@ -113,10 +120,7 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name() })
 	for i, c := range commands {
 		if named < 0 || named == i {
-			cmd := c.make(a)
-			cmd.Use, cmd.Short, cmd.Args = c.use, c.short, c.args
-			cmd.Flags().SortFlags = false
-			root.AddCommand(cmd)
+			root.AddCommand(c.create(a))
 		}
 	}
 	return root

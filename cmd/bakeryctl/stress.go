@@ -71,25 +71,23 @@ type stressOptions struct {
 	sockets   []string
 }
 
-func newStress(a *app) *cobra.Command {
+func defineStress(a *app, cmd *cobra.Command) {
 	var o stressOptions
 	var debug bool
-	cmd := &cobra.Command{
-		Long:    stressLong,
-		Example: stressExample,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			given := cmd.Flags().Changed
-			if debug {
-				o.Debug = a.stderr
-				if !given("hold") {
-					o.Hold = debugHold
-				}
+	cmd.Long = stressLong
+	cmd.Example = stressExample
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		given := cmd.Flags().Changed
+		if debug {
+			o.Debug = a.stderr
+			if !given("hold") {
+				o.Hold = debugHold
 			}
-			if err := o.check(given); err != nil {
-				return cli.Usage("stress", "%w", err)
-			}
-			return a.stress(cmd.Context(), o)
-		},
+		}
+		if err := o.check(given); err != nil {
+			return cli.Usage("stress", "%w", err)
+		}
+		return a.stress(cmd.Context(), o)
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
@@ -101,7 +99,6 @@ func newStress(a *app) *cobra.Command {
 	f.StringArrayVar(&o.sockets, "socket", []string{envSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
 	f.BoolVar(&debug, "debug", false, "print each step of the workers on standard error")
 	f.BoolVar(&a.json, "json", false, "print the result as JSON")
-	return cmd
 }
 
 func (o *stressOptions) check(given func(flag string) bool) error {

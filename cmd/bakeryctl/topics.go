@@ -25,8 +25,8 @@ var meanings = []struct {
 	{cli.ExitNotFound, "the command to run was not found"},
 }
 
-// newExitCodes returns the help topic exit-codes.
-func newExitCodes(*app) *cobra.Command {
+// defineExitCodes defines the help topic exit-codes.
+func defineExitCodes(_ *app, cmd *cobra.Command) {
 	var text strings.Builder
 	text.WriteString("The exit codes of bakeryctl, as in sysexits(3) and flock(1). The help of each command has its own list.\n\n")
 	for _, m := range meanings {
@@ -34,7 +34,7 @@ func newExitCodes(*app) *cobra.Command {
 	}
 	fmt.Fprintf(&text, "  %d+N  signal N ended it, or the command that it ran\n", cli.ExitSignal)
 	text.WriteString("  N      bakeryctl lock: the command's own exit code")
-	return &cobra.Command{Long: text.String()}
+	cmd.Long = text.String()
 }
 
 const environmentLong = `The environment variables that bakeryctl reads, and those that it sets for commands.
@@ -57,7 +57,5 @@ Also set for the commands of --on-lost and --on-request:
   BAKERY_REQUEST_HOST_NAME  its name
   BAKERY_REQUEST_MESSAGE    its message`
 
-// newEnvironment returns the help topic environment.
-func newEnvironment(*app) *cobra.Command {
-	return &cobra.Command{Long: environmentLong}
-}
+// defineEnvironment defines the help topic environment.
+func defineEnvironment(_ *app, cmd *cobra.Command) { cmd.Long = environmentLong }
