@@ -115,7 +115,9 @@ func formatFailure(err error) error {
 	return cli.Advise(err, cli.ExitNoDevice, formatAdvice)
 }
 
-const probeLong = `Check whether a device is suitable for locks. Every finding has a verdict: ok, warning, unfit, or unknown if it could
+func defineProbe(a *app, cmd *cobra.Command) {
+	var o probe.Options
+	cmd.Long = `Check whether a device is suitable for locks. Every finding has a verdict: ok, warning, unfit, or unknown if it could
 not be determined here; and what to do about it.
 
 By default probe does not write to the device, nor open it for writing. It judges the effect of the device on hosts that
@@ -138,17 +140,11 @@ Exit codes:
   66  the device cannot be opened, or not be written without damage
   69  bakeryd is unreachable, or the other host did not run the check
   77  permission denied: --with is only for root and the user of bakeryd`
-
-const probeExample = `  bakeryctl probe /dev/mapper/locks
+	cmd.Example = `  bakeryctl probe /dev/mapper/locks
   bakeryctl probe /dev/mapper/locks --write
   bakeryctl probe /dev/sdb --write --for 10m --path /dev/sdc    # two paths to one LUN
   bakeryctl probe /dev/mapper/locks --with db2                  # and on db2: --with db1
   bakeryctl probe /dev/mapper/locks --json | jq '.findings[] | select(.verdict != "ok")'`
-
-func defineProbe(a *app, cmd *cobra.Command) {
-	var o probe.Options
-	cmd.Long = probeLong
-	cmd.Example = probeExample
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := validateProbe(cmd, o); err != nil {
 			return err

@@ -37,7 +37,9 @@ func defineExitCodes(_ *app, cmd *cobra.Command) {
 	cmd.Long = text.String()
 }
 
-const environmentLong = `The environment variables that bakeryctl reads, and those that it sets for commands.
+// defineEnvironment defines the help topic environment.
+func defineEnvironment(_ *app, cmd *cobra.Command) {
+	cmd.Long = `The environment variables that bakeryctl reads, and those that it sets for commands.
 
   BAKERY_SOCKET             path of bakeryd's socket, unless --socket is given. Also set for the command of
                             bakeryctl lock, to the socket of the bakeryd that holds its lock
@@ -56,6 +58,4 @@ Also set for the commands of --on-lost and --on-request:
   BAKERY_REQUEST_HOST       --on-request: the id of the requesting host
   BAKERY_REQUEST_HOST_NAME  its name
   BAKERY_REQUEST_MESSAGE    its message`
-
-// defineEnvironment defines the help topic environment.
-func defineEnvironment(_ *app, cmd *cobra.Command) { cmd.Long = environmentLong }
+}
