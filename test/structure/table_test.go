@@ -7,7 +7,6 @@ const maxCircle = 13
 var http = map[string]string{
 	"daemon/server":  "the server",
 	"daemon/api":     "the numbers of statuses",
-	"daemon/bench":   "a call of the API",
 	"daemon/client":  "the client",
 	"daemon/fdlimit": "the limit of connections",
 	"daemon/metrics": "the handler that Prometheus asks",
@@ -85,7 +84,6 @@ var imports = []struct{ path, imports string }{
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/tally"},
 	{"daemon/load", "daemon daemon/client daemon/locks layout"},
-	{"daemon/bench", "blockdev/latency daemon daemon/client daemon/load daemon/locks daemon/locks/measuring layout"},
 	{"daemon/stress", "bakery daemon daemon/client daemon/load daemon/locks daemon/lockspace layout"},
 
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
@@ -100,7 +98,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text"},
 	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
-	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/load daemon/report daemon/server daemon/text"},
+	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/client daemon/lease daemon/load daemon/locks daemon/locks/measuring daemon/report daemon/server daemon/text layout"},
 	{"ctl/check", "ctl/cli ctl/ondevice ctl/render daemon daemon/lockspace daemon/lockspace/check layout"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/check ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},

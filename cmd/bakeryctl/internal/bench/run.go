@@ -1,7 +1,12 @@
-// Package bench measures the speed of locks on this machine and prints it. It provides the hosts,
-// the lock and the commands that package daemon/bench measures, and removes them at the end. A
+// Package bench measures how fast locks are, next to the least that the device allows: the floor. It
+// provides the hosts, the lock and the commands, removes them at the end, and prints the result. A
 // child process serves a lockspace as bakeryd does, for which it imports package daemon. It knows
 // no flags.
+//
+// Measurements that are compared alternate in small batches within one run, so that a machine or a
+// disk that becomes slower affects both. Begin with [Run]. measure.go lists the measurements:
+// paired.go measures the uncontended lock and its floor, relay.go the hand-over between hosts,
+// handoff.go that between clients of one host, commands.go the start of a command under a lock.
 package bench
 
 import (
@@ -10,10 +15,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,10 +30,12 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/load"
 )
 
 const (
@@ -42,17 +51,13 @@ type Options struct {
 	Device   string // empty: ask bakeryd
 	Socket   string // of bakeryd
 	Duration time.Duration
-	Only     []string
+	Only     []string  // measurements; nil: all
 	Stderr   io.Writer // receives the progress line and warnings
 }
 
 // Check returns an error if the options are invalid. given reports whether a flag was given.
 func (o *Options) Check(given func(flag string) bool) error {
-	names := make([]string, len(bench.Names))
-	for i, n := range bench.Names {
-		names[i] = string(n)
-	}
-	unknown := func(name string) bool { return !slices.Contains(names, name) }
+	unknown := slices.IndexFunc(o.Only, func(name string) bool { return !slices.Contains(names, name) })
 	switch {
 	case given("device") && o.Device == "":
 		return errors.New("--device is empty, want the path of a lockspace")
@@ -62,126 +67,144 @@ func (o *Options) Check(given func(flag string) bool) error {
 		return fmt.Errorf("--duration %v, want %v to %v", o.Duration, leastBench, mostBench)
 	case given("only") && len(o.Only) == 0:
 		return fmt.Errorf("--only is empty, want some of %s", strings.Join(names, ", "))
-	case slices.ContainsFunc(o.Only, unknown):
-		return fmt.Errorf("--only %q, want some of %s", o.Only[slices.IndexFunc(o.Only, unknown)], strings.Join(names, ", "))
+	case unknown >= 0:
+		return fmt.Errorf("--only %q, want some of %s", o.Only[unknown], strings.Join(names, ", "))
 	}
 	return nil
 }
 
-// wants reports whether one of these is selected.
-func (o *Options) wants(names ...bench.Name) bool {
-	return o.Only == nil || slices.ContainsFunc(names, func(n bench.Name) bool { return slices.Contains(o.Only, string(n)) })
-}
+// wants reports whether a measurement is selected.
+func (o *Options) wants(name string) bool { return o.Only == nil || slices.Contains(o.Only, name) }
 
 // Run measures, and removes the lock, hosts and child that it created.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	p := render.StartProgress(o.Stderr)
-	b := &benching{o: o, stderr: p.Log(), socket: o.Socket, why: map[bench.Name]string{}}
 	p.Begin("joining the lockspace", 0)
-	b.begun = func(name bench.Name, lasts time.Duration) { p.Begin("measuring "+string(name), lasts) }
-	r, err := b.run(ctx)
+	b := &benching{run: newRun(ctx, o), stderr: p.Log()}
+	b.progress = p
+	err := b.measureAll()
 	p.Stop()
 	if err := errors.Join(failure(ctx, err), b.end()); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return b.res, nil
 }
 
-// benching is a running bench with all that it must remove at the end.
+// benching is a run with all that it must remove at the end.
 type benching struct {
-	o      Options
-	stderr io.Writer // shares the terminal with the progress line; the child writes to o.Stderr
-	socket string
-	lock   string // empty: not created
+	*run
+	stderr io.Writer // shares the terminal with the progress line
+	lock   string    // empty: not created
 	child  *child
-	inside []*daemon.Host
-	why    map[bench.Name]string // why something cannot be measured
-	begun  func(bench.Name, time.Duration)
+	joined []*daemon.Host // in this process
 }
 
-func (b *benching) run(ctx context.Context) (*Report, error) {
-	if b.o.Device != "" {
-		if err := b.startChild(ctx); err != nil {
-			return nil, err
+func (b *benching) measureAll() error {
+	if b.Device != "" {
+		if err := b.startChild(); err != nil {
+			return err
 		}
 	}
-	before, err := show.Ask(ctx, b.socket)
+	status, err := show.Ask(b.ctx, b.Socket)
 	if err != nil {
-		return nil, call.OrDevice(err)
+		return call.OrDevice(err)
 	}
-	if b.o.wants(bench.InProcess, bench.HandOver, bench.HandOff) {
-		if err := b.join(ctx, before.Lockspace.Device); err != nil {
-			return nil, err
+	b.res.describe(status)
+	if b.wants(inProcess) || b.wants(handOver) || b.wants(handOff) {
+		if err := b.join(status.Lockspace.Device); err != nil {
+			return err
 		}
 	}
-	if err := b.create(ctx); err != nil {
-		return nil, err
+	if err := b.create(); err != nil {
+		return err
 	}
-	cfg := bench.Config{Bakeryd: bench.Served(b.socket, b.lock), Duration: b.o.Duration, Why: b.why, Begun: b.begun}
-	for _, name := range b.o.Only {
-		cfg.Only = append(cfg.Only, bench.Name(name))
+	b.bakeryd = served(b.Socket, b.lock)
+	for _, d := range b.joined {
+		b.inside = append(b.inside, joined(d, b.lock))
 	}
-	for _, d := range b.inside {
-		cfg.Inside = append(cfg.Inside, bench.Joined(d, b.lock))
-	}
-	if b.o.wants(bench.Wrapper) {
+	if b.wants(wrapper) {
 		flock, err := os.CreateTemp("", "bakeryctl-bench")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer os.Remove(flock.Name())
 		defer flock.Close()
-		cfg.Commands = b.commands(flock.Name())
+		b.findCommands(flock.Name())
 	}
-	result, err := bench.Run(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return newReport(before, result), nil
+	return b.measure()
 }
 
-func (b *benching) create(ctx context.Context) error {
+// join joins the lockspace as hosts in this process: one next to the bakeryd in use, two next to a
+// child. If that fails, it records what cannot be measured.
+func (b *benching) join(device string) (err error) {
+	n := 1
+	if b.child != nil {
+		n = 2
+	}
+	b.joined, err = load.Join(b.ctx, n, daemon.Config{Device: device, Logger: ondevice.Logger(b.stderr)})
+	if b.ctx.Err() != nil {
+		return context.Cause(b.ctx)
+	}
+	if len(b.joined) == 0 {
+		b.why[inProcess] = whyNotJoined(err)
+		b.why[handOver] = b.why[inProcess]
+	}
+	return nil
+}
+
+// whyNotJoined returns why this process could not join, and the remedy.
+func whyNotJoined(err error) string {
+	remedy := ""
+	switch {
+	case errors.Is(err, lease.ErrFull):
+		remedy = "; stop a host, or format for more --hosts"
+	case errors.Is(err, fs.ErrNotExist):
+		remedy = "; run it where the device of bakeryd is visible"
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		remedy = "; run it as root, or as the user of bakeryd"
+	}
+	return "this process could not join as a host: " + err.Error() + remedy
+}
+
+func (b *benching) create() error {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
 	name := fmt.Sprintf("bakeryctl-bench-%d-%x", os.Getpid(), random)
 	// A user without permission to remove the lock must not create it, because it would remain.
-	if err := removeBy(b.socket, name); err != nil {
+	if err := removeBy(b.Socket, name); err != nil {
 		return err
 	}
 	b.lock = name // it may be created even if the answer is lost
-	_, _, err := client.New(b.socket).Create(ctx, name, 1)
+	_, _, err := client.New(b.Socket).Create(b.ctx, name, 1)
 	return err
 }
 
-// commands returns the commands that the wrapper is compared with, or nil if it cannot be measured.
-func (b *benching) commands(flocked string) *bench.Commands {
+// findCommands finds the commands that the wrapper is compared with, or why it cannot be measured.
+func (b *benching) findCommands(flocked string) {
 	alone, err := exec.LookPath("true")
 	if err != nil {
-		b.why[bench.Wrapper] = "find true(1): " + err.Error()
-		return nil
+		b.why[wrapper] = "find true(1): " + err.Error()
+		return
 	}
 	self, err := os.Executable()
 	if err != nil {
-		b.why[bench.Wrapper] = "find the path of bakeryctl: " + err.Error()
-		return nil
+		b.why[wrapper] = "find the path of bakeryctl: " + err.Error()
+		return
 	}
-	c := &bench.Commands{
-		Locked: bench.Command{Path: self, Args: []string{os.Args[0], "--socket", b.socket, "lock", b.lock, "--", alone}},
-		True:   bench.Command{Path: alone, Args: []string{"true"}},
-	}
+	b.locked = command{self, []string{os.Args[0], "--socket", b.Socket, "lock", b.lock, "--", alone}}
+	b.alone = command{alone, []string{"true"}}
 	if flock, err := exec.LookPath("flock"); err != nil {
-		c.NoFlock = "flock(1) not found; install util-linux"
+		b.why[flockName] = "flock(1) not found; install util-linux"
 	} else {
-		c.Flock = bench.Command{Path: flock, Args: []string{"flock", flocked, alone}}
+		b.flock = command{flock, []string{"flock", flocked, alone}}
 	}
-	return c
 }
 
 // end removes the lock, and then the hosts, because a host must remove the lock.
 func (b *benching) end() error {
 	errs := []error{b.remove()}
 	var leaving errgroup.Group
-	for _, d := range b.inside {
+	for _, d := range b.joined {
 		leaving.Go(func() error { return ondevice.Leave(d) })
 	}
 	errs = append(errs, leaving.Wait())
@@ -199,8 +222,8 @@ func (b *benching) remove() error {
 	if b.lock == "" {
 		return nil
 	}
-	err := removeBy(b.socket, b.lock)
-	for _, d := range b.inside {
+	err := removeBy(b.Socket, b.lock)
+	for _, d := range b.joined {
 		if err == nil {
 			break
 		}
@@ -214,4 +237,33 @@ func (b *benching) remove() error {
 		return fmt.Errorf("remove the lock %s, which remains: %w", b.lock, err)
 	}
 	return nil
+}
+
+// removeBy makes bakeryd remove a lock. A missing lock is no error.
+func removeBy(socket, lock string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+	defer cancel()
+	err := client.New(socket).Remove(ctx, lock, client.RemoveOptions{Timeout: removeWithin})
+	if errors.Is(err, client.ErrNoLock) {
+		return nil
+	}
+	return err
+}
+
+// failure returns the error of a bench with its exit code and hint.
+func failure(ctx context.Context, err error) error {
+	by, interrupted := errors.AsType[signals.Interruption](context.Cause(ctx))
+	f, failed := errors.AsType[*cli.Failure](err)
+	_, refused := errors.AsType[*client.Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case interrupted:
+		return &cli.Failure{Code: cli.ExitSignal + int(by.Signal)}
+	case failed:
+		return f
+	case refused, errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrProtocol):
+		return call.Failure(err)
+	}
+	return ondevice.Failure(err)
 }

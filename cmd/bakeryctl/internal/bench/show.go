@@ -11,30 +11,40 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// Report is the output of a bench.
+// Report is the output of a bench. A skipped measurement is nil. Times are in whole microseconds.
 type Report struct {
-	Device    string    `json:"device"`
-	Lockspace string    `json:"lockspace"` // its name, or uuid
-	Stride    int       `json:"stride"`
-	Hosts     int       `json:"hosts"`   // that the lockspace was formatted for
-	Highest   int       `json:"highest"` // highest host id that a read of slots covers
-	At        time.Time `json:"at"`
-	*bench.Result
+	Device      string     `json:"device"`
+	Lockspace   string     `json:"lockspace"` // its name, or uuid
+	Stride      int        `json:"stride"`
+	Hosts       int        `json:"hosts"`   // that the lockspace was formatted for
+	Highest     int        `json:"highest"` // highest host id that a read of slots covers
+	At          time.Time  `json:"at"`
+	Floor       *floor     `json:"floor,omitempty"`
+	Uncontended *lockTimes `json:"uncontended,omitempty"`
+	InProcess   *lockTimes `json:"in_process,omitempty"`
+	HandOver    *relay     `json:"handover,omitempty"`
+	HandOff     *handOffs  `json:"handoff,omitempty"`
+	Wrapper     *wrapped   `json:"wrapper,omitempty"`
+	Skipped     []omission `json:"skipped"` // never nil
 }
 
-func newReport(s *report.Report, r *bench.Result) *Report {
+// omission is a skipped measurement.
+type omission struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// describe sets what a status shows of the lockspace.
+func (r *Report) describe(s *report.Report) {
 	l := s.Lockspace
-	b := &Report{Device: l.Device, Lockspace: cmp.Or(l.Name, l.UUID.String()), Stride: l.Stride, Hosts: l.Hosts,
-		Highest: r.Slots, At: time.Now().Truncate(time.Second), Result: r}
-	for _, h := range s.Hosts { // the read horizon, if nothing was read
-		b.Highest = max(b.Highest, h.ReadHorizon)
+	r.Device, r.Lockspace, r.Stride, r.Hosts = l.Device, cmp.Or(l.Name, l.UUID.String()), l.Stride, l.Hosts
+	for _, h := range s.Hosts {
+		r.Highest = max(r.Highest, h.ReadHorizon)
 	}
-	return b
 }
 
 // Show writes a report as text.
@@ -42,10 +52,10 @@ func Show(out io.Writer, r *Report) error {
 	w := bufio.NewWriter(out) // Flush returns the first error of all writes
 	fmt.Fprintf(w, "lockspace %s on %s\n  records %d bytes apart, a read covers %s of %d\n\n",
 		text.Printable(r.Lockspace), text.Printable(r.Device), r.Stride, render.Count(r.Highest, "slot"), r.Hosts)
-	_ = render.WriteTable(w, func(w io.Writer) { showLatencies(w, r.Result) })
-	_ = render.WriteTable(w, func(w io.Writer) { showOthers(w, r.Result) })
+	_ = render.WriteTable(w, func(w io.Writer) { showLatencies(w, r) })
+	_ = render.WriteTable(w, func(w io.Writer) { showOthers(w, r) })
 	if r.Floor != nil && (r.Uncontended != nil || r.InProcess != nil) {
-		showHistogram(w, r.Result)
+		showHistogram(w, r)
 	}
 	if len(r.Skipped) > 0 {
 		fmt.Fprintln(w)
@@ -57,34 +67,34 @@ func Show(out io.Writer, r *Report) error {
 }
 
 // showLatencies writes the measurements that have a floor.
-func showLatencies(w io.Writer, r *bench.Result) {
+func showLatencies(w io.Writer, r *Report) {
 	if r.Floor == nil {
 		return
 	}
 	fmt.Fprint(w, "\tCOUNT\tP50\tP99\tP99.9\tFLOOR\tRATIO\n")
-	row := func(what string, d bench.Dist) {
+	row := func(what string, d dist) {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s", what, d.Count, render.Micros(d.P50US), render.Micros(d.P99US), render.Micros(d.P999US))
 	}
-	row("floor: write, read, write", r.Floor.Dist)
+	row("floor: write, read, write", r.Floor.dist)
 	fmt.Fprintln(w)
-	for _, l := range []struct {
-		what string
-		*bench.Lock
-	}{{"uncontended, by bakeryd", r.Uncontended}, {"uncontended, in process", r.InProcess}} {
-		if l.Lock != nil {
-			row(l.what, l.Dist)
-			fmt.Fprintf(w, "\t%s\t%.2f\n", render.Micros(l.FloorP50US), l.Ratio)
-		}
+	comparedRow := func(what string, c compared) {
+		row(what, c.dist)
+		fmt.Fprintf(w, "\t%s\t%.2f\n", render.Micros(c.FloorP50US), c.Ratio)
 	}
-	if h := r.HandOver; h != nil {
-		row("hand-over between hosts", h.Dist)
-		fmt.Fprintf(w, "\t%s\t%.2f\n", render.Micros(h.FloorP50US), h.Ratio)
+	if r.Uncontended != nil {
+		comparedRow(byBakeryd, r.Uncontended.compared)
+	}
+	if r.InProcess != nil {
+		comparedRow(byProcess, r.InProcess.compared)
+	}
+	if r.HandOver != nil {
+		comparedRow("hand-over between hosts", r.HandOver.compared)
 	}
 	fmt.Fprintln(w)
 }
 
 // showOthers writes the measurements without a floor.
-func showOthers(w io.Writer, r *bench.Result) {
+func showOthers(w io.Writer, r *Report) {
 	if h := r.HandOff; h != nil {
 		fmt.Fprintf(w, "local hand-off\t%d clients: %d a second by bakeryd", h.Clients, h.PerSecond)
 		if h.InProcessPerSecond > 0 {
@@ -104,6 +114,12 @@ func showOthers(w io.Writer, r *bench.Result) {
 	}
 }
 
+// The two ways to an uncontended lock.
+const (
+	byBakeryd = "uncontended, by bakeryd"
+	byProcess = "uncontended, in process"
+)
+
 const (
 	barRows  = 16 // maximum, without the last one
 	barWidth = 22
@@ -111,13 +127,13 @@ const (
 )
 
 // showHistogram draws the distributions of the floor and the lock next to each other, in percent.
-func showHistogram(out io.Writer, r *bench.Result) {
-	lock, what := r.Uncontended, "uncontended, by bakeryd"
+func showHistogram(out io.Writer, r *Report) {
+	lock, what := r.Uncontended, byBakeryd
 	if lock == nil {
-		lock, what = r.InProcess, "uncontended, in process"
+		lock, what = r.InProcess, byProcess
 	}
-	bounds := barBounds(r.Floor.Times, lock.Times)
-	left, right := r.Floor.Times.Counts(bounds), lock.Times.Counts(bounds)
+	bounds := barBounds(r.Floor.times, lock.times)
+	left, right := r.Floor.times.Counts(bounds), lock.times.Counts(bounds)
 	most := 0.0
 	for i := range left {
 		most = max(most, share(left, i), share(right, i))

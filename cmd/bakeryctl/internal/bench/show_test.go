@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
-	"github.com/bakeryd/bakeryd/daemon/bench"
 )
 
 // measured returns an example result.
@@ -43,14 +42,14 @@ skipped in_process: no id
 
 // The floor and the lock have different times.
 func TestShowHistogram(t *testing.T) {
-	floor, lock := latency.Recorder{Fine: true}, latency.Recorder{Fine: true}
+	least, lock := latency.Recorder{Fine: true}, latency.Recorder{Fine: true}
 	for i := range 1000 {
-		floor.Add(time.Duration(200+i%100) * time.Microsecond)
+		least.Add(time.Duration(200+i%100) * time.Microsecond)
 		lock.Add(time.Duration(300+i%200) * time.Microsecond)
 	}
 	lock.Add(time.Second)
 	var out bytes.Buffer
-	showHistogram(&out, &bench.Result{Floor: &bench.Floor{Times: &floor}, Uncontended: &bench.Lock{Times: &lock}})
+	showHistogram(&out, &Report{Floor: &floor{times: &least}, Uncontended: &lockTimes{compared: compared{times: &lock}}})
 	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")[1:]
 	require.Regexp(t, `^ +floor +uncontended, by bakeryd$`, lines[0])
 	require.LessOrEqual(t, len(lines), barRows+2)
@@ -67,7 +66,7 @@ func TestShowHistogram(t *testing.T) {
 	same := latency.Recorder{Fine: true}
 	same.Add(250 * time.Microsecond)
 	out.Reset()
-	showHistogram(&out, &bench.Result{Floor: &bench.Floor{Times: &same}, InProcess: &bench.Lock{Times: &same}})
+	showHistogram(&out, &Report{Floor: &floor{times: &same}, InProcess: &lockTimes{compared: compared{times: &same}}})
 	require.Contains(t, out.String(), "100.0% ######################")
 	require.Contains(t, out.String(), "uncontended, in process")
 }

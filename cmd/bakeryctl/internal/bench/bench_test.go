@@ -45,19 +45,23 @@ func newDisk() *disk {
 	return d
 }
 
-// host is a host that uses the disk.
-type host struct {
+// user is a host that uses the disk.
+type user struct {
 	*disk
 	id  int
 	buf []byte
 	all []byte
 }
 
-func (d *disk) host(id int) *host {
-	return &host{disk: d, id: id, buf: blockdev.Alloc(512), all: blockdev.Alloc(1024)}
+func (d *disk) user(id int) *user {
+	return &user{disk: d, id: id, buf: blockdev.Alloc(512), all: blockdev.Alloc(1024)}
 }
 
-func (h *host) write() time.Duration {
+func (d *disk) host(id int) *host {
+	return &host{name: "a test", client: func() locker { return &visitor{d.user(id)} }, floor: d.user(id).floor}
+}
+
+func (h *user) write() time.Duration {
 	h.writes.Add(1)
 	begun := time.Now()
 	if err := h.dev.Write(h.buf, int64(512*h.id)); err != nil {
@@ -66,7 +70,7 @@ func (h *host) write() time.Duration {
 	return time.Since(begun)
 }
 
-func (h *host) read() time.Duration {
+func (h *user) read() time.Duration {
 	h.reads.Add(1)
 	begun := time.Now()
 	if err := h.dev.Read(h.all, 0); err != nil {
@@ -75,10 +79,7 @@ func (h *host) read() time.Duration {
 	return time.Since(begun)
 }
 
-func (h *host) String() string { return "a test" }
-func (h *host) Client() Client { return &visitor{host: h.disk.host(h.id)} }
-
-func (h *host) Floor(ctx context.Context, rounds int) (*measuring.Floor, error) {
+func (h *user) floor(ctx context.Context, rounds int) (*measuring.Floor, error) {
 	f := &measuring.Floor{Slots: 2}
 	for range rounds {
 		f.Rounds = append(f.Rounds, measuring.FloorRound{Claim: h.write(), Look: h.read(), Release: h.write()})
@@ -86,7 +87,7 @@ func (h *host) Floor(ctx context.Context, rounds int) (*measuring.Floor, error) 
 	return f, context.Cause(ctx)
 }
 
-type visitor struct{ *host }
+type visitor struct{ *user }
 
 func (v *visitor) Lock(ctx context.Context) (layout.Ticket, error) {
 	if err := v.refuse.Load(); err != nil {
@@ -112,37 +113,37 @@ func (v *visitor) Unlock() error {
 	return nil
 }
 
-func commands(t *testing.T) *Commands {
-	t.Helper()
-	sh := func(script string) Command { return Command{Path: "/bin/sh", Args: []string{"sh", "-c", script}} }
-	return &Commands{Locked: sh(":"), Flock: sh(":"), True: sh(":")}
+func sh(script ...string) command { return command{"/bin/sh", append([]string{"sh", "-c"}, script...)} }
+
+// newTest returns a run on the hosts given, the first of which is a bakeryd. It has all commands.
+func newTest(ctx context.Context, lasts time.Duration, bakeryd *host, inside ...*host) *run {
+	r := newRun(ctx, Options{Duration: lasts})
+	r.bakeryd, r.inside = bakeryd, inside
+	r.locked, r.flock, r.alone = sh(":"), sh(":"), sh(":")
+	return r
 }
 
-func run1(t *testing.T, cfg Config) *Result {
+func (r *run) done(t *testing.T) *Report {
 	t.Helper()
-	if cfg.Duration == 0 {
-		cfg.Duration = brief
-	}
-	r, err := Run(t.Context(), cfg)
-	require.NoError(t, err)
-	return r
+	require.NoError(t, r.measure())
+	return r.res
 }
 
 // TestRun makes every measurement, on a disk with known delay.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
-	r := run1(t, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2), d.host(3)}, Commands: commands(t)})
+	r := newTest(t.Context(), brief, d.host(1), d.host(2), d.host(3)).done(t)
 	require.Zero(t, d.broken.Load(), "one client at a time")
 	require.Empty(t, r.Skipped)
-	require.Equal(t, 2, r.Slots)
+	require.Equal(t, 2, r.Highest)
 
 	request := delay.Microseconds()
 	require.EqualValues(t, batchRounds, r.Floor.Count, "the floor of the first measurement")
 	require.GreaterOrEqual(t, r.Floor.P50US, 3*request)
 	require.GreaterOrEqual(t, r.Floor.WriteP50US, request)
 	require.GreaterOrEqual(t, r.Floor.ReadP50US, request)
-	for _, l := range []*Lock{r.Uncontended, r.InProcess} {
+	for _, l := range []*lockTimes{r.Uncontended, r.InProcess} {
 		require.EqualValues(t, batchRounds, l.Count)
 		require.GreaterOrEqual(t, l.P50US, 3*request)
 		require.GreaterOrEqual(t, l.FloorP50US, 3*request)
@@ -166,9 +167,9 @@ func TestRun(t *testing.T) {
 	require.Positive(t, r.Wrapper.P50US)
 	require.Positive(t, r.Wrapper.TrueP50US)
 	require.Equal(t, r.Wrapper.P50US-r.Wrapper.FlockP50US, *r.Wrapper.OverFlockUS)
-	for _, dist := range []Dist{r.Floor.Dist, r.Uncontended.Dist, r.InProcess.Dist, r.HandOver.Dist} {
-		require.IsNonDecreasing(t, []int64{0, dist.P50US, dist.P90US, dist.P99US, dist.P999US, dist.MaxUS})
-		require.LessOrEqual(t, dist.MeanUS, dist.MaxUS)
+	for _, d := range []dist{r.Floor.dist, r.Uncontended.dist, r.InProcess.dist, r.HandOver.dist} {
+		require.IsNonDecreasing(t, []int64{0, d.P50US, d.P90US, d.P99US, d.P999US, d.MaxUS})
+		require.LessOrEqual(t, d.MeanUS, d.MaxUS)
 	}
 }
 
@@ -176,7 +177,9 @@ func TestRun(t *testing.T) {
 func TestRun_FloorAndLock_Alternate(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
-	r := run1(t, Config{Bakeryd: d.host(1), Only: []Name{Uncontended}, Duration: 3 * batchRounds * 3 * delay})
+	b := newTest(t.Context(), 3*batchRounds*3*delay, d.host(1))
+	b.Only = []string{uncontended}
+	r := b.done(t)
 	turns := r.Floor.Count / batchRounds
 	require.GreaterOrEqual(t, turns, int64(1))
 	require.Equal(t, turns*batchRounds, r.Uncontended.Count)
@@ -198,7 +201,7 @@ func members(t *testing.T, v any) map[string]json.RawMessage {
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
-	r := run1(t, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Commands: commands(t)})
+	r := newTest(t.Context(), brief, d.host(1), d.host(2)).done(t)
 	dist := []string{"count", "mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us"}
 	all := members(t, r)
 	for name, want := range map[string][]string{
@@ -219,17 +222,18 @@ func TestJSON(t *testing.T) {
 		require.ElementsMatch(t, want, got, name)
 	}
 	require.JSONEq(t, `[]`, string(all["skipped"]))
-	require.Len(t, all, 7)
+	require.Len(t, all, 13)
 }
 
 // TestRun_MeasurementWithoutMeans_IsSkipped, and so is one that was not asked for.
 func TestRun_MeasurementWithoutMeans_IsSkipped(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
-	c := commands(t)
-	c.Flock, c.NoFlock = Command{}, "no flock"
-	r := run1(t, Config{Bakeryd: d.host(1), Commands: c, Why: map[Name]string{InProcess: "no id", HandOver: "no second id"}})
-	require.Equal(t, []Omission{{InProcess, "no id"}, {HandOver, "no second id"}, {"wrapper.flock", "no flock"}}, r.Skipped)
+	b := newTest(t.Context(), brief, d.host(1))
+	b.flock = command{}
+	b.why = map[string]string{inProcess: "no id", handOver: "no second id", flockName: "no flock"}
+	r := b.done(t)
+	require.Equal(t, []omission{{inProcess, "no id"}, {handOver, "no second id"}, {"wrapper.flock", "no flock"}}, r.Skipped)
 	require.Nil(t, r.InProcess)
 	require.Nil(t, r.HandOver)
 	require.NotContains(t, members(t, r), "in_process")
@@ -237,12 +241,16 @@ func TestRun_MeasurementWithoutMeans_IsSkipped(t *testing.T) {
 	require.NotContains(t, members(t, r.Wrapper), "flock_p50_us")
 	require.NotContains(t, members(t, r.Wrapper), "over_flock_us")
 
-	r = run1(t, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Only: []Name{HandOff}})
+	b = newTest(t.Context(), brief, d.host(1), d.host(2))
+	b.Only = []string{handOff}
+	r = b.done(t)
 	require.Equal(t, []string{"handoff", "skipped"}, keys(members(t, r)))
 	require.Len(t, r.Skipped, 5)
-	require.Equal(t, Name("floor"), r.Skipped[4].Name)
+	require.Equal(t, "floor", r.Skipped[4].Name)
 
-	r = run1(t, Config{Inside: []Host{d.host(2)}, Only: []Name{InProcess}})
+	b = newTest(t.Context(), brief, nil, d.host(2))
+	b.Only = []string{inProcess}
+	r = b.done(t)
 	require.Equal(t, r.Floor.P50US, r.InProcess.FloorP50US)
 }
 
@@ -255,65 +263,58 @@ func keys(m map[string]json.RawMessage) (all []string) {
 	return all
 }
 
-func TestInvalid(t *testing.T) {
-	_, err := Run(t.Context(), Config{Duration: time.Second})
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = Run(t.Context(), Config{Bakeryd: newDisk().host(1)})
-	require.ErrorIs(t, err, ErrInvalid)
-}
-
 // TestFails: any failure ends the run and all waits, and is returned.
 func TestFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	for _, name := range []Name{Uncontended, InProcess, HandOver, HandOff} {
+	for _, name := range []string{uncontended, inProcess, handOver, handOff} {
 		d := newDisk()
 		d.refuse.Store(&broken)
-		_, err := Run(t.Context(), Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Only: []Name{name}, Duration: time.Hour})
+		b := newTest(t.Context(), time.Hour, d.host(1), d.host(2))
+		b.Only = []string{name}
+		err := b.measure()
 		require.ErrorIs(t, err, broken)
-		require.ErrorContains(t, err, string(name))
+		require.ErrorContains(t, err, name)
 		require.Zero(t, d.inside.Load())
 	}
-	c := commands(t)
-	c.Locked = Command{Path: "/bin/sh", Args: []string{"sh", "-c", "echo no room >&2; exit 66"}}
-	_, err := Run(t.Context(), Config{Bakeryd: newDisk().host(1), Commands: c, Only: []Name{Wrapper}, Duration: time.Hour})
-	require.ErrorContains(t, err, "wrapper: sh -c echo no room >&2; exit 66: exit status 66: no room")
+	b := newTest(t.Context(), time.Hour, newDisk().host(1))
+	b.Only, b.locked = []string{wrapper}, sh("echo no room >&2; exit 66")
+	require.ErrorContains(t, b.measure(), "wrapper: sh -c echo no room >&2; exit 66: exit status 66: no room")
 }
 
 // TestInterrupted: afterwards nothing is held and nothing waits.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	enough := errors.New("enough")
-	for _, name := range Names {
+	for _, name := range names {
 		d := newDisk()
 		ctx, cancel := context.WithCancelCause(t.Context())
-		c := commands(t)
 		begun := filepath.Join(t.TempDir(), "begun")
-		c.Locked = Command{Path: "/bin/sh", Args: []string{"sh", "-c", `: >"$0"; exec sleep 1h`, begun}}
+		b := newTest(ctx, time.Hour, d.host(1), d.host(2))
+		b.Only, b.locked = []string{name}, sh(`: >"$0"; exec sleep 1h`, begun)
 		go func() {
 			for { // until a grant can be interrupted
 				_, err := os.Stat(begun)
-				if err == nil || name != Wrapper && d.number.Load() > 3 || ctx.Err() != nil {
+				if err == nil || name != wrapper && d.number.Load() > 3 || ctx.Err() != nil {
 					break
 				}
 				time.Sleep(time.Millisecond)
 			}
 			cancel(enough)
 		}()
-		_, err := Run(ctx, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Commands: c, Only: []Name{name}, Duration: time.Hour})
-		require.ErrorIs(t, err, enough, name)
+		require.ErrorIs(t, b.measure(), enough, name)
 		require.Zero(t, d.inside.Load(), name)
 	}
 }
 
 // handedOn is a client whose host keeps the lock for it: only the first grant has a new ticket.
 type handedOn struct {
-	Client
+	locker
 	n int
 }
 
 func (h *handedOn) Lock(ctx context.Context) (layout.Ticket, error) {
-	ticket, err := h.Client.Lock(ctx)
+	ticket, err := h.locker.Lock(ctx)
 	if h.n++; h.n > 1 && h.n != 10 {
 		ticket = ticket.Grant(1)
 	}
@@ -323,18 +324,18 @@ func (h *handedOn) Lock(ctx context.Context) (layout.Ticket, error) {
 // TestLock_FurtherGrantOfATicket_IsNotCounted: it cost no request.
 func TestLock_FurtherGrantOfATicket_IsNotCounted(t *testing.T) {
 	t.Parallel()
-	l := &Lock{Times: newTimes()}
-	require.NoError(t, l.batch(t.Context(), &handedOn{Client: newDisk().host(1).Client()}))
-	require.EqualValues(t, 1, l.Times.Count())
+	l := newLockTimes()
+	require.NoError(t, l.batch(t.Context(), &handedOn{locker: newDisk().host(1).client()}))
+	require.EqualValues(t, 1, l.times.Count())
 	require.EqualValues(t, batchRounds-1, l.PassedOn)
 }
 
 // TestComesToNothing: a measurement that counts nothing ends with an error.
 func TestComesToNothing(t *testing.T) {
 	t.Parallel()
-	r := &run{Config: Config{Duration: brief}, extra: 20 * time.Millisecond}
+	r := &run{Options: Options{Duration: brief}, extra: 20 * time.Millisecond}
 	turns := 0
-	require.ErrorIs(t, r.repeat(newTimes(), func() error { turns++; return nil }), ErrNothing)
+	require.ErrorIs(t, r.repeat(newTimes(), func() error { turns++; return nil }), errNothing)
 	require.Positive(t, turns)
 }
 

@@ -11,33 +11,33 @@ import (
 // handOffClients is how many clients of a host contend for the lock.
 const handOffClients = 8
 
-// HandOffs is how often the lock passes between clients of one host without other hosts.
-type HandOffs struct {
+// handOffs is how often the lock passes between clients of one host without other hosts.
+type handOffs struct {
 	PerSecond          int64 `json:"per_second,omitzero"` // through the socket; 0: not measured
 	InProcessPerSecond int64 `json:"in_process_per_second,omitzero"`
 	Clients            int   `json:"clients"`
 }
 
 func (r *run) handOff() (err error) {
-	h := &HandOffs{Clients: handOffClients}
-	if r.Bakeryd != nil {
-		h.PerSecond, err = r.handOffs(r.Bakeryd)
+	h := &handOffs{Clients: handOffClients}
+	if r.bakeryd != nil {
+		h.PerSecond, err = r.handOffsOf(r.bakeryd)
 	}
-	if err == nil && len(r.Inside) > 0 {
-		h.InProcessPerSecond, err = r.handOffs(r.Inside[0])
+	if err == nil && len(r.inside) > 0 {
+		h.InProcessPerSecond, err = r.handOffsOf(r.inside[0])
 	}
 	r.res.HandOff = h
 	return err
 }
 
-func (r *run) handOffs(h Host) (perSecond int64, err error) {
+func (r *run) handOffsOf(h *host) (perSecond int64, err error) {
 	var grants atomic.Int64
 	begun := time.Now()
 	end := begun.Add(r.Duration)
 	clients, ctx := errgroup.WithContext(r.ctx)
 	for range handOffClients {
 		clients.Go(func() error {
-			c, n := h.Client(), int64(0)
+			c, n := h.client(), int64(0)
 			defer func() { grants.Add(n) }()
 			for n == 0 || time.Now().Before(end) {
 				if _, err := c.Lock(ctx); err != nil {

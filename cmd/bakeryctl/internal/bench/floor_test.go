@@ -27,20 +27,20 @@ func TestServed_Floor(t *testing.T) {
 		}
 		fmt.Fprint(w, answer)
 	})
-	h := Served(b.Socket, "x")
-	f, err := h.Floor(t.Context(), 2)
+	h := served(b.Socket, "x")
+	f, err := h.floor(t.Context(), 2)
 	require.NoError(t, err)
 	require.Equal(t, &measuring.Floor{Slots: 3, Rounds: []measuring.FloorRound{{Claim: 1, Look: 2, Release: 3}, {Claim: 4, Look: 5, Release: 6}}}, f)
 
 	answer = `{"slots": 3, "rounds": []}`
-	_, err = h.Floor(t.Context(), 2)
+	_, err = h.floor(t.Context(), 2)
 	require.ErrorIs(t, err, client.ErrProtocol, "fewer rounds than requested")
 
 	b.Answer("POST /v1/floor", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"error": {"code": "forbidden", "message": "for root only", "hint": "run it as root"}}`)
 	})
-	_, err = h.Floor(t.Context(), 2)
+	_, err = h.floor(t.Context(), 2)
 	var refusal *client.Error
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, api.CodeForbidden, refusal.Code)

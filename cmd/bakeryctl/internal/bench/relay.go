@@ -21,57 +21,45 @@ const (
 	relayWaits = relayHold / 2
 )
 
-// Relay is the time from the start of a release until the waiting other host has the lock.
-type Relay struct {
-	Dist
-	Between    string  `json:"between"`
-	HoldUS     int64   `json:"hold_us"`
-	FloorP50US int64   `json:"floor_p50_us"` // one write and two reads, measured in the same run
-	Ratio      float64 `json:"ratio"`
-
-	Times *latency.Recorder `json:"-"`
+// relay is the time from the start of a release until the waiting other host has the lock. Its floor
+// is one write and two reads.
+type relay struct {
+	compared
+	Between string `json:"between"`
+	HoldUS  int64  `json:"hold_us"`
 }
 
 // pair returns the two hosts between which the lock is handed over, or nil. It prefers two in this
 // process, which have no socket between them.
-func (r *run) pair() []Host {
+func (r *run) pair() []*host {
 	switch {
-	case len(r.Inside) >= 2:
-		return r.Inside[:2]
-	case len(r.Inside) == 1 && r.Bakeryd != nil:
-		return []Host{r.Bakeryd, r.Inside[0]}
+	case len(r.inside) >= 2:
+		return r.inside[:2]
+	case len(r.inside) == 1 && r.bakeryd != nil:
+		return []*host{r.bakeryd, r.inside[0]}
 	}
 	return nil
-}
-
-func between(hosts []Host) string {
-	a, b := hosts[0].String(), hosts[1].String()
-	if a == b {
-		return "two hosts in " + a
-	}
-	return a + " and " + b
 }
 
 func (r *run) handOver() error {
-	hosts := r.pair()
-	clients := [2]Client{hosts[0].Client(), hosts[1].Client()}
-	relayed := &Relay{Times: newTimes(), HoldUS: micros(relayHold), Between: between(hosts)}
-	floor, err := r.repeatWithFloor(hosts[1], relayed.Times, func() error {
-		batch := &race{clients: clients, times: relayed.Times, last: -1}
+	a, b := r.pair()[0], r.pair()[1]
+	relayed := &relay{compared: compared{times: newTimes()}, HoldUS: micros(relayHold), Between: a.name + " and " + b.name}
+	if a.name == b.name {
+		relayed.Between = "two hosts in " + a.name
+	}
+	clients := [2]locker{a.client(), b.client()}
+	f, err := r.repeatWithFloor(b, relayed.times, func() error {
+		batch := &race{clients: clients, times: relayed.times, last: -1}
 		return batch.run(r.ctx)
 	})
-	if err != nil {
-		return err
-	}
-	least := floor.write.At(50) + 2*floor.read.At(50)
-	relayed.Dist, relayed.FloorP50US, relayed.Ratio = distOf(relayed.Times), micros(least), ratio(relayed.Times.At(50), least)
+	relayed.compare(f.write.At(50) + 2*f.read.At(50))
 	r.res.HandOver = relayed
-	return nil
+	return err
 }
 
 // race is two hosts that contend for the lock in one batch.
 type race struct {
-	clients [2]Client
+	clients [2]locker
 
 	mu    sync.Mutex // guards the fields below: the lock under test is not trusted to
 	times *latency.Recorder

@@ -9,8 +9,8 @@ import (
 
 func newTimes() *latency.Recorder { return &latency.Recorder{Fine: true} }
 
-// Dist is a distribution of times, in whole microseconds.
-type Dist struct {
+// dist is a distribution of times, in whole microseconds.
+type dist struct {
 	Count  int64 `json:"count"`
 	MeanUS int64 `json:"mean_us"`
 	P50US  int64 `json:"p50_us"`
@@ -20,11 +20,25 @@ type Dist struct {
 	MaxUS  int64 `json:"max_us"`
 }
 
-func distOf(t *latency.Recorder) Dist {
-	return Dist{
+func distOf(t *latency.Recorder) dist {
+	return dist{
 		Count: t.Count(), MeanUS: micros(t.Mean()),
 		P50US: micros(t.At(50)), P90US: micros(t.At(90)), P99US: micros(t.At(99)), P999US: micros(t.At(99.9)), MaxUS: micros(t.Max()),
 	}
+}
+
+// compared is a distribution next to its floor, which was measured in the same run.
+type compared struct {
+	dist
+	FloorP50US int64   `json:"floor_p50_us"`
+	Ratio      float64 `json:"ratio"` // of the medians
+
+	times *latency.Recorder
+}
+
+// compare sums up the times.
+func (c *compared) compare(floor time.Duration) {
+	c.dist, c.FloorP50US, c.Ratio = distOf(c.times), micros(floor), ratio(c.times.At(50), floor)
 }
 
 func micros(d time.Duration) int64 { return d.Round(time.Microsecond).Microseconds() }

@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev/latency"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+)
+
+const (
+	uncontended = "uncontended" // an uncontended lock, through bakeryd
+	inProcess   = "in_process"  // the same on a host in this process
+	handOver    = "handover"    // from one host to another
+	handOff     = "handoff"     // from one client of a host to the next
+	wrapper     = "wrapper"     // a command under a lock
+
+	flockName = wrapper + ".flock" // a part of wrapper
+)
+
+// names lists all measurements, in the order in which they are made.
+var names = []string{uncontended, inProcess, handOver, handOff, wrapper}
+
+// errNothing is returned when a measurement has counted nothing in the time given.
+var errNothing = errors.New("nothing could be measured")
+
+// run makes the measurements. Those that lack their means are skipped.
+type run struct {
+	Options
+	ctx      context.Context
+	progress *render.Progress
+	extra    time.Duration // how much longer than Duration a measurement runs that has counted nothing
+	res      *Report
+
+	bakeryd              *host             // nil: none
+	inside               []*host           // in this process
+	locked, flock, alone command           // of wrapper
+	why                  map[string]string // why a measurement lacks its means
+}
+
+func newRun(ctx context.Context, o Options) *run {
+	return &run{Options: o, ctx: ctx, extra: 10 * time.Second, res: &Report{Skipped: []omission{}}, why: map[string]string{}}
+}
+
+// measure makes the measurements. It returns errNothing, the first error of a host or a command, or
+// the cause of ctx's end.
+func (r *run) measure() error {
+	for _, step := range []struct {
+		name string
+		able bool
+		run  func() error
+	}{
+		{uncontended, r.bakeryd != nil, func() (err error) { r.res.Uncontended, err = r.paired(r.bakeryd); return err }},
+		{inProcess, len(r.inside) > 0, func() (err error) { r.res.InProcess, err = r.paired(r.inside[0]); return err }},
+		{handOver, r.pair() != nil, r.handOver},
+		{handOff, true, r.handOff},
+		{wrapper, r.locked.path != "", r.wrapper},
+	} {
+		switch {
+		case !r.wants(step.name):
+			r.skip(step.name, "not asked for")
+		case !step.able:
+			r.skip(step.name, r.why[step.name])
+		default:
+			r.progress.Begin("measuring "+step.name, r.Duration)
+			if err := step.run(); err != nil {
+				return fmt.Errorf("%s: %w", step.name, err)
+			}
+		}
+	}
+	if r.res.Floor == nil {
+		r.skip("floor", "it is measured together with uncontended, in_process and handover")
+	}
+	r.res.At = time.Now().Truncate(time.Second)
+	return nil
+}
+
+func (r *run) skip(name, reason string) {
+	r.res.Skipped = append(r.res.Skipped, omission{name, reason})
+}
+
+// repeat runs batches of a measurement until Duration is over and at least one time was counted.
+func (r *run) repeat(counted *latency.Recorder, batch func() error) error {
+	limit := r.Duration + r.extra
+	for begun := time.Now(); ; {
+		if err := batch(); err != nil {
+			return err
+		}
+		switch spent := time.Since(begun); {
+		case spent >= r.Duration && counted.Count() > 0:
+			return nil
+		case spent >= limit:
+			return fmt.Errorf("%w within %v", errNothing, limit)
+		}
+	}
+}
