@@ -42,7 +42,7 @@ func TestGrantsAreCounted(t *testing.T) {
 		}, generous, time.Millisecond)
 		require.Equal(t, "x", v.Name)
 		require.Equal(t, 1, v.Holding)
-		require.Zero(t, counts.Holds.Times().Count)
+		require.Zero(t, counts.Holds.Times().Count())
 		require.NoError(t, first.Release())
 		h := <-second
 		require.NoError(t, h.Release())
@@ -50,15 +50,15 @@ func TestGrantsAreCounted(t *testing.T) {
 
 		_, err := d.Acquire(ctx, locks.Request{Name: "y", Permits: 99})
 		require.ErrorIs(t, err, api.ErrInvalid)
-		require.Equal(t, uint64(2), counts.Waits.Times().Count, "and none of the lock that bakeryd has for itself")
-		require.Equal(t, uint64(2), counts.Holds.Times().Count)
+		require.EqualValues(t, 2, counts.Waits.Times().Count(), "and none of the lock that bakeryd has for itself")
+		require.EqualValues(t, 2, counts.Holds.Times().Count())
 		require.Equal(t, uint64(1), counts.Handoffs.Load())
 		all := counts.Locks.All()
 		require.Len(t, all, 2)
 		require.Equal(t, uint64(2), all["x"].Grants.Load())
 		require.Equal(t, uint64(1), all["x"].Handoffs.Load())
-		require.Equal(t, int64(counts.Waits.Times().Sum), all["x"].Waited.Load())
-		require.Equal(t, int64(counts.Holds.Times().Sum), all["x"].Held.Load())
+		require.Equal(t, int64(counts.Waits.Times().Sum()), all["x"].Waited.Load())
+		require.Equal(t, int64(counts.Holds.Times().Sum()), all["x"].Held.Load())
 		require.Positive(t, all["x"].Held.Load())
 	})
 }
@@ -69,8 +69,8 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		disk.Inject(disktest.Fault{Delay: 100 * time.Microsecond})
 		io := &d.cfg.Tally.IO
-		read := func(k tally.Kind) uint64 { return io[k].Reads.Times.Times().Count }
-		written := func(k tally.Kind) uint64 { return io[k].Writes.Times.Times().Count }
+		read := func(k tally.Kind) int64 { return io[k].Reads.Times.Times().Count() }
+		written := func(k tally.Kind) int64 { return io[k].Writes.Times.Times().Count() }
 		require.Positive(t, written(tally.Lease))
 		require.Positive(t, read(tally.Lease))
 		require.Zero(t, read(tally.Report))
@@ -90,7 +90,7 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 		require.Positive(t, report.ThisHost.IO.Write.Count)
 		require.LessOrEqual(t, report.ThisHost.IO.Write.P99US, report.ThisHost.IO.Write.MaxUS)
 
-		require.Eventually(t, func() bool { return d.cfg.Tally.Renewals.Times().Count > 0 }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return d.cfg.Tally.Renewals.Times().Count() > 0 }, generous, time.Millisecond)
 		require.Zero(t, d.cfg.Tally.RenewalFailures.Load())
 		fault := disk.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Host(1), To: c.Geo.Host(2), Times: 1, Err: unix.EIO})
 		<-fault.Hit()

@@ -42,8 +42,8 @@ func ioReport(s blockdev.Stats) *report.IO {
 
 func renewalsReport(t *tally.Tally) *report.Latency {
 	times := t.Renewals.Times()
-	return &report.Latency{Count: times.Count, Errors: t.RenewalFailures.Load(), P50US: times.Quantile(0.5).Microseconds(),
-		P99US: times.Quantile(0.99).Microseconds(), MaxUS: times.Max.Microseconds()}
+	return &report.Latency{Count: uint64(times.Count()), Errors: t.RenewalFailures.Load(), P50US: times.At(50).Microseconds(),
+		P99US: times.At(99).Microseconds(), MaxUS: times.Max().Microseconds()}
 }
 
 func (h *Host) state() string {

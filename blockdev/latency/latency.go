@@ -3,35 +3,42 @@
 package latency
 
 import (
+	"cmp"
 	"sort"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Longest is the upper bound of the quantiles. The maximum has none.
-const Longest = time.Hour
+// Longest is the upper bound of the quantiles. The maximum and the sum have none.
+const Longest = 24 * time.Hour
 
 // Recorder is a histogram of durations. The zero value is ready for use by one goroutine; the first
 // Add allocates.
 type Recorder struct {
-	Fine bool // quantiles have three significant figures, not two
+	Figures int // significant figures of the quantiles, 1 to 5; 0: two
 
-	times *hdrhistogram.Histogram // nil if no duration was added
-	max   time.Duration
+	times    *hdrhistogram.Histogram // nil if no duration was added
+	sum, max time.Duration
 }
 
-// Add adds a duration.
+// Add adds a duration. A negative one counts as 0.
 func (r *Recorder) Add(d time.Duration) {
 	if r.times == nil {
-		figures := 2
-		if r.Fine {
-			figures = 3
-		}
-		r.times = hdrhistogram.New(1, int64(Longest), figures)
+		r.times = hdrhistogram.New(1, int64(Longest), cmp.Or(r.Figures, 2))
 	}
+	r.sum += max(d, 0)
 	r.max = max(r.max, d)
 	_ = r.times.RecordValue(int64(min(max(d, 1), Longest))) // no error: the value is within the bounds
+}
+
+// Clone returns a copy.
+func (r *Recorder) Clone() *Recorder {
+	c := *r
+	if c.times != nil {
+		c.times = c.times.Clone()
+	}
+	return &c
 }
 
 // Count returns the number of durations.
@@ -45,13 +52,11 @@ func (r *Recorder) Count() int64 {
 // Max returns the longest duration.
 func (r *Recorder) Max() time.Duration { return r.max }
 
-// Mean returns the mean, as exact as the quantiles.
-func (r *Recorder) Mean() time.Duration {
-	if r.times == nil {
-		return 0
-	}
-	return min(time.Duration(r.times.Mean()), r.max)
-}
+// Sum returns the sum of all durations.
+func (r *Recorder) Sum() time.Duration { return r.sum }
+
+// Mean returns the mean.
+func (r *Recorder) Mean() time.Duration { return r.sum / time.Duration(max(1, r.Count())) }
 
 // At returns the duration that a percentage of all does not exceed.
 func (r *Recorder) At(percent float64) time.Duration {

@@ -3,12 +3,16 @@
 // The number of series is bounded, whatever names clients give their locks. Only the command
 // bakeryd imports it: package daemon does not need the library.
 //
-// Begin with [Handler]. described.go lists the metrics.
+// Begin with [Handler]. A _total begins at 0 with bakeryd, not with a term of membership. Times
+// are in seconds.
 package metrics
 
 import (
 	"net/http"
 	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -39,25 +43,29 @@ type collector struct {
 	version string
 }
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range described {
-		out <- d
-	}
-}
+// Describe implements prometheus.Collector. It sends nothing: each metric has its own description.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	p := put{out}
 	v, t := c.s.Vitals(), c.s.Tally()
-	p.gauge(buildInfo, 1, c.version, runtime.Version())
+	p.gauge("build_info", "The bakeryd that runs: 1.", 1, "version", c.version, "goversion", runtime.Version())
 	for _, state := range []string{daemon.StateJoining, daemon.StateLive, daemon.StateLeaving, daemon.StateLost} {
-		p.gauge(hostState, oneIf(v.State == state), state)
+		p.gauge("state", "1 for the state of the host: joining, live, leaving, or lost (its lease).",
+			oneIf(v.State == state), "state", state)
 	}
-	p.gauge(joined, oneIf(v.State == daemon.StateLive || v.State == daemon.StateLeaving))
-	p.gauge(descriptors, float64(v.Descriptors))
-	p.gauge(descriptorsLimit, float64(v.MostClients))
-	p.counted(t)
+	p.gauge("joined", "Whether the host is in its lockspace: 1 or 0.",
+		oneIf(v.State == daemon.StateLive || v.State == daemon.StateLeaving))
+	p.gauge("client_descriptors", "File descriptors in use by clients.", float64(v.Descriptors))
+	p.gauge("client_descriptors_limit", "File descriptors available to clients. Further ones are refused.",
+		float64(v.MostClients))
+	for code, n := range t.Refused.All() {
+		p.counter("refused_total", "Requests that were refused, by the code of the error.", float64(n), "code", code)
+	}
+	p.lease(t)
+	p.otherHosts(t)
+	p.io(t)
 	var locks []queue.Vitals
 	if v.Term != nil {
 		p.term(v.Term)
@@ -71,4 +79,95 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+func (p put) lease(t *tally.Tally) {
+	renewals := p.histogram("lease_renewal_duration_seconds",
+		"Time that a renewal took: a read of the host table and a write.", &t.Renewals, ofIO)
+	p.counter("lease_renewals_total", "Renewals of the lease.", renewals)
+	p.count("lease_renewal_failures_total", "Reads and writes for the lease that failed; they are retried.",
+		&t.RenewalFailures)
+	p.count("leases_lost_total", "Leases that were lost, with all their holds.", &t.LeasesLost)
+	resumed := t.Resumed.Load()
+	for label, n := range map[string]uint64{"true": resumed, "false": t.Joins.Load() - resumed} {
+		p.counter("joins_total", "Times that the host joined the lockspace; resumed: with the lease of the previous bakeryd.",
+			float64(n), "resumed", label)
+	}
+}
+
+func (p put) otherHosts(t *tally.Tally) {
+	for by, n := range map[string]*atomic.Uint64{"self": &t.DeathsDeclared, "other": &t.DeathsLearned} {
+		p.count("host_deaths_total", "Hosts declared dead, by the author of the verdict: this one itself, or another.",
+			n, "by", by)
+	}
+	p.count("hosts_fenced_total", "Hosts that this one cut off from the device.", &t.Fenced)
+	p.count("fencing_failures_total", "Attempts to cut a host off that failed.", &t.FencingFailures)
+	p.count("recoveries_total", "Times that the lock of a dead host no longer blocked a client of this one.", &t.Recoveries)
+	p.count("evictions_total", "Evictions by operators of this host.", &t.Evictions)
+}
+
+// io exports the requests to the device.
+func (p put) io(t *tally.Tally) {
+	for kind := range tally.Kind(tally.Kinds) {
+		for op, r := range map[string]*tally.Requests{"read": &t.IO[kind].Reads, "write": &t.IO[kind].Writes} {
+			if kind == tally.Report && op == "write" { // a report only reads
+				continue
+			}
+			p.histogram("io_duration_seconds", "Time that requests to the device took, including failed ones.",
+				&r.Times, ofIO, "op", op, "kind", kind.String())
+			p.count("io_errors_total", "Requests to the device that failed.", &r.Errors, "op", op, "kind", kind.String())
+		}
+	}
+}
+
+// term exports the state of a host that has joined.
+func (p put) term(v *daemon.TermVitals) {
+	p.gauge("lockspace_info", "The lockspace and the identity of the host in it: 1.", 1, "lockspace", v.Lockspace,
+		"uuid", v.UUID.String(), "device", v.Device, "host_id", strconv.Itoa(v.HostID), "host_name", v.HostName)
+	p.gauge("lease_seconds", "Length of a lease, as formatted.", v.Lease.Seconds())
+	p.gauge("lease_left_seconds", "Remaining time of the lease without a renewal; 0: it is over.", v.LeaseLeft.Seconds())
+	p.gauge("sessions", "Clients that hold a lock or wait for one, over the socket.", float64(v.Sessions))
+	for health, n := range v.Hosts {
+		p.gauge("hosts", "Hosts that ever joined, by their state as seen by this one.", float64(n), "health", string(health))
+	}
+	p.gauge("io_in_flight", "Requests to the device that are under way.", float64(v.IO.InFlight))
+	p.gauge("io_oldest_seconds", "Age of the oldest request under way: it shows a hanging device.", v.IO.Oldest.Seconds())
+}
+
+// locks exports the holders and waiters, and the counts of locks. Locks without a place count as
+// "".
+func (p put) locks(t *tally.Tally, now []queue.Vitals) {
+	grants := p.histogram("wait_duration_seconds", "Time that clients waited for locks, for each grant.", &t.Waits, ofLocks)
+	p.counter("grants_total", "Locks granted to clients of this host.", grants)
+	p.histogram("hold_duration_seconds", "Time that clients held locks, for each hold.", &t.Holds, ofLocks)
+	p.count("handoffs_total", "Grants handed over from another client of this host, without disk IO.", &t.Handoffs)
+	all := t.Locks.All()
+	var sum queue.Vitals
+	byName := make(map[string]queue.Vitals, len(all))
+	for _, v := range now {
+		sum = plus(sum, v)
+		name := v.Name
+		if all[name] == nil {
+			name = ""
+		}
+		byName[name] = plus(byName[name], v)
+	}
+	p.gauge("holding", "Clients of this host that hold a lock.", float64(sum.Holding))
+	p.gauge("waiting", "Clients of this host that wait for a lock.", float64(sum.Waiting))
+	p.gauge("longest_wait_seconds", "Age of the longest present wait of a client; 0: no client waits.", sum.Longest.Seconds())
+	for name, c := range all {
+		p.count("lock_grants_total", "Grants of a lock; an empty name: all locks without their own series.",
+			&c.Grants, "lock", name)
+		p.count("lock_handoffs_total", "Handoffs of a lock inside this host.", &c.Handoffs, "lock", name)
+		p.counter("lock_wait_seconds_total", "Time that clients waited for a lock for each grant.",
+			time.Duration(c.Waited.Load()).Seconds(), "lock", name)
+		p.counter("lock_hold_seconds_total", "Time that a lock was held, by holds that are over.",
+			time.Duration(c.Held.Load()).Seconds(), "lock", name)
+		p.gauge("lock_holding", "Clients of this host that hold a lock.", float64(byName[name].Holding), "lock", name)
+		p.gauge("lock_waiting", "Clients of this host that wait for a lock.", float64(byName[name].Waiting), "lock", name)
+	}
+}
+
+func plus(a, b queue.Vitals) queue.Vitals {
+	return queue.Vitals{Holding: a.Holding + b.Holding, Waiting: a.Waiting + b.Waiting, Longest: max(a.Longest, b.Longest)}
 }

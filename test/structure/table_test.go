@@ -33,7 +33,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/process", ""},
 	{"daemon/cgroup", "daemon/process"},
 	{"daemon/peer", "daemon/process"},
-	{"daemon/tally", ""},
+	{"daemon/tally", "blockdev/latency"},
 	{"daemon/page", ""},
 	{"daemon/tasks", ""},
 

@@ -56,8 +56,8 @@ func (r *run) paired(h *host) (*lockTimes, error) {
 
 func newLockTimes() *lockTimes { return &lockTimes{compared: compared{times: newTimes()}} }
 
-// repeatWithFloor alternates batches with the floor of a host, which it returns. It stores the floor,
-// unless one was stored before.
+// repeatWithFloor alternates batches with the floor of a host, which it returns. It stores the
+// floor, unless one was stored before.
 func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() error) (*floor, error) {
 	f := &floor{times: newTimes(), write: newTimes(), read: newTimes()}
 	err := r.repeat(counted, func() error {

@@ -21,8 +21,8 @@ const (
 	relayWaits = relayHold / 2
 )
 
-// relay is the time from the start of a release until the waiting other host has the lock. Its floor
-// is one write and two reads.
+// relay is the time from the start of a release until the waiting other host has the lock. Its
+// floor is one write and two reads.
 type relay struct {
 	compared
 	Between string `json:"between"`

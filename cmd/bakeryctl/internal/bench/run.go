@@ -1,7 +1,7 @@
-// Package bench measures how fast locks are, next to the least that the device allows: the floor. It
-// provides the hosts, the lock and the commands, removes them at the end, and prints the result. A
-// child process serves a lockspace as bakeryd does, for which it imports package daemon. It knows
-// no flags.
+// Package bench measures how fast locks are, next to the least that the device allows: the floor.
+// It provides the hosts, the lock and the commands, removes them at the end, and prints the result.
+// A child process serves a lockspace as bakeryd does, for which it imports package daemon. It
+// knows no flags.
 //
 // Measurements that are compared alternate in small batches within one run, so that a machine or a
 // disk that becomes slower affects both. Begin with [Run]. measure.go lists the measurements:

@@ -42,7 +42,7 @@ skipped in_process: no id
 
 // The floor and the lock have different times.
 func TestShowHistogram(t *testing.T) {
-	least, lock := latency.Recorder{Fine: true}, latency.Recorder{Fine: true}
+	least, lock := latency.Recorder{Figures: 3}, latency.Recorder{Figures: 3}
 	for i := range 1000 {
 		least.Add(time.Duration(200+i%100) * time.Microsecond)
 		lock.Add(time.Duration(300+i%200) * time.Microsecond)
@@ -63,7 +63,7 @@ func TestShowHistogram(t *testing.T) {
 	require.NotContains(t, lines[1], "  0.1%", "the scale starts at the floor")
 
 	// Equal times need one row, and nothing is divided by zero.
-	same := latency.Recorder{Fine: true}
+	same := latency.Recorder{Figures: 3}
 	same.Add(250 * time.Microsecond)
 	out.Reset()
 	showHistogram(&out, &Report{Floor: &floor{times: &same}, InProcess: &lockTimes{compared: compared{times: &same}}})

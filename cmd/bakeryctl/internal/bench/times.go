@@ -7,7 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev/latency"
 )
 
-func newTimes() *latency.Recorder { return &latency.Recorder{Fine: true} }
+func newTimes() *latency.Recorder { return &latency.Recorder{Figures: 3} }
 
 // dist is a distribution of times, in whole microseconds.
 type dist struct {
