@@ -13,51 +13,33 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // checkWord is a message to another host, in a slot's value with value token 0, which marks it as no
-// client's value.
-//
-//	bytes  | field
-//	-------|----------------------------------------------------------------------
-//	 0 - 3 | magic "BKMT"
-//	 4 - 7 | round, 0 before the first
-//	 8 -15 | nonce: identifies this check, drawn by the writer
-//	16 -23 | echo: the other host's nonce as last read, 0 if none
-//	24 -27 | rounds that the writer requests
+// client's value. It is stored as it is here, little-endian.
 type checkWord struct {
-	round, rounds int
-	nonce, echo   uint64
+	Magic  [4]byte // wordMagic
+	Round  uint32  // 0 before the first
+	Nonce  uint64  // identifies this check, drawn by the writer
+	Echo   uint64  // the other host's nonce as last read, 0 if none
+	Rounds uint32  // that the writer requests
 }
 
-const (
-	wordMagic  = "BKMT"
-	wordRound  = 4
-	wordNonce  = 8
-	wordEcho   = 16
-	wordRounds = 24
-	wordEnd    = 28
-)
+var wordMagic = [4]byte{'B', 'K', 'M', 'T'}
 
 func (w checkWord) encode() []byte {
-	b := make([]byte, wordEnd)
-	copy(b, wordMagic)
-	binary.LittleEndian.PutUint32(b[wordRound:], uint32(w.round))
-	binary.LittleEndian.PutUint64(b[wordNonce:], w.nonce)
-	binary.LittleEndian.PutUint64(b[wordEcho:], w.echo)
-	binary.LittleEndian.PutUint32(b[wordRounds:], uint32(w.rounds))
+	b, _ := binary.Append(nil, binary.LittleEndian, w) // no error: the size is fixed
 	return b
 }
 
-func decodeWord(b []byte) (w checkWord, ok bool) {
-	if len(b) != wordEnd || string(b[:wordRound]) != wordMagic {
-		return checkWord{}, false
+// decodeWord returns the zero word if b is none.
+func decodeWord(b []byte) (w checkWord) {
+	if n, err := binary.Decode(b, binary.LittleEndian, &w); err != nil || n != len(b) || w.Magic != wordMagic {
+		return checkWord{}
 	}
-	return checkWord{
-		round: int(binary.LittleEndian.Uint32(b[wordRound:])), rounds: int(binary.LittleEndian.Uint32(b[wordRounds:])),
-		nonce: binary.LittleEndian.Uint64(b[wordNonce:]), echo: binary.LittleEndian.Uint64(b[wordEcho:]),
-	}, true
+	return w
 }
 
 // meetEnd is the error of a check that ended early.
@@ -78,20 +60,15 @@ var slotNames = [2]string{"x", "y"}
 
 // coherenceCheck is one host's part in a coherence check. It is used by one goroutine.
 type coherenceCheck struct {
-	ctx    context.Context
-	meter  *Meter
-	o      MeetOptions
-	locks  [2]*locks.Lock
-	nonce  uint64
-	theirs uint64 // the other host's nonce, 0 if not seen yet
-	rounds int
+	ctx   context.Context // ends with the lease
+	meter *Meter
+	o     MeetOptions
+	locks [2]*locks.Lock
+	r     MeetReport // so far
 
-	seen   [2]seenSlot   // of the other host
-	done   int           // completed rounds
-	trip   time.Duration // the last one of trips
-	trips  probe.Stopwatch
-	stale  int
-	detail string // of the first stale read
+	seen  [2]seenSlot   // of the other host
+	trip  time.Duration // the last one of trips
+	trips probe.Stopwatch
 }
 
 // seenSlot is what was read of a slot so far: the highest sequence by incarnation, and the last
@@ -101,49 +78,41 @@ type seenSlot struct {
 	current uint64
 }
 
+// run carries out the check. The host with the lower id leads: it publishes each round first. The
+// other one publishes a round after it has read it, and at the end waits until the leader has read
+// the last one.
 func (m *coherenceCheck) run() (err error) {
 	defer func() { err = errors.Join(err, m.clear()) }()
 	if err := m.greet(); err != nil {
 		return err
 	}
-	if m.meter.mem.ID() < m.o.Host {
-		return m.lead()
+	leads := m.r.Host < m.r.Peer
+	var begun time.Time // when the round was published that the other host answers
+	say := func(n int) error {
+		begun = time.Now()
+		return m.say(n)
 	}
-	return m.follow()
-}
-
-// lead publishes each round first. At its end the other host has read the last round.
-func (m *coherenceCheck) lead() error {
-	for n := 1; n <= m.rounds; n++ {
-		begun := time.Now()
-		if err := m.say(n); err != nil {
-			return err
+	for n := 1; n <= m.o.Rounds; n++ {
+		if leads {
+			if err := say(n); err != nil {
+				return err
+			}
 		}
 		if err := m.hear(n); err != nil {
 			return err
 		}
-		m.tripped(n, time.Since(begun))
-		m.done = n
-	}
-	return nil
-}
-
-// follow publishes each round after it has read it. At its end it waits until the other host has
-// read the last round.
-func (m *coherenceCheck) follow() error {
-	var begun time.Time
-	for n := 1; n <= m.rounds; n++ {
-		if err := m.hear(n); err != nil {
-			return err
-		}
-		if n > 1 {
+		if !begun.IsZero() {
 			m.tripped(n, time.Since(begun))
 		}
-		begun = time.Now()
-		if err := m.say(n); err != nil {
-			return err
+		if !leads {
+			if err := say(n); err != nil {
+				return err
+			}
 		}
-		m.done = n
+		m.r.Rounds = n
+	}
+	if leads {
+		return nil
 	}
 	return m.bye()
 }
@@ -170,22 +139,11 @@ func (m *coherenceCheck) tripped(n int, took time.Duration) {
 	}
 }
 
-// say writes a round to both own slots, one after the other. It does not overwrite a client's value.
+// say writes a round to both own slots, one after the other.
 func (m *coherenceCheck) say(n int) error {
-	value := checkWord{round: n, rounds: m.rounds, nonce: m.nonce, echo: m.theirs}.encode()
+	value := checkWord{wordMagic, uint32(n), m.r.Nonce, m.r.PeerNonce, uint32(m.o.Rounds)}.encode()
 	for _, lk := range m.locks {
-		taken := false
-		err := lk.WithSlot(func(slot locks.SlotTx) error {
-			return slot.Publish(func(own *layout.Slot) {
-				if taken = own.ValueToken != 0; !taken {
-					own.Value = value
-				}
-			})
-		})
-		if err == nil && taken {
-			err = fmt.Errorf("%w: lock %q has a value; only probes may use it", api.ErrInvalid, lk.Entry.Name)
-		}
-		if err != nil {
+		if err := publish(lk, value); err != nil {
 			return err
 		}
 	}
@@ -196,18 +154,28 @@ func (m *coherenceCheck) say(n int) error {
 // that is not needed.
 func (m *coherenceCheck) clear() error {
 	for _, lk := range m.locks {
-		err := lk.WithSlot(func(slot locks.SlotTx) error {
-			own := slot.Own()
-			if _, said := decodeWord(own.Value); !said || own.ValueToken != 0 {
-				return nil
-			}
-			return slot.Publish(func(own *layout.Slot) { own.Value = nil })
-		})
-		if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrLeaseLost) {
+		err := publish(lk, nil)
+		if err != nil && !errors.Is(err, api.ErrInvalid) && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrLeaseLost) {
 			return err
 		}
 	}
 	return nil
+}
+
+// publish sets the value of an own slot. It does not overwrite a client's value.
+func publish(lk *locks.Lock, value []byte) error {
+	return lk.WithSlot(func(slot locks.SlotTx) error {
+		taken := false
+		err := slot.Publish(func(own *layout.Slot) {
+			if taken = own.ValueToken != 0; !taken {
+				own.Value = value
+			}
+		})
+		if err == nil && taken {
+			err = fmt.Errorf("%w: lock %q has a value; only probes may use it", api.ErrInvalid, lk.Entry.Name)
+		}
+		return err
+	})
 }
 
 // greet returns when the other host has seen this one. A word that an earlier check left echoes
@@ -216,17 +184,17 @@ func (m *coherenceCheck) greet() error {
 	if err := m.say(0); err != nil {
 		return err
 	}
-	return m.watch(MeetAbsent, m.o.Timeout, func(w checkWord, is bool) (bool, error) {
-		if is && w.nonce != m.theirs {
-			m.theirs = w.nonce
+	return m.watch(MeetAbsent, m.o.Timeout, func(w checkWord) (bool, error) {
+		if w.Nonce != 0 && w.Nonce != m.r.PeerNonce {
+			m.r.PeerNonce = w.Nonce
 			if err := m.say(0); err != nil {
 				return false, err
 			}
 		}
-		if !is || w.echo != m.nonce {
+		if w.Echo != m.r.Nonce {
 			return false, nil
 		}
-		m.rounds = max(1, min(m.rounds, w.rounds))
+		m.o.Rounds = max(1, min(m.o.Rounds, int(w.Rounds)))
 		return true, nil
 	})
 }
@@ -239,11 +207,8 @@ func (m *coherenceCheck) patience() time.Duration {
 
 // hear waits for y of round n, then checks x.
 func (m *coherenceCheck) hear(n int) error {
-	err := m.watch(MeetStalled, m.patience(), func(w checkWord, is bool) (bool, error) {
-		if !is || w.nonce != m.theirs {
-			return false, m.gone(is)
-		}
-		return w.round >= n, nil
+	err := m.watch(MeetStalled, m.patience(), func(w checkWord) (bool, error) {
+		return int(w.Round) >= n, m.present(w)
 	})
 	if err == nil {
 		err = m.dwell(n)
@@ -256,37 +221,40 @@ func (m *coherenceCheck) hear(n int) error {
 
 // bye waits until the other host has removed its words: it has read the last one.
 func (m *coherenceCheck) bye() error {
-	return m.watch(MeetStalled, m.patience(), func(w checkWord, is bool) (bool, error) {
-		return !is || w.nonce != m.theirs, nil
+	return m.watch(MeetStalled, m.patience(), func(w checkWord) (bool, error) {
+		return m.present(w) != nil, nil
 	})
 }
 
-func (m *coherenceCheck) gone(again bool) error {
-	if again {
-		return meetEnd{MeetEnded, fmt.Sprintf("host %d has started again", m.o.Host)}
+// present returns an error if a word is not of the other host's check.
+func (m *coherenceCheck) present(w checkWord) error {
+	switch w.Nonce {
+	case m.r.PeerNonce:
+		return nil
+	case 0:
+		return meetEnd{MeetEnded, fmt.Sprintf("host %d has given up", m.r.Peer)}
 	}
-	return meetEnd{MeetEnded, fmt.Sprintf("host %d has given up", m.o.Host)}
+	return meetEnd{MeetEnded, fmt.Sprintf("host %d has started again", m.r.Peer)}
 }
 
 // watch reads y of the other host until f, called with each word, returns true or an error.
-func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f func(w checkWord, is bool) (bool, error)) error {
+func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f func(checkWord) (bool, error)) error {
 	begun := time.Now()
 	for {
 		asked := time.Now()
-		s, ok, err := m.look(slotY)
+		w, ok, err := m.look(slotY)
 		latency := time.Since(asked)
 		if err != nil {
 			return err
 		}
 		if ok {
-			w, is := decodeWord(s.Value)
-			if enough, err := f(w, is); err != nil || enough {
+			if enough, err := f(w); err != nil || enough {
 				return err
 			}
 		}
 		waited := time.Since(begun)
 		if waited > patience {
-			return meetEnd{otherwise, fmt.Sprintf("nothing new was seen of host %d for %v", m.o.Host, patience)}
+			return meetEnd{otherwise, fmt.Sprintf("nothing new was seen of host %d for %v", m.r.Peer, patience)}
 		}
 		if rand.IntN(4) == 0 {
 			if _, _, err := m.look(slotX); err != nil {
@@ -300,61 +268,55 @@ func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f 
 }
 
 func (m *coherenceCheck) pause(d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-m.ctx.Done():
+	if retry.Pause(m.ctx, d) != nil {
 		return context.Cause(m.ctx)
-	case <-m.meter.mem.Lost():
-		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
+	return nil
 }
 
-// look reads a slot of the other host. ok is false if the slot was torn, is of another creation, or
-// is stale, which is counted.
-func (m *coherenceCheck) look(which int) (s layout.Slot, ok bool, err error) {
+// look reads the word in a slot of the other host; the zero word if there is none. ok is false if
+// the slot was torn, or is stale, which is counted.
+func (m *coherenceCheck) look(which int) (w checkWord, ok bool, err error) {
 	lk, space := m.locks[which], m.meter.disk.SB.Space()
 	buf := lockspace.Pool.Get(space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err := m.meter.disk.Dev.Read(buf, space.Geometry.Slot(lk.Entry.Lock, m.o.Host)); err != nil {
+	if err := m.meter.disk.Dev.Read(buf, space.Geometry.Slot(lk.Entry.Lock, m.r.Peer)); err != nil {
 		if lockspace.IsBadSector(err) {
-			return s, false, nil
+			err = nil
 		}
-		return s, false, err
+		return w, false, err
 	}
-	s, err = space.DecodeSlot(buf, lk.Entry.Lock, m.o.Host)
+	s, err := space.DecodeSlot(buf, lk.Entry.Lock, m.r.Peer)
 	if err != nil { // it is being written
-		return s, false, nil
-	}
-	if s.Blank() || s.Creation != lk.Entry.Creation {
-		s.Value = nil
+		return w, false, nil
 	}
 	seen := &m.seen[which]
 	highest, known := seen.highest[s.Incarnation]
 	switch {
 	case s.Blank() && seen.current != 0:
 		m.caught(which, "it was in use, and is blank again")
-		return s, false, nil
+		return w, false, nil
 	case known && s.Incarnation != seen.current: // which of the two is the later one is not known
 		m.caught(which, "incarnation %016x was there before, and again after another one", s.Incarnation)
 		seen.current = s.Incarnation
-		return s, false, nil
+		return w, false, nil
 	case s.Sequence < highest:
 		m.caught(which, "its sequence went back from %d to %d", highest, s.Sequence)
-		return s, false, nil
+		return w, false, nil
 	case seen.highest == nil:
 		seen.highest = map[uint64]uint64{}
 	}
 	seen.highest[s.Incarnation], seen.current = s.Sequence, s.Incarnation
-	return s, true, nil
+	if !s.Blank() && s.Creation == lk.Entry.Creation {
+		w = decodeWord(s.Value)
+	}
+	return w, true, nil
 }
 
 func (m *coherenceCheck) caught(which int, format string, args ...any) {
-	m.stale++
-	if m.detail == "" {
-		m.detail = fmt.Sprintf("in round %d, slot %s of host %d: ", m.done+1, slotNames[which], m.o.Host) + fmt.Sprintf(format, args...)
+	m.r.Stale++
+	if m.r.Detail == "" {
+		m.r.Detail = fmt.Sprintf("in round %d, slot %s of host %d: ", m.r.Rounds+1, slotNames[which], m.r.Peer) + fmt.Sprintf(format, args...)
 	}
 }
 
@@ -365,33 +327,32 @@ const unsettled = 2 * time.Second
 func (m *coherenceCheck) checkX(n int) error {
 	odd := false // a read showed x of another check
 	for begun := time.Now(); ; {
-		before := m.stale
-		s, ok, err := m.look(slotX)
-		if err != nil || m.stale != before {
+		before := m.r.Stale
+		w, ok, err := m.look(slotX)
+		if err != nil || m.r.Stale != before {
 			return err
 		}
-		w, is := decodeWord(s.Value)
-		ours, late := ok && is && w.nonce == m.theirs, time.Since(begun) > unsettled
+		ours, late := ok && w.Nonce == m.r.PeerNonce, time.Since(begun) > unsettled
 		switch {
-		case ours && w.round >= n && !odd:
+		case ours && int(w.Round) >= n && !odd:
 			return nil
 		case ours && !odd:
-			m.caught(slotX, "it shows round %d although %d was acknowledged before the read began", w.round, n)
+			m.caught(slotX, "it shows round %d although %d was acknowledged before the read began", w.Round, n)
 			return nil
 		case ours, ok && late:
 			m.caught(slotX, "it shows a value from before this check")
 			return nil
 		case late:
-			return meetEnd{MeetStalled, fmt.Sprintf("slot x of host %d cannot be read", m.o.Host)}
+			return meetEnd{MeetStalled, fmt.Sprintf("slot x of host %d cannot be read", m.r.Peer)}
 		}
 		odd = odd || ok
 		// Torn, or of another check: if the other host has started one, y shows that.
 		y, ok, err := m.look(slotY)
+		if err == nil && ok {
+			err = m.present(y)
+		}
 		if err != nil {
 			return err
-		}
-		if w, is := decodeWord(y.Value); ok && (!is || w.nonce != m.theirs) {
-			return m.gone(is)
 		}
 		if err := m.pause(m.meter.disk.Times().Poll()); err != nil {
 			return err

@@ -96,7 +96,7 @@ func (m *Meter) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	if !m.meeting.CompareAndSwap(false, true) {
 		return nil, api.ErrCoherenceCheck
 	}
-	return detached(ctx, m, func() (*MeetReport, error) {
+	return detached(ctx, m, func(ctx context.Context) (*MeetReport, error) {
 		defer m.meeting.Store(false)
 		return m.meet(ctx, o)
 	})
@@ -109,8 +109,9 @@ func meetLocks(a, b int) [2]string {
 }
 
 func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
-	c := &coherenceCheck{ctx: ctx, meter: m, o: o, nonce: rand.Uint64(), rounds: o.Rounds}
 	names := meetLocks(m.mem.ID(), o.Host)
+	c := &coherenceCheck{ctx: ctx, meter: m, o: o, r: MeetReport{Host: m.mem.ID(), HostName: m.name, Peer: o.Host,
+		Device: m.disk.Dev.Info().Path, Locks: names[:], Outcome: MeetFresh, Nonce: rand.Uint64()}}
 	for i, name := range names {
 		lk, err := m.locks.Find(ctx, locks.Request{Name: name})
 		if err != nil {
@@ -120,21 +121,16 @@ func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	}
 	begun := time.Now()
 	err := c.run()
-	r := &MeetReport{
-		Host: m.mem.ID(), HostName: m.name, Peer: o.Host, Device: m.disk.Dev.Info().Path, Locks: names[:],
-		Rounds: c.done, ElapsedMS: time.Since(begun).Milliseconds(), RoundTrip: c.trips.Latency(),
-		Stale: c.stale, Detail: c.detail, Nonce: c.nonce, PeerNonce: c.theirs,
-	}
+	r := &c.r
+	r.ElapsedMS, r.RoundTrip = time.Since(begun).Milliseconds(), c.trips.Latency()
 	var end meetEnd
 	switch {
-	case c.stale > 0:
+	case r.Stale > 0:
 		r.Outcome = MeetStale
 	case errors.As(err, &end):
 		r.Outcome, r.Detail = end.outcome, end.why
 	case err != nil:
 		return nil, fmt.Errorf("meet host %d: %w", o.Host, err)
-	default:
-		r.Outcome = MeetFresh
 	}
 	m.log.Info("coherence check with another host ended", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
 	return r, nil

@@ -1,6 +1,7 @@
 package measuring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -30,14 +31,14 @@ type FloorRound struct {
 // Whole returns the duration of the round.
 func (r FloorRound) Whole() time.Duration { return r.Claim + r.Look + r.Release }
 
-// Floor has the driver of an existing lock issue these IOs with nothing in between. They write the
-// own slot as it is, so other hosts see no more than a rewritten slot. Floor returns ErrInvalid,
-// ErrNoLock, ErrUnavailable, ErrDamaged, errors of IO, or the cause of ctx's end.
+// Floor has the driver of an existing lock issue these IOs; in between it only encodes the slot.
+// They write the own slot as it is, so other hosts see no more than a rewritten slot. Floor returns
+// ErrInvalid, ErrNoLock, ErrUnavailable, ErrDamaged, errors of IO, or the cause of ctx's end.
 func (m *Meter) Floor(ctx context.Context, name string, rounds int) (*Floor, error) {
 	if rounds < 1 || rounds > MaxFloorRounds {
 		return nil, fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, rounds, MaxFloorRounds)
 	}
-	return detached(ctx, m, func() (*Floor, error) {
+	return detached(ctx, m, func(ctx context.Context) (*Floor, error) {
 		lk, err := m.locks.FindExisting(ctx, name)
 		if err != nil {
 			return nil, err
@@ -50,105 +51,75 @@ func (m *Meter) Floor(ctx context.Context, name string, rounds int) (*Floor, err
 	})
 }
 
+// unchanged makes the protocol publish a slot as it is.
+func unchanged(*layout.Slot) {}
+
 // floor measures the rounds of Floor.
 func (m *Meter) floor(ctx context.Context, lk *locks.Lock, slot locks.SlotTx, rounds int, f *Floor) error {
 	// The first write shows the slot as the protocol has it, and warms up the device.
-	if err := slot.Publish(func(*layout.Slot) {}); err != nil {
+	if err := slot.Publish(unchanged); err != nil {
 		return err
 	}
 	g := m.disk.SB.Geometry
 	f.Slots = m.locks.SlotCount()
-	r := floorRequests{Meter: m, slot: slot, number: lk.Entry.Lock,
-		claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
-	defer func() { lockspace.Pool.Put(r.claim); lockspace.Pool.Put(r.release); lockspace.Pool.Put(r.slots) }()
-	for len(f.Rounds) < rounds {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	block, slots := lockspace.Pool.Get(g.Stride), lockspace.Pool.Get(f.Slots*g.Stride)
+	defer lockspace.Pool.Put(block)
+	defer lockspace.Pool.Put(slots)
+	write := func() (time.Duration, error) {
+		own := slot.Own()
+		own.Sequence++
+		if err := m.disk.SB.Space().EncodeSlot(block, own); err != nil {
+			return 0, fmt.Errorf("encode slot: %w", err)
 		}
-		round, whole, err := r.round()
+		begun := time.Now()
+		err := slot.Dev().Write(block, g.Slot(lk.Entry.Lock, m.mem.ID()))
+		took := time.Since(begun)
+		if err != nil { // the slot may be torn, and other hosts wait for an unreadable slot
+			return 0, cmp.Or(slot.Publish(unchanged), err)
+		}
+		slot.Wrote(own)
+		return took, nil
+	}
+	for len(f.Rounds) < rounds {
+		var r FloorRound
+		err := m.awaitLease(ctx)
+		if err == nil {
+			r.Claim, err = write()
+		}
 		if err != nil {
 			return err
 		}
-		if whole {
-			f.Rounds = append(f.Rounds, round)
+		begun := time.Now()
+		err = slot.Dev().Read(slots, g.Slot(lk.Entry.Lock, 1))
+		r.Look = time.Since(begun)
+		if err != nil {
+			return err
 		}
+		if ok, _ := m.mem.MayWrite(); !ok {
+			continue
+		}
+		if r.Release, err = write(); err != nil {
+			return err
+		}
+		f.Rounds = append(f.Rounds, r)
 	}
 	return nil
 }
 
-// floorRequests are the encoded IOs of one round.
-type floorRequests struct {
-	*Meter
-	slot                  locks.SlotTx
-	number                int // of the lock
-	claim, release, slots []byte
-}
-
-// round issues the IOs. whole is false if the lease had no time for all of them.
-func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
-	own, dev := r.slot.Own(), r.slot.Dev()
-	claimed, released := own, own
-	claimed.Sequence, released.Sequence = own.Sequence+1, own.Sequence+2
-	space := r.disk.SB.Space()
-	if err := space.EncodeSlot(r.claim, claimed); err != nil {
-		return t, false, fmt.Errorf("encode slot: %w", err)
-	}
-	if err := space.EncodeSlot(r.release, released); err != nil {
-		return t, false, fmt.Errorf("encode slot: %w", err)
-	}
-	if err := r.awaitLease(); err != nil {
-		return t, false, err
-	}
-	mine, all := space.Geometry.Slot(r.number, r.mem.ID()), space.Geometry.Slot(r.number, 1)
-	if t.Claim, err = r.time(func() error { return dev.Write(r.claim, mine) }); err != nil {
-		return t, false, r.rewrite(err)
-	}
-	r.slot.Wrote(claimed)
-	if t.Look, err = r.time(func() error { return dev.Read(r.slots, all) }); err != nil {
-		return t, false, err
-	}
-	if ok, _ := r.mem.MayWrite(); !ok {
-		return t, false, nil
-	}
-	if t.Release, err = r.time(func() error { return dev.Write(r.release, mine) }); err != nil {
-		return t, false, r.rewrite(err)
-	}
-	r.slot.Wrote(released)
-	return t, true, nil
-}
-
-func (r *floorRequests) time(request func() error) (time.Duration, error) {
-	begun := time.Now()
-	err := request()
-	return time.Since(begun), err
-}
-
-// rewrite writes the slot after a write that failed: that may have torn it, and other hosts wait for
-// an unreadable slot.
-func (r *floorRequests) rewrite(failed error) error {
-	if err := r.slot.Publish(func(*layout.Slot) {}); err != nil {
-		return err
-	}
-	return failed
-}
-
-// awaitLease blocks until a slot may be written. It returns ErrLeaseLost if the lease is lost
-// first.
-func (m *Meter) awaitLease() error {
+// awaitLease blocks until a slot may be written. It returns the cause if ctx ends first, as it does
+// with the lease.
+func (m *Meter) awaitLease(ctx context.Context) error {
 	for {
 		ok, changed := m.mem.MayWrite()
-		select {
-		case <-m.mem.Lost():
-			return api.ErrLeaseLost
-		default:
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		if ok {
 			return nil
 		}
 		select {
 		case <-changed:
-		case <-m.mem.Lost():
-			return api.ErrLeaseLost
+		case <-ctx.Done():
 		}
 	}
 }

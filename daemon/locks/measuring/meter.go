@@ -31,25 +31,25 @@ func New(m *locks.Manager, disk *store.Disk, mem *membership.Member, name string
 	return &Meter{locks: m, disk: disk, mem: mem, name: name, log: log}
 }
 
-// detached calls f for a client, which does not wait for a device that hangs. If the client stops
-// waiting, f ends with its IO. Closing the device waits for that.
-func detached[T any](ctx context.Context, m *Meter, f func() (T, error)) (T, error) {
-	type result struct {
-		v   T
-		err error
-	}
-	out := make(chan result, 1)
+// detached calls f for a client, which does not wait for a device that hangs. The context of f
+// ends with the client's and with the lease. If the client stops waiting, f ends with its IO.
+// Closing the device waits for that.
+func detached[T any](ctx context.Context, m *Meter, f func(context.Context) (*T, error)) (*T, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var v *T
+	var err error
+	done := make(chan struct{})
 	go func() {
-		v, err := f()
-		out <- result{v, err}
+		defer close(done)
+		v, err = f(ctx)
 	}()
-	var nothing T
 	select {
-	case r := <-out:
-		return r.v, r.err
-	case <-ctx.Done():
-		return nothing, context.Cause(ctx)
+	case <-done:
+		return v, err
 	case <-m.mem.Lost():
-		return nothing, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+		cancel(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
+	case <-ctx.Done():
 	}
+	return nil, context.Cause(ctx)
 }
