@@ -24,7 +24,7 @@ type Clients struct {
 func (b Clients) open(ctx context.Context, r *run) ([]access, error) {
 	all := make([]access, r.cfg.Workers)
 	for i := range all {
-		o := client.Options{PID: os.Getpid(), Command: commandOf(i), OnWaiting: r.onWaiting(i)}
+		o := client.Options{PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 		c := client.New(b.Sockets[i%len(b.Sockets)])
 		all[i] = &guest{ctx: ctx, client: load.OfBakeryd(c, b.Name, o)}
 	}
@@ -56,7 +56,7 @@ func (b Device) open(ctx context.Context, r *run) ([]access, error) {
 	hosts, err := load.Join(ctx, r.cfg.Workers, daemon.Config{Device: b.Path, Logger: b.Logger})
 	var all []access
 	for i, d := range hosts {
-		req := locks.Request{Name: b.Name, PID: os.Getpid(), Command: commandOf(i), OnWaiting: r.onWaiting(i)}
+		req := locks.Request{Name: b.Name, PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 		all = append(all, &guest{ctx: ctx, client: load.OfHost(d, req), host: d})
 	}
 	if err != nil {
@@ -67,24 +67,21 @@ func (b Device) open(ctx context.Context, r *run) ([]access, error) {
 	return all, err
 }
 
-func commandOf(worker int) string { return fmt.Sprintf("bakeryctl stress, worker %d", worker+1) }
+func commandOf(worker int) string { return fmt.Sprintf("bakeryctl stress, worker %d", worker) }
 
 // guest takes the lock from a daemon.
 type guest struct {
 	ctx    context.Context
 	client *load.Client
 	host   *daemon.Host // of this worker alone; nil if it is a bakeryd
-	most   uint64
 }
 
 func (g *guest) lock() (grant, error) {
 	ticket, err := g.client.Lock(g.ctx)
-	g.most = max(g.most, ticket.Number())
 	return grant{ticket: ticket}, err
 }
 
-func (g *guest) unlock() error   { return g.client.Unlock() }
-func (g *guest) highest() uint64 { return g.most }
+func (g *guest) unlock() error { return g.client.Unlock() }
 
 func (g *guest) close() error {
 	if g.host == nil {

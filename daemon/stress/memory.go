@@ -3,7 +3,6 @@ package stress
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 )
 
@@ -22,85 +21,61 @@ func (b Memory) open(ctx context.Context, r *run) ([]access, error) {
 		}
 		limit = b.MaxTicket - reserve(n)
 	}
-	s := &shelf{registers: make([]register, n)}
-	for i := range s.registers {
-		s.registers[i].rung.L = &s.registers[i].mu
-	}
-	context.AfterFunc(ctx, s.stop)
-	all := make([]access, n)
+	registers, all := make([]register, n), make([]access, n)
 	for i := range all {
-		c := &customer{shelf: s, ctx: ctx, v: newVisitor(i, n, limit), read: make([]word, n), trace: r.trace}
+		c := &customer{registers: registers, ctx: ctx, v: newVisitor(i, n, limit), read: make([]word, n), trace: r.trace}
 		c.v.distort = r.cfg.distort
 		all[i] = c
 	}
 	return all, nil
 }
 
-// shelf holds the registers of all workers.
-type shelf struct {
-	registers []register
-	stopped   atomic.Bool
-}
-
-// register is a word that one worker writes and all read. The other fields only spare waiting
-// workers from reading it all the time. The bell rings after the word was written, and each woken
-// worker reads the word.
+// register is a word that one worker writes and all read. The bell only spares waiting workers from
+// reading it all the time: its close tells them that the word was written, and each reads the word.
 type register struct {
-	word     atomic.Uint64
-	watchers atomic.Int32
-	mu       sync.Mutex
-	rung     sync.Cond
-	_        [64]byte // keeps neighbours in different cache lines
+	word atomic.Uint64
+	bell atomic.Pointer[chan struct{}] // nil if no worker waits
+	_    [64]byte                      // keeps neighbours in different cache lines
 }
 
 func (r *register) write(w word) {
 	r.word.Store(uint64(w))
-	if r.watchers.Load() > 0 {
-		r.ring()
+	if r.bell.Load() != nil {
+		close(*r.bell.Swap(nil))
 	}
 }
 
-func (r *register) ring() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rung.Broadcast()
-}
-
-// await waits until the register shows another word than was, and returns it. After a stop it
-// returns immediately.
-func (s *shelf) await(of int, was word) word {
-	r := &s.registers[of]
-	if w := word(r.word.Load()); w != was {
-		return w
-	}
-	r.watchers.Add(1) // before the word is read again: the writer reads it after its write
-	defer r.watchers.Add(-1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for word(r.word.Load()) == was && !s.stopped.Load() {
-		r.rung.Wait()
-	}
-	return word(r.word.Load())
-}
-
-func (s *shelf) stop() {
-	s.stopped.Store(true)
-	for i := range s.registers {
-		s.registers[i].ring()
+// await waits until the register shows another word than was, and returns it. After the end of ctx
+// it returns immediately.
+func (r *register) await(ctx context.Context, was word) word {
+	for {
+		bell := r.bell.Load() // before the word: the writer closes it after its write
+		w := word(r.word.Load())
+		switch {
+		case w != was || ctx.Err() != nil:
+			return w
+		case bell == nil:
+			r.bell.CompareAndSwap(nil, new(make(chan struct{})))
+			continue
+		}
+		select {
+		case <-*bell:
+		case <-ctx.Done():
+		}
 	}
 }
 
 // customer carries out a visitor's actions.
 type customer struct {
-	shelf *shelf
-	ctx   context.Context
-	v     *visitor
-	read  []word
-	trace *trace
+	registers []register
+	ctx       context.Context
+	v         *visitor
+	read      []word
+	trace     *trace
 }
 
 func (c *customer) lock() (grant, error) {
-	if c.shelf.stopped.Load() || c.drive(c.v.begin()) == done {
+	if c.ctx.Err() != nil || c.drive(c.v.begin()) == done {
 		return grant{}, context.Cause(c.ctx)
 	}
 	if c.trace != nil {
@@ -119,8 +94,6 @@ func (c *customer) close() error {
 	return nil
 }
 
-func (c *customer) highest() uint64 { return c.v.highest }
-
 // drive continues until the visitor is inside, or done.
 func (c *customer) drive(a action) kind {
 	for {
@@ -129,16 +102,16 @@ func (c *customer) drive(a action) kind {
 		}
 		switch a.kind {
 		case write:
-			c.shelf.registers[c.v.self].write(a.word)
+			c.registers[c.v.self].write(a.word)
 			a = c.v.wrote()
 		case look:
 			for i := range c.read {
-				c.read[i] = word(c.shelf.registers[i].word.Load())
+				c.read[i] = word(c.registers[i].word.Load())
 			}
 			a = c.v.saw(c.read)
 		case poll:
-			w := c.shelf.await(a.of, a.was)
-			if c.shelf.stopped.Load() {
+			w := c.registers[a.of].await(c.ctx, a.was)
+			if c.ctx.Err() != nil {
 				a = c.v.cancel()
 			} else {
 				a = c.v.changed(a.of, w)

@@ -73,7 +73,6 @@ type access interface {
 	lock() (grant, error) // returns the cause of ctx's end, if that came first
 	unlock() error        // returns an error also if the lock was lost
 	close() error         // after the last unlock
-	highest() uint64      // the largest number that it drew or saw
 }
 
 // grant is a hold, to be compared with the previous one.
@@ -100,9 +99,8 @@ type run struct {
 	overlaps atomic.Uint64
 
 	// Guarded only by the lock under test.
-	counter    uint64
-	last       grant
-	disordered uint64
+	res  Result
+	last grant
 }
 
 // Run runs the workers. It returns ErrInvalid, the cause of ctx's end, or the error of a device
@@ -114,7 +112,7 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 	if cfg.Iterations < 1 || cfg.Iterations > maxIterations {
 		return nil, fmt.Errorf("%w: %d iterations, want 1 to %d", ErrInvalid, cfg.Iterations, maxIterations)
 	}
-	r := &run{cfg: cfg}
+	r := &run{cfg: cfg, res: Result{Workers: cfg.Workers, Iterations: cfg.Iterations, Expected: uint64(cfg.Workers) * uint64(cfg.Iterations)}}
 	if cfg.Debug != nil {
 		r.trace = &trace{out: cfg.Debug}
 	}
@@ -128,15 +126,8 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 		workers.Go(func() error { return r.work(ctx, i+1, a) })
 	}
 	err = workers.Wait()
-	res := &Result{
-		Workers: cfg.Workers, Iterations: cfg.Iterations, Expected: uint64(cfg.Workers) * uint64(cfg.Iterations),
-		Observed: r.counter, Drains: r.last.era, Overlaps: r.overlaps.Load(), Disordered: r.disordered,
-		ElapsedMS: time.Since(begun).Milliseconds(),
-	}
-	for _, a := range all {
-		res.MaxTicket = max(res.MaxTicket, a.highest())
-	}
-	return res, err
+	r.res.Drains, r.res.Overlaps, r.res.ElapsedMS = r.last.era, r.overlaps.Load(), time.Since(begun).Milliseconds()
+	return &r.res, err
 }
 
 // work is the loop of one worker.
@@ -163,11 +154,11 @@ func (r *run) section(ctx context.Context, worker int, g grant) {
 	if r.trace != nil {
 		r.trace.enters(worker, g)
 	}
-	value := r.counter
+	value := r.res.Observed
 	if !g.after(r.last) {
-		r.disordered++
+		r.res.Disordered++
 	}
-	r.last = g
+	r.last, r.res.MaxTicket = g, max(r.res.MaxTicket, g.ticket.Number())
 	switch {
 	case r.cfg.Hold > 0:
 		select {
@@ -177,9 +168,9 @@ func (r *run) section(ctx context.Context, worker int, g grant) {
 	case value%yieldEvery == 0:
 		runtime.Gosched()
 	}
-	r.counter = value + 1
+	r.res.Observed = value + 1
 	if r.trace != nil {
-		r.trace.leaves(worker)
+		r.trace.leaves()
 	}
 	if !r.cfg.blind {
 		r.inside.Add(-1)

@@ -3,6 +3,7 @@ package stress
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -10,60 +11,50 @@ import (
 
 // trace prints the steps of the workers, line by line.
 type trace struct {
-	out io.Writer
-
-	mu     sync.Mutex // guards the fields below, and out
-	inside int        // the worker that is inside, or 0
-	holds  grant      // its grant
+	mu     sync.Mutex // guards the fields below
+	out    io.Writer
+	inside string // the worker that is inside and its ticket; empty if none
 }
 
 func (t *trace) say(worker int, format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.line(worker, format, args...)
-}
-
-func (t *trace) line(worker int, format string, args ...any) {
 	fmt.Fprintf(t.out, "worker %d %s\n", worker, fmt.Sprintf(format, args...))
 }
 
 func (t *trace) enters(worker int, g grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.inside, t.holds = worker, g
-	t.line(worker, "(ticket %d) enters", g.ticket.Number())
+	t.inside = fmt.Sprintf("worker %d (ticket %d)", worker, g.ticket.Number())
+	fmt.Fprintln(t.out, t.inside, "enters")
 }
 
-func (t *trace) leaves(worker int) {
+func (t *trace) leaves() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.line(worker, "(ticket %d) leaves", t.holds.ticket.Number())
-	t.inside = 0
+	fmt.Fprintln(t.out, t.inside, "leaves")
+	t.inside = ""
 }
 
-// onWaiting returns a callback that prints the wait of a worker, from 0, in a daemon.
+// onWaiting returns a callback that prints the wait of a worker in a daemon, which reports only the
+// number of clients ahead.
 func (r *run) onWaiting(worker int) func(ahead, queued int) {
-	if r.trace == nil {
+	t, told := r.trace, 0
+	if t == nil {
 		return nil
 	}
-	told := 0
 	return func(ahead, _ int) {
-		if ahead != told && ahead > 0 {
-			r.trace.waits(worker+1, ahead)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if me := fmt.Sprintf("worker %d ", worker); ahead != told && ahead > 0 {
+			inside := ""
+			if t.inside != "" && !strings.HasPrefix(t.inside, me) {
+				inside = ", " + t.inside + " is inside"
+			}
+			fmt.Fprintf(t.out, "%swaits: %d ahead%s\n", me, ahead, inside)
 		}
 		told = ahead
 	}
-}
-
-// waits prints a wait in a daemon, which reports only the number of clients ahead.
-func (t *trace) waits(worker, ahead int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.inside == 0 || t.inside == worker {
-		t.line(worker, "waits: %d ahead", ahead)
-		return
-	}
-	t.line(worker, "waits: %d ahead, worker %d (ticket %d) is inside", ahead, t.inside, t.holds.ticket.Number())
 }
 
 // tell prints the next step of a worker in memory.

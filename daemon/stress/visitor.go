@@ -11,14 +11,13 @@ import (
 // then the machine that the daemon drives on a disk. It is pure like that machine: events in,
 // actions out.
 type visitor struct {
-	self    int // its register, from 0; the machine's host id is one more
-	m       *bakery.Machine
-	words   []word // as last read
-	views   []bakery.View
-	hosts   []bakery.Host
-	gate    gate
-	shown   word   // contents of the own register, once a write under way has landed
-	highest uint64 // number drawn so far
+	self  int // its register, from 0; the machine's host id is one more
+	m     *bakery.Machine
+	words []word // as last read
+	views []bakery.View
+	hosts []bakery.Host
+	gate  gate
+	shown word // contents of the own register, once a write under way has landed
 
 	distort func(v *visitor, w word) word // tests: replaces the word read from a register; nil: no change
 }
@@ -162,6 +161,5 @@ func (v *visitor) do(a bakery.Action) action {
 
 func (v *visitor) show(w word) action {
 	v.shown = w
-	v.highest = max(v.highest, w.number())
 	return action{kind: write, word: w}
 }
