@@ -34,48 +34,29 @@ func Join(ctx context.Context, n int, cfg daemon.Config) ([]*daemon.Host, error)
 	return slices.DeleteFunc(joined, func(h *daemon.Host) bool { return h == nil }), err
 }
 
-// Client acquires and releases a lock repeatedly. One goroutine uses it.
-type Client struct {
-	acquire func(context.Context) (hold, error)
-	held    hold
-}
+// Lock acquires a lock. It blocks until it has the lock, or until ctx ends, and then returns the
+// cause. It returns the token, and a function that releases the lock. That returns an error also if
+// the lock was lost.
+type Lock func(ctx context.Context) (token layout.Ticket, unlock func() error, err error)
 
-// hold is a hold of a bakeryd or of a host in this process.
-type hold interface {
-	Token() layout.Ticket
-	Err() error
-	Unlock() error
-}
-
-// OfBakeryd returns a client that acquires a lock from a bakeryd.
-func OfBakeryd(c *client.Client, name string, o client.Options) *Client {
-	return &Client{acquire: func(ctx context.Context) (hold, error) { return c.Lock(ctx, name, o) }}
-}
-
-// OfHost returns a client that acquires a lock from a host in this process.
-func OfHost(d *daemon.Host, r locks.Request) *Client {
-	return &Client{acquire: func(ctx context.Context) (hold, error) {
-		h, err := d.Acquire(ctx, r)
-		return inProcess{h}, err
-	}}
-}
-
-type inProcess struct{ *locks.Hold }
-
-func (h inProcess) Unlock() error { return h.Release() }
-
-// Lock blocks until it has acquired the lock, or until ctx ends, and then returns the cause.
-func (c *Client) Lock(ctx context.Context) (layout.Ticket, error) {
-	h, err := c.acquire(ctx)
-	if err != nil {
-		return 0, err
+// OfBakeryd returns the lock of a bakeryd.
+func OfBakeryd(c *client.Client, name string, o client.Options) Lock {
+	return func(ctx context.Context) (layout.Ticket, func() error, error) {
+		h, err := c.Lock(ctx, name, o)
+		if err != nil {
+			return 0, nil, err
+		}
+		return h.Token(), func() error { lost := h.Err(); return cmp.Or(lost, h.Unlock()) }, nil
 	}
-	c.held = h
-	return h.Token(), nil
 }
 
-// Unlock releases the lock. It returns an error also if the lock was lost.
-func (c *Client) Unlock() error {
-	lost := c.held.Err()
-	return cmp.Or(lost, c.held.Unlock())
+// OfHost returns the lock of a host in this process.
+func OfHost(d *daemon.Host, r locks.Request) Lock {
+	return func(ctx context.Context) (layout.Ticket, func() error, error) {
+		h, err := d.Acquire(ctx, r)
+		if err != nil {
+			return 0, nil, err
+		}
+		return h.Token(), func() error { lost := h.Err(); return cmp.Or(lost, h.Release()) }, nil
+	}
 }

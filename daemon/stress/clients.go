@@ -26,7 +26,7 @@ func (b Clients) open(ctx context.Context, r *run) ([]access, error) {
 	for i := range all {
 		o := client.Options{PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 		c := client.New(b.Sockets[i%len(b.Sockets)])
-		all[i] = &guest{ctx: ctx, client: load.OfBakeryd(c, b.Name, o)}
+		all[i] = &guest{ctx: ctx, acquire: load.OfBakeryd(c, b.Name, o)}
 	}
 	return all, nil
 }
@@ -57,7 +57,7 @@ func (b Device) open(ctx context.Context, r *run) ([]access, error) {
 	var all []access
 	for i, d := range hosts {
 		req := locks.Request{Name: b.Name, PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
-		all = append(all, &guest{ctx: ctx, client: load.OfHost(d, req), host: d})
+		all = append(all, &guest{ctx: ctx, acquire: load.OfHost(d, req), host: d})
 	}
 	if err != nil {
 		for _, a := range all {
@@ -71,17 +71,18 @@ func commandOf(worker int) string { return fmt.Sprintf("bakeryctl stress, worker
 
 // guest takes the lock from a daemon.
 type guest struct {
-	ctx    context.Context
-	client *load.Client
-	host   *daemon.Host // of this worker alone; nil if it is a bakeryd
+	ctx     context.Context
+	acquire load.Lock
+	release func() error // of the present hold
+	host    *daemon.Host // of this worker alone; nil if it is a bakeryd
 }
 
-func (g *guest) lock() (grant, error) {
-	ticket, err := g.client.Lock(g.ctx)
-	return grant{ticket: ticket}, err
+func (g *guest) lock() (held grant, err error) {
+	held.ticket, g.release, err = g.acquire(g.ctx)
+	return held, err
 }
 
-func (g *guest) unlock() error { return g.client.Unlock() }
+func (g *guest) unlock() error { return g.release() }
 
 func (g *guest) close() error {
 	if g.host == nil {

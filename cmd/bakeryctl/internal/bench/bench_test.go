@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -58,7 +59,7 @@ func (d *disk) user(id int) *user {
 }
 
 func (d *disk) host(id int) *host {
-	return &host{name: "a test", client: func() locker { return &visitor{d.user(id)} }, floor: d.user(id).floor}
+	return &host{name: "a test", lock: d.user(id).lock, floor: d.user(id).floor}
 }
 
 func (h *user) write() time.Duration {
@@ -87,29 +88,27 @@ func (h *user) floor(ctx context.Context, rounds int) (*measuring.Floor, error) 
 	return f, context.Cause(ctx)
 }
 
-type visitor struct{ *user }
-
-func (v *visitor) Lock(ctx context.Context) (layout.Ticket, error) {
-	if err := v.refuse.Load(); err != nil {
-		return 0, *err
+func (h *user) lock(ctx context.Context) (layout.Ticket, func() error, error) {
+	if err := h.refuse.Load(); err != nil {
+		return 0, nil, *err
 	}
 	select {
-	case <-v.free:
+	case <-h.free:
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return 0, nil, context.Cause(ctx)
 	}
-	if v.inside.Add(1) != 1 {
-		v.broken.Add(1)
+	if h.inside.Add(1) != 1 {
+		h.broken.Add(1)
 	}
-	v.write()
-	v.read()
-	return layout.MakeTicket(v.number.Add(1), v.id), nil
+	h.write()
+	h.read()
+	return layout.MakeTicket(h.number.Add(1), h.id), h.unlock, nil
 }
 
-func (v *visitor) Unlock() error {
-	v.write()
-	v.inside.Add(-1)
-	v.free <- struct{}{}
+func (h *user) unlock() error {
+	h.write()
+	h.inside.Add(-1)
+	h.free <- struct{}{}
 	return nil
 }
 
@@ -307,25 +306,23 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// handedOn is a client whose host keeps the lock for it: only the first grant has a new ticket.
-type handedOn struct {
-	locker
-	n int
-}
-
-func (h *handedOn) Lock(ctx context.Context) (layout.Ticket, error) {
-	ticket, err := h.locker.Lock(ctx)
-	if h.n++; h.n > 1 && h.n != 10 {
-		ticket = ticket.Grant(1)
+// handedOn is a lock that its host keeps for the client: only the first grant has a new ticket.
+func handedOn(lock load.Lock) load.Lock {
+	n := 0
+	return func(ctx context.Context) (layout.Ticket, func() error, error) {
+		ticket, unlock, err := lock(ctx)
+		if n++; n > 1 && n != 10 {
+			ticket = ticket.Grant(1)
+		}
+		return ticket, unlock, err
 	}
-	return ticket, err
 }
 
 // TestLock_FurtherGrantOfATicket_IsNotCounted: it cost no request.
 func TestLock_FurtherGrantOfATicket_IsNotCounted(t *testing.T) {
 	t.Parallel()
 	l := newLockTimes()
-	require.NoError(t, l.batch(t.Context(), &handedOn{locker: newDisk().host(1).client()}))
+	require.NoError(t, l.batch(t.Context(), handedOn(newDisk().host(1).lock)))
 	require.EqualValues(t, 1, l.times.Count())
 	require.EqualValues(t, batchRounds-1, l.PassedOn)
 }

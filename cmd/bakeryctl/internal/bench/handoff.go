@@ -37,14 +37,15 @@ func (r *run) handOffsOf(h *host) (perSecond int64, err error) {
 	clients, ctx := errgroup.WithContext(r.ctx)
 	for range handOffClients {
 		clients.Go(func() error {
-			c, n := h.client(), int64(0)
+			n := int64(0)
 			defer func() { grants.Add(n) }()
 			for n == 0 || time.Now().Before(end) {
-				if _, err := c.Lock(ctx); err != nil {
+				_, unlock, err := h.lock(ctx)
+				if err != nil {
 					return err
 				}
 				n++
-				if err := c.Unlock(); err != nil {
+				if err := unlock(); err != nil {
 					return err
 				}
 			}

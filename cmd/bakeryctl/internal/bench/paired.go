@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
+	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -41,15 +42,15 @@ type lockTimes struct {
 
 // paired measures the floor and the lock of a host alternately.
 func (r *run) paired(h *host) (*lockTimes, error) {
-	l, c := newLockTimes(), h.client()
+	l := newLockTimes()
 	// The first batch is not counted: first uses take longer.
 	if _, err := h.floor(r.ctx, batchRounds); err != nil {
 		return nil, err
 	}
-	if err := newLockTimes().batch(r.ctx, c); err != nil {
+	if err := newLockTimes().batch(r.ctx, h.lock); err != nil {
 		return nil, err
 	}
-	f, err := r.repeatWithFloor(h, l.times, func() error { return l.batch(r.ctx, c) })
+	f, err := r.repeatWithFloor(h, l.times, func() error { return l.batch(r.ctx, h.lock) })
 	l.compare(f.times.At(50))
 	return l, err
 }
@@ -78,14 +79,14 @@ func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() e
 
 // batch locks and unlocks batchRounds+1 times. A round is counted from the end of the previous
 // unlock to the end of this one, and so includes all of a release, whenever Unlock returns.
-func (l *lockTimes) batch(ctx context.Context, c locker) error {
+func (l *lockTimes) batch(ctx context.Context, lock load.Lock) error {
 	var last time.Time
 	for i := range batchRounds + 1 {
-		token, err := c.Lock(ctx)
+		token, unlock, err := lock(ctx)
 		if err != nil {
 			return err
 		}
-		if err := c.Unlock(); err != nil {
+		if err := unlock(); err != nil {
 			return err
 		}
 		now := time.Now()

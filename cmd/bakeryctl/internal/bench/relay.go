@@ -1,24 +1,22 @@
 package bench
 
 import (
+	"cmp"
 	"context"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bakeryd/bakeryd/blockdev/latency"
+	"github.com/bakeryd/bakeryd/daemon/load"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 )
 
 const (
-	// relayHold is how long a host holds the lock. The other one is waiting by then.
+	// relayHold is how long a host holds the lock, while the other one waits for it.
 	relayHold = 2 * time.Millisecond
 
-	// relayLaps is how many hand-overs a batch has; the last lap may add one.
+	// relayLaps is how many hand-overs a batch has.
 	relayLaps = 20
-
-	// relayWaits is how long the other host must have waited for a hand-over to count.
-	relayWaits = relayHold / 2
 )
 
 // relay is the time from the start of a release until the waiting other host has the lock. Its
@@ -47,74 +45,42 @@ func (r *run) handOver() error {
 	if a.name == b.name {
 		relayed.Between = "two hosts in " + a.name
 	}
-	clients := [2]locker{a.client(), b.client()}
-	f, err := r.repeatWithFloor(b, relayed.times, func() error {
-		batch := &race{clients: clients, times: relayed.times, last: -1}
-		return batch.run(r.ctx)
-	})
+	f, err := r.repeatWithFloor(b, relayed.times, func() error { return relayed.batch(r.ctx, a.lock, b.lock) })
 	relayed.compare(f.write.At(50) + 2*f.read.At(50))
 	r.res.HandOver = relayed
 	return err
 }
 
-// race is two hosts that contend for the lock in one batch.
-type race struct {
-	clients [2]locker
-
-	mu    sync.Mutex // guards the fields below: the lock under test is not trusted to
-	times *latency.Recorder
-	laps  int          // so far
-	asked [2]time.Time // when each host asked last
-	last  int          // host that released last; -1 if none
-	at    time.Time    // when that release began
-}
-
-func (r *race) run(ctx context.Context) error {
-	hosts, ctx := errgroup.WithContext(ctx)
-	for me := range r.clients {
-		hosts.Go(func() error { return r.takeTurns(ctx, me) })
-	}
-	return hosts.Wait()
-}
-
-// takeTurns acquires and releases the lock as host me until the batch is complete.
-func (r *race) takeTurns(ctx context.Context, me int) error {
-	for !r.over(me) {
-		if _, err := r.clients[me].Lock(ctx); err != nil {
+// batch hands the lock over from one host to the other and back.
+func (r *relay) batch(ctx context.Context, from, to load.Lock) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	_, unlock, err := from(ctx)
+	for range relayLaps {
+		if err != nil {
 			return err
 		}
-		r.entered(me, time.Now())
-		select {
-		case <-time.After(relayHold):
-		case <-ctx.Done(): // the next Lock returns the cause
-		}
-		r.leaves(me)
-		if err := r.clients[me].Unlock(); err != nil {
+		var next func() error
+		var has time.Time
+		var waiting errgroup.Group
+		waiting.Go(func() (err error) {
+			_, next, err = to(ctx)
+			has = time.Now()
 			return err
+		})
+		_ = retry.Pause(ctx, relayHold) // after the end of ctx, the next wait returns the cause
+		begun := time.Now()
+		if err := unlock(); err != nil {
+			cancel(err)
 		}
+		if err = waiting.Wait(); err == nil {
+			r.times.Add(has.Sub(begun))
+		}
+		unlock, from, to = next, to, from
 	}
-	return nil
-}
-
-// over reports whether the batch is complete, and otherwise notes that host me asks again.
-func (r *race) over(me int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked[me] = time.Now()
-	return r.laps > relayLaps
-}
-
-func (r *race) entered(me int, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.laps++
-	if r.last == 1-me && r.at.Sub(r.asked[me]) >= relayWaits {
-		r.times.Add(now.Sub(r.at))
+	if err != nil {
+		return err
 	}
-}
-
-func (r *race) leaves(me int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last, r.at = me, time.Now()
+	err = unlock()
+	return cmp.Or(context.Cause(ctx), err)
 }
