@@ -22,6 +22,9 @@ type Recorder struct {
 	sum, max time.Duration
 }
 
+// none is the histogram of a recorder without durations.
+var none = hdrhistogram.New(1, 2, 1)
+
 // Add adds a duration. A negative one counts as 0.
 func (r *Recorder) Add(d time.Duration) {
 	if r.times == nil {
@@ -42,12 +45,7 @@ func (r *Recorder) Clone() *Recorder {
 }
 
 // Count returns the number of durations.
-func (r *Recorder) Count() int64 {
-	if r.times == nil {
-		return 0
-	}
-	return r.times.TotalCount()
-}
+func (r *Recorder) Count() int64 { return cmp.Or(r.times, none).TotalCount() }
 
 // Max returns the longest duration.
 func (r *Recorder) Max() time.Duration { return r.max }
@@ -60,23 +58,33 @@ func (r *Recorder) Mean() time.Duration { return r.sum / time.Duration(max(1, r.
 
 // At returns the duration that a percentage of all does not exceed.
 func (r *Recorder) At(percent float64) time.Duration {
-	if r.times == nil {
-		return 0
-	}
 	// A quantile is the upper end of its bucket, which may be above the maximum.
-	return min(time.Duration(r.times.ValueAtQuantile(percent)), r.max)
+	return min(time.Duration(cmp.Or(r.times, none).ValueAtQuantile(percent)), r.max)
 }
 
 // Counts returns how many durations are below bounds[0], between each bound and the next, and from
 // the last bound on. The bounds must increase.
 func (r *Recorder) Counts(bounds []time.Duration) []int64 {
 	counts := make([]int64, len(bounds)+1)
-	if r.times == nil {
-		return counts
-	}
-	for _, bar := range r.times.Distribution() {
+	for _, bar := range cmp.Or(r.times, none).Distribution() {
 		middle := time.Duration(bar.From + (bar.To-bar.From)/2)
 		counts[sort.Search(len(bounds), func(i int) bool { return bounds[i] > middle })] += bar.Count
 	}
 	return counts
+}
+
+// Summary sums up durations, in microseconds.
+type Summary struct {
+	Count int   `json:"count"`
+	P50   int64 `json:"p50_us"`
+	P90   int64 `json:"p90_us"`
+	P99   int64 `json:"p99_us"`
+	P999  int64 `json:"p99_9_us"`
+	Most  int64 `json:"max_us"`
+}
+
+// Summary returns the summary of the added durations.
+func (r *Recorder) Summary() Summary {
+	at := func(percent float64) int64 { return r.At(percent).Microseconds() }
+	return Summary{Count: int(r.Count()), P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Most: r.Max().Microseconds()}
 }

@@ -21,7 +21,6 @@ var imports = []struct{ path, imports string }{
 	{"bakery", "layout"},
 	{"blockdev/latency", ""},
 	{"blockdev", "blockdev/latency"},
-	{"blockdev/probe", "blockdev/latency"},
 
 	// Tools for the rest. Each knows one thing, and no lockspace.
 	{"daemon/text", ""},
@@ -47,7 +46,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/lease/timing", ""},
 	{"daemon/lease", "daemon/lease/timing layout"},
 	{"daemon/lockspace", "blockdev daemon/text layout"},
-	{"daemon/lockspace/measure", "blockdev blockdev/probe daemon/lease/timing daemon/lockspace daemon/retry daemon/text"},
+	{"daemon/lockspace/measure", "blockdev blockdev/latency daemon/lockspace daemon/retry daemon/text"},
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
 	{"daemon/lockspace/check", "bakery blockdev daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
 	{"daemon/lockspace/directory", "blockdev daemon/api daemon/lockspace daemon/lockspace/check layout"},
@@ -77,7 +76,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
 	// Its clients, its service and its server: to be split.
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/process daemon/tasks daemon/warn layout"},
-	{"daemon/locks/measuring", "blockdev blockdev/probe daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry layout"},
+	{"daemon/locks/measuring", "blockdev blockdev/latency daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry layout"},
 	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
 	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 
@@ -97,7 +96,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process daemon/text layout"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text"},
-	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
+	{"ctl/probe", "blockdev blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/client daemon/lease daemon/load daemon/locks daemon/locks/measuring daemon/report daemon/retry daemon/server daemon/text layout"},
 	{"ctl/check", "ctl/cli ctl/ondevice ctl/render daemon daemon/lockspace daemon/lockspace/check layout"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},

@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
@@ -68,7 +68,7 @@ type coherenceCheck struct {
 
 	seen  [2]seenSlot   // of the other host
 	trip  time.Duration // the last one of trips
-	trips probe.Stopwatch
+	trips latency.Recorder
 }
 
 // seenSlot is what was read of a slot so far: the highest sequence by incarnation, and the last

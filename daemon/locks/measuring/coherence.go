@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 )
@@ -52,19 +52,19 @@ const (
 // MeetReport is what a host has seen of another one, the answer to POST /v1/meet. Each host draws a
 // nonce for the check; the nonces show which host has seen which.
 type MeetReport struct {
-	Host      int           `json:"host"`
-	HostName  string        `json:"host_name"`
-	Peer      int           `json:"peer"`
-	Device    string        `json:"device"`
-	Outcome   MeetOutcome   `json:"outcome"`
-	Rounds    int           `json:"rounds"` // completed
-	ElapsedMS int64         `json:"elapsed_ms"`
-	RoundTrip probe.Latency `json:"round_trip"`
-	Stale     int           `json:"stale"`  // number of stale reads
-	Detail    string        `json:"detail"` // of the first stale read, or of the end
-	Nonce     uint64        `json:"nonce,string"`
-	PeerNonce uint64        `json:"peer_nonce,string"` // as last seen; 0 if none
-	Locks     []string      `json:"locks"`             // whose slots were written; these locks stay
+	Host      int             `json:"host"`
+	HostName  string          `json:"host_name"`
+	Peer      int             `json:"peer"`
+	Device    string          `json:"device"`
+	Outcome   MeetOutcome     `json:"outcome"`
+	Rounds    int             `json:"rounds"` // completed
+	ElapsedMS int64           `json:"elapsed_ms"`
+	RoundTrip latency.Summary `json:"round_trip"`
+	Stale     int             `json:"stale"`  // number of stale reads
+	Detail    string          `json:"detail"` // of the first stale read, or of the end
+	Nonce     uint64          `json:"nonce,string"`
+	PeerNonce uint64          `json:"peer_nonce,string"` // as last seen; 0 if none
+	Locks     []string        `json:"locks"`             // whose slots were written; these locks stay
 }
 
 const (
@@ -122,7 +122,7 @@ func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	begun := time.Now()
 	err := c.run()
 	r := &c.r
-	r.ElapsedMS, r.RoundTrip = time.Since(begun).Milliseconds(), c.trips.Latency()
+	r.ElapsedMS, r.RoundTrip = time.Since(begun).Milliseconds(), c.trips.Summary()
 	var end meetEnd
 	switch {
 	case r.Stale > 0:

@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/blockdev/probe"
-	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -41,12 +40,12 @@ type Options struct {
 
 // Measurement is the result of Run.
 type Measurement struct {
-	Lockspace bool          `json:"lockspace"` // whether Patch was a slot of the lock "probe", not an unused block
-	Write     probe.Latency `json:"write"`     // durable writes of one block
-	Read      probe.Latency `json:"read"`      // reads of one block
-	ReadMany  probe.Latency `json:"read_slots"`
-	Many      int           `json:"slots"` // blocks in one of these reads
-	Paths     []PathResult  `json:"paths"`
+	Lockspace bool            `json:"lockspace"` // whether Patch was a slot of the lock "probe", not an unused block
+	Write     latency.Summary `json:"write"`     // durable writes of one block
+	Read      latency.Summary `json:"read"`      // reads of one block
+	ReadMany  latency.Summary `json:"read_slots"`
+	Many      int             `json:"slots"` // blocks in one of these reads
+	Paths     []PathResult    `json:"paths"`
 }
 
 // PathResult is the result of reading the writes of one path to a disk by another path.
@@ -101,7 +100,7 @@ func (p *Patch) readMany() (time.Duration, error) {
 
 // Run writes and reads a patch, then checks that other paths show its writes.
 func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
-	var write, read, many probe.Stopwatch
+	var write, read, many latency.Recorder
 	begun, n := time.Now(), 0
 	count, limit := ProbeCount, probeLimit
 	if o.For > 0 {
@@ -113,7 +112,7 @@ func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 		o.Counter.Report("writing and reading", done, ProbeCount, false)
 		for _, step := range []struct {
 			do    func() (time.Duration, error)
-			times *probe.Stopwatch
+			times *latency.Recorder
 		}{{p.Write, &write}, {p.Read, &read}, {p.readMany, &many}} {
 			took, err := step.do()
 			if err != nil {
@@ -126,7 +125,7 @@ func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Measurement{Write: write.Latency(), Read: read.Latency(), ReadMany: many.Latency(),
+	m := &Measurement{Write: write.Summary(), Read: read.Summary(), ReadMany: many.Summary(),
 		Many: len(p.Many) / len(p.Block), Paths: []PathResult{}}
 	for _, other := range o.Others {
 		s, err := measurePath(ctx, p, other, o.Counter)
@@ -184,38 +183,4 @@ func measurePath(ctx context.Context, p *Patch, other blockdev.Device, counter l
 		err = nil
 	}
 	return s, err
-}
-
-// JudgeLatency returns the finding of a measurement about the current lease, which is 0 if there is
-// no lockspace.
-func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
-	f := probe.Finding{ID: "lease", Verdict: probe.OK}
-	most := time.Duration(m.Write.Most) * time.Microsecond
-	least, choose, ok := timing.Suggest(time.Duration(m.Write.P999)*time.Microsecond, most, lockspace.DefaultLease)
-	f.Detail = fmt.Sprintf("the slowest of %d durable writes took %v", m.Write.Count, most)
-	switch {
-	case !ok:
-		f.Verdict, f.Remedy = probe.Unfit, "find out why the device hangs"
-		f.Detail += fmt.Sprintf(", and none may take longer than a twentieth of the lease, which is at most %v", timing.MaxLease)
-	case current == 0:
-		f.Detail += fmt.Sprintf(": the lease must be at least %v; %v is recommended", least, choose)
-		f.Remedy = formatLease(choose)
-	case current < least:
-		f.Verdict = probe.Warning
-		f.Detail += fmt.Sprintf(", too long for the lease of %v (a twentieth of it, with a margin): choose a lease of %v", current, choose)
-		f.Remedy = formatLease(choose)
-		if current < most {
-			f.Verdict = probe.Unfit
-		}
-	default:
-		f.Detail += fmt.Sprintf(": the lease of %v is long enough; the minimum is %v", current, least)
-	}
-	return f
-}
-
-func formatLease(l time.Duration) string {
-	if l == lockspace.DefaultLease {
-		return ""
-	}
-	return fmt.Sprintf("bakeryctl format --lease %v", l)
 }

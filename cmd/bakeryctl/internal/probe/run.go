@@ -1,7 +1,10 @@
-// Package probe determines whether a device is suitable for locks. It combines the findings of
-// package blockdev/probe, the requirements of a lockspace on the device, a measurement by package
+// Package probe determines whether a device is suitable for locks. From sysfs it finds the layers
+// between this host and the medium, and rates them for writes that must be durable and must not
+// hang. To that it adds the requirements of a lockspace on the device, a measurement by package
 // daemon, and a check that two hosts see each other's writes. It also prints the result. It knows
 // no flags.
+//
+// Begin with [Run]. examine.go collects the findings, disk.go reads sysfs, judge.go rates it.
 package probe
 
 import (
@@ -11,7 +14,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -31,7 +33,7 @@ type Options struct {
 
 // Run checks whether the device at path is suitable. It returns an error if it could not check.
 func Run(ctx context.Context, path string, o Options) (*Report, error) {
-	r, err := examine(ctx, probe.New(), path)
+	r, err := examine(ctx, thisSystem(), path)
 	if err == nil && o.Write && r.opened {
 		err = r.addWrites(ctx, o)
 	}

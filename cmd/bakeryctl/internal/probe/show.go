@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
@@ -17,14 +17,14 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 	if !r.Fit {
 		verdict, of = "unfit", render.Bad
 	}
-	count := map[probe.Verdict]int{}
+	count := map[Verdict]int{}
 	for _, f := range r.Findings {
 		count[f.Verdict]++
 	}
-	if n := count[probe.Warning]; n > 0 {
+	if n := count[Warning]; n > 0 {
 		verdict += ", " + render.Count(n, "warning")
 	}
-	if n := count[probe.Unknown]; n > 0 {
+	if n := count[Unknown]; n > 0 {
 		verdict += fmt.Sprintf(", %d unknown", n)
 	}
 	if _, err := fmt.Fprintf(out, "%s: %s\n\n", text.Printable(r.Device), p.Of(of, verdict)); err != nil {
@@ -44,8 +44,8 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 	return showMeasured(out, r.Measured)
 }
 
-var levels = map[probe.Verdict]render.Level{
-	probe.OK: render.Good, probe.Warning: render.Warn, probe.Unfit: render.Bad, probe.Unknown: render.Warn,
+var levels = map[Verdict]render.Level{
+	OK: render.Good, Warning: render.Warn, Unfit: render.Bad, Unknown: render.Warn,
 }
 
 func showMeasured(out io.Writer, m *measure.Measurement) error {
@@ -56,7 +56,7 @@ func showMeasured(out io.Writer, m *measure.Measurement) error {
 		fmt.Fprint(w, "REQUEST\tCOUNT\tP50\tP90\tP99\tP99.9\tMAX\n")
 		for _, row := range []struct {
 			what string
-			l    probe.Latency
+			l    latency.Summary
 		}{{"durable write", m.Write}, {"read", m.Read}, {fmt.Sprintf("read of %d slots", m.Many), m.ReadMany}} {
 			l := row.l
 			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", row.what, l.Count, render.Millis(l.P50), render.Millis(l.P90), render.Millis(l.P99), render.Millis(l.P999), render.Millis(l.Most))

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
@@ -90,9 +89,9 @@ func (r *Report) addMeetings(both *[2]measuring.MeetReport) {
 		switch {
 		case me.Outcome == measuring.MeetAbsent && me.PeerNonce == you.Nonce:
 			// This host saw the other one, whose own finding says why it did not answer.
-			f.Verdict, f.Detail, f.Remedy = probe.OK, fmt.Sprintf("host %d sees what host %d writes", me.Host, me.Peer), ""
+			f.Verdict, f.Detail, f.Remedy = OK, fmt.Sprintf("host %d sees what host %d writes", me.Host, me.Peer), ""
 		case me.Outcome == measuring.MeetAbsent:
-			f.Verdict, f.Detail = probe.Unfit, fmt.Sprintf("host %d does not see what host %d writes", me.Host, me.Peer)
+			f.Verdict, f.Detail = Unfit, fmt.Sprintf("host %d does not see what host %d writes", me.Host, me.Peer)
 		}
 		r.Findings = append(r.Findings, f)
 	}
@@ -134,19 +133,19 @@ func askToMeet(ctx context.Context, socket string, host int, wait time.Duration,
 }
 
 // meetingFinding returns the finding of one host about the writes of another.
-func meetingFinding(m *measuring.MeetReport) probe.Finding {
-	f := probe.Finding{ID: "meeting", Verdict: probe.Unfit,
+func meetingFinding(m *measuring.MeetReport) Finding {
+	f := Finding{ID: "meeting", Verdict: Unfit,
 		Remedy: "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"}
 	host := fmt.Sprintf("host %d (%s)", m.Host, text.Printable(m.Device))
 	switch m.Outcome {
 	case measuring.MeetFresh:
-		f.Verdict, f.Remedy = probe.OK, ""
+		f.Verdict, f.Remedy = OK, ""
 		f.Detail = fmt.Sprintf("%s saw every write of host %d immediately: %d rounds in %.1f s, round trip %s, p99 %s",
 			host, m.Peer, m.Rounds, float64(m.ElapsedMS)/1000, render.Millis(m.RoundTrip.P50), render.Millis(m.RoundTrip.P99))
 	case measuring.MeetStale:
 		f.Detail = fmt.Sprintf("%s read old contents %d times in %d rounds; %s", host, m.Stale, m.Rounds, m.Detail)
 	case measuring.MeetEnded:
-		f.Verdict, f.Remedy = probe.Unknown, "see the finding of the other host, or run it again"
+		f.Verdict, f.Remedy = Unknown, "see the finding of the other host, or run it again"
 		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)
 	default:
 		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -56,19 +55,19 @@ func TestProbeWithSocket(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		a, b measuring.MeetReport
-		want [2]probe.Verdict
+		want [2]Verdict
 		says string
 	}{
 		{"fresh", measuring.MeetReport{Outcome: measuring.MeetFresh, Rounds: 200}, measuring.MeetReport{Outcome: measuring.MeetFresh, Rounds: 200},
-			[2]probe.Verdict{probe.OK, probe.OK}, "host 2 (\"\") saw every write of host 1 immediately: 200 rounds"},
+			[2]Verdict{OK, OK}, "host 2 (\"\") saw every write of host 1 immediately: 200 rounds"},
 		{"stale", measuring.MeetReport{Outcome: measuring.MeetFresh}, measuring.MeetReport{Outcome: measuring.MeetStale, Stale: 3, Detail: "slot x is old"},
-			[2]probe.Verdict{probe.OK, probe.Unfit}, "read old contents 3 times in 0 rounds; slot x is old"},
+			[2]Verdict{OK, Unfit}, "read old contents 3 times in 0 rounds; slot x is old"},
 		{"one host does not see the other", measuring.MeetReport{Outcome: measuring.MeetAbsent, PeerNonce: nonce2}, measuring.MeetReport{Outcome: measuring.MeetAbsent, PeerNonce: older},
-			[2]probe.Verdict{probe.OK, probe.Unfit}, "host 2 does not see what host 1 writes"},
+			[2]Verdict{OK, Unfit}, "host 2 does not see what host 1 writes"},
 		{"neither host sees the other", measuring.MeetReport{Outcome: measuring.MeetAbsent}, measuring.MeetReport{Outcome: measuring.MeetAbsent},
-			[2]probe.Verdict{probe.Unfit, probe.Unfit}, "host 2 does not see what host 1 writes"},
+			[2]Verdict{Unfit, Unfit}, "host 2 does not see what host 1 writes"},
 		{"one host stops seeing the other", measuring.MeetReport{Outcome: measuring.MeetEnded, Detail: "host 2 has given up"}, measuring.MeetReport{Outcome: measuring.MeetStalled, Detail: "nothing new was seen"},
-			[2]probe.Verdict{probe.Unknown, probe.Unfit}, "nothing new was seen, after 0 rounds"},
+			[2]Verdict{Unknown, Unfit}, "nothing new was seen, after 0 rounds"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "bk") // short, because the path of a socket is limited
@@ -81,10 +80,10 @@ func TestProbeWithSocket(t *testing.T) {
 			o.With = serveMeeting(t, dir, c.b)
 			require.NoError(t, r.checkWith(t.Context(), o))
 			require.Len(t, r.Findings, 2)
-			require.Equal(t, c.want, [2]probe.Verdict{r.Findings[0].Verdict, r.Findings[1].Verdict})
+			require.Equal(t, c.want, [2]Verdict{r.Findings[0].Verdict, r.Findings[1].Verdict})
 			require.Contains(t, r.Findings[1].Detail, c.says)
 			r.conclude()
-			require.Equal(t, c.want == [2]probe.Verdict{probe.OK, probe.OK}, r.Fit)
+			require.Equal(t, c.want == [2]Verdict{OK, OK}, r.Fit)
 		})
 	}
 }

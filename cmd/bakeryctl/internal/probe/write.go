@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
@@ -43,9 +45,9 @@ func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	r.Findings = append(r.Findings, r.Measured.JudgeLatency(r.lease))
+	r.judgeLatency(r.Measured.Write, r.lease)
 	for i, s := range r.Measured.Paths {
-		r.Findings = append(r.Findings, sightFinding(s, i == 0))
+		r.judgePath(s, i == 0)
 	}
 	return nil
 }
@@ -78,24 +80,50 @@ func (r *Report) sameDisk(other blockdev.Device) error {
 	return nil
 }
 
-// sightFinding returns the finding about the visibility of writes by another path, or, if own is
-// true, by a second opening of the device.
-func sightFinding(s measure.PathResult, own bool) probe.Finding {
-	f := probe.Finding{ID: "visibility", Verdict: probe.OK}
+// judgePath rates the visibility of writes by another path, or, if own is true, by a second opening
+// of the device.
+func (r *Report) judgePath(s measure.PathResult, own bool) {
+	const id = "visibility"
 	way := "through " + text.Printable(s.Path)
 	if own {
 		way = "through a second opening of the device"
 	}
 	switch {
 	case s.Never:
-		f.Verdict = probe.Unfit
-		f.Detail = fmt.Sprintf("a write is not visible %s, even later", way)
-		f.Remedy = "check that it is the same disk; if so, switch off the cache on this path"
+		r.add(id, Unfit, fmt.Sprintf("a write is not visible %s, even later", way),
+			"check that it is the same disk; if so, switch off the cache on this path")
 	case s.Stale > 0:
-		f.Verdict, f.Remedy = probe.Unfit, "switch off the cache on this path"
-		f.Detail = fmt.Sprintf("%d of %d writes were not visible immediately %s", s.Stale, s.Writes, way)
+		r.add(id, Unfit, fmt.Sprintf("%d of %d writes were not visible immediately %s", s.Stale, s.Writes, way),
+			"switch off the cache on this path")
 	default:
-		f.Detail = fmt.Sprintf("each of %d writes was visible immediately %s", s.Writes, way)
+		r.add(id, OK, fmt.Sprintf("each of %d writes was visible immediately %s", s.Writes, way), "")
 	}
-	return f
+}
+
+// judgeLatency rates the durable writes for the current lease, which is 0 if there is no lockspace.
+func (r *Report) judgeLatency(writes latency.Summary, current time.Duration) {
+	const id = "lease"
+	most := time.Duration(writes.Most) * time.Microsecond
+	least, choose, ok := timing.Suggest(time.Duration(writes.P999)*time.Microsecond, most, lockspace.DefaultLease)
+	remedy := ""
+	if choose != lockspace.DefaultLease {
+		remedy = fmt.Sprintf("bakeryctl format --lease %v", choose)
+	}
+	slowest := fmt.Sprintf("the slowest of %d durable writes took %v", writes.Count, most)
+	switch {
+	case !ok:
+		r.add(id, Unfit, fmt.Sprintf("%s, and none may take longer than a twentieth of the lease, which is at most %v", slowest, timing.MaxLease),
+			"find out why the device hangs")
+	case current == 0:
+		r.add(id, OK, fmt.Sprintf("%s: the lease must be at least %v; %v is recommended", slowest, least, choose), remedy)
+	case current < least:
+		verdict := Warning
+		if current < most {
+			verdict = Unfit
+		}
+		r.add(id, verdict, fmt.Sprintf("%s, too long for the lease of %v (a twentieth of it, with a margin): choose a lease of %v",
+			slowest, current, choose), remedy)
+	default:
+		r.add(id, OK, fmt.Sprintf("%s: the lease of %v is long enough; the minimum is %v", slowest, current, least), "")
+	}
 }

@@ -77,16 +77,16 @@ func (s Sys) describe(dir string, depth int) Disk {
 		d.Whole = filepath.Base(whole)
 	}
 	d.Kind = kindOf(dir, whole)
-	d.Model = strings.TrimSpace(text(whole, "device/vendor") + " " + text(whole, "device/model"))
-	d.State = text(whole, "device/state")
+	d.Model = strings.TrimSpace(attribute(whole, "device/vendor") + " " + attribute(whole, "device/model"))
+	d.State = attribute(whole, "device/state")
 	d.Rotational = flag(whole, "queue/rotational")
-	d.WriteCache = text(whole, "queue/write_cache")
+	d.WriteCache = attribute(whole, "queue/write_cache")
 	d.FUA = flag(whole, "queue/fua")
 	if exists(whole, "loop/backing_file") {
-		d.Loop = &Loop{File: text(whole, "loop/backing_file"), DirectIO: text(whole, "loop/dio") == "1"}
+		d.Loop = &Loop{File: attribute(whole, "loop/backing_file"), DirectIO: attribute(whole, "loop/dio") == "1"}
 	}
 	if exists(whole, "dm") {
-		d.Mapper = &Mapper{Name: text(whole, "dm/name"), UUID: text(whole, "dm/uuid")}
+		d.Mapper = &Mapper{Name: attribute(whole, "dm/name"), UUID: attribute(whole, "dm/uuid")}
 	}
 	d.Session = s.session(whole)
 	if depth < maxDepth {
@@ -111,7 +111,7 @@ func kindOf(dir, whole string) Kind {
 	case dir != whole:
 		return KindPartition
 	case exists(dir, "dm"):
-		if strings.HasPrefix(text(dir, "dm/uuid"), "mpath-") {
+		if strings.HasPrefix(attribute(dir, "dm/uuid"), "mpath-") {
 			return KindMultipath
 		}
 		return KindMapper
@@ -149,8 +149,8 @@ func (d *Disk) find(kind Kind) *Disk {
 	return nil
 }
 
-// text returns the contents of an attribute, "" if there is none.
-func text(elem ...string) string {
+// attribute returns the contents of a file of sysfs, "" if there is none.
+func attribute(elem ...string) string {
 	b, err := os.ReadFile(filepath.Join(elem...))
 	if err != nil {
 		return ""
@@ -165,7 +165,7 @@ func exists(elem ...string) bool {
 
 // flag returns an attribute that is 0 or 1, nil if there is none.
 func flag(elem ...string) *bool {
-	switch v := text(elem...); v {
+	switch v := attribute(elem...); v {
 	case "0", "1":
 		return new(v == "1")
 	}
@@ -174,6 +174,6 @@ func flag(elem ...string) *bool {
 
 // number returns an attribute that is a whole number.
 func number(elem ...string) (n int, ok bool) {
-	n, err := strconv.Atoi(text(elem...))
+	n, err := strconv.Atoi(attribute(elem...))
 	return n, err == nil
 }

@@ -53,7 +53,9 @@ func disk(t *testing.T, s Sys, major, minor uint32) *Disk {
 func findings(t *testing.T, s Sys, d *Disk, lease time.Duration) map[string]Finding {
 	t.Helper()
 	found := map[string]Finding{}
-	for _, f := range s.Findings(t.Context(), d, lease) {
+	r := Report{Disk: d, lease: lease}
+	r.judgeDisk(t.Context(), s)
+	for _, f := range r.Findings {
 		require.NotContains(t, found, f.ID)
 		require.NotEmpty(t, f.Detail)
 		require.True(t, f.Verdict == OK || f.Remedy != "" || f.ID == "medium", "%+v", f)
@@ -201,34 +203,37 @@ func TestWatchdogs(t *testing.T) {
 		{Name: "watchdog0", Identity: "iTCO_wdt", State: "active", TimeoutSec: 30},
 		{Name: "watchdog1", Identity: "Software Watchdog", State: "inactive", TimeoutSec: 60, MaxSec: 65535, NoWayOut: true},
 	}, dogs)
-	f := JudgeWatchdogs(dogs, 10*time.Second)
+	judge := func(dogs []Watchdog) Finding {
+		r := Report{Watchdogs: dogs}
+		r.judgeWatchdogs(10 * time.Second)
+		return r.Findings[0]
+	}
+	f := judge(dogs)
 	require.Equal(t, OK, f.Verdict)
 	require.Contains(t, f.Detail, "/dev/watchdog0 (iTCO_wdt) is in use by another program; /dev/watchdog1 (Software Watchdog) can be used, but never disarmed")
-	require.Equal(t, Warning, JudgeWatchdogs(dogs[:1], 10*time.Second).Verdict)
+	require.Equal(t, Warning, judge(dogs[:1]).Verdict)
 	dogs[1].MaxSec = 9
-	f = JudgeWatchdogs(dogs, 10*time.Second)
+	f = judge(dogs)
 	require.Equal(t, Warning, f.Verdict)
 	require.Contains(t, f.Detail, "lasts for 9 s at most, the lease asks for 10s")
-	require.Equal(t, OK, JudgeWatchdogs(nil, time.Second).Verdict)
+	require.Equal(t, OK, judge(nil).Verdict)
 	require.Empty(t, tree(t, "nvme").Watchdogs())
 }
 
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	file, f, err := New().File(path)
-	require.NoError(t, err)
-	require.NotEmpty(t, file.Filesystem)
-	require.Equal(t, "kind", f.ID)
-	require.NotEqual(t, OK, f.Verdict)
-	_, _, err = New().File(path + "-none")
-	require.ErrorIs(t, err, os.ErrNotExist)
+	var r Report
+	require.NoError(t, r.addFile(thisSystem(), path))
+	require.NotEmpty(t, r.File.Filesystem)
+	require.Equal(t, "kind", r.Findings[0].ID)
+	require.NotEqual(t, OK, r.Findings[0].Verdict)
+	require.ErrorIs(t, r.addFile(thisSystem(), path+"-none"), os.ErrNotExist)
 
 	const memory = "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
 		t.Skipf("SKIP: needs a tmpfs on %s", memory)
 	}
-	_, f, err = New().File(memory)
-	require.NoError(t, err)
-	require.Equal(t, Unfit, f.Verdict)
+	require.NoError(t, r.addFile(thisSystem(), memory))
+	require.Equal(t, Unfit, r.Findings[1].Verdict)
 }

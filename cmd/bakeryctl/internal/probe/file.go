@@ -41,24 +41,25 @@ var filesystems = map[int64]filesystem{
 	0x01161970:                 {"gfs2", Warning, "its own fencing and locks decide when a write returns"},
 }
 
-// File describes the storage of the regular file at path, and rates it. It wraps an errno.
-func (s Sys) File(path string) (File, Finding, error) {
+// addFile adds the storage of the regular file at path. It wraps an errno.
+func (r *Report) addFile(s Sys, path string) error {
 	var st unix.Stat_t
 	var fs unix.Statfs_t
 	if err := unix.Stat(path, &st); err != nil {
-		return File{}, Finding{}, fmt.Errorf("look at %s: %w", path, err)
+		return fmt.Errorf("look at %s: %w", path, err)
 	}
 	if err := unix.Statfs(path, &fs); err != nil {
-		return File{}, Finding{}, fmt.Errorf("read filesystem of %s: %w", path, err)
+		return fmt.Errorf("read filesystem of %s: %w", path, err)
 	}
 	// The magic numbers have 32 bits, whatever the sign of the field.
 	known, ok := filesystems[int64(uint32(fs.Type))]
 	if !ok {
 		known = filesystem{fmt.Sprintf("filesystem %#x", uint32(fs.Type)), Unknown, "what it does with direct writes is not known here"}
 	}
-	f := File{Filesystem: known.name}
+	r.File = &File{Filesystem: known.name}
 	if disk, err := s.Disk(unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))); err == nil {
-		f.Disk = &disk
+		r.File.Disk = &disk
 	}
-	return f, Finding{ID: "kind", Verdict: known.verdict, Detail: "a regular file on " + known.name + ": " + known.why, Remedy: useBlock}, nil
+	r.add("kind", known.verdict, "a regular file on "+known.name+": "+known.why, useBlock)
+	return nil
 }

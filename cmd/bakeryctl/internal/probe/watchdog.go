@@ -24,7 +24,7 @@ func (s Sys) Watchdogs() []Watchdog {
 	dirs, _ := filepath.Glob(filepath.Join(s.Root, "class/watchdog/watchdog[0-9]*")) // the pattern is valid
 	dogs := []Watchdog{}
 	for _, dir := range dirs {
-		w := Watchdog{Name: filepath.Base(dir), Identity: text(dir, "identity"), State: text(dir, "state"), NoWayOut: text(dir, "nowayout") == "1"}
+		w := Watchdog{Name: filepath.Base(dir), Identity: attribute(dir, "identity"), State: attribute(dir, "state"), NoWayOut: attribute(dir, "nowayout") == "1"}
 		w.TimeoutSec, _ = number(dir, "timeout")
 		w.MaxSec, _ = number(dir, "max_timeout")
 		dogs = append(dogs, w)
@@ -35,16 +35,16 @@ func (s Sys) Watchdogs() []Watchdog {
 	return dogs
 }
 
-// JudgeWatchdogs rates whether a watchdog supports the time-out.
-func JudgeWatchdogs(dogs []Watchdog, want time.Duration) Finding {
-	f := Finding{ID: "watchdog", Verdict: OK}
-	if len(dogs) == 0 {
-		f.Detail = "none, which is fine unless this host is to be reset when it cannot stop a command (bakeryd --watchdog); modprobe softdog makes one"
-		return f
+// judgeWatchdogs rates whether a watchdog supports the time-out.
+func (r *Report) judgeWatchdogs(want time.Duration) {
+	const id = "watchdog"
+	if len(r.Watchdogs) == 0 {
+		r.add(id, OK, "none, which is fine unless this host is to be reset when it cannot stop a command (bakeryd --watchdog); modprobe softdog makes one", "")
+		return
 	}
 	var said []string
-	usable := false
-	for _, w := range dogs {
+	verdict, remedy := Warning, "to use bakeryd --watchdog, end the program that feeds it, or modprobe softdog for one more"
+	for _, w := range r.Watchdogs {
 		text := fmt.Sprintf("/dev/%s (%s)", w.Name, w.Identity)
 		switch {
 		case w.State == "active":
@@ -52,7 +52,7 @@ func JudgeWatchdogs(dogs []Watchdog, want time.Duration) Finding {
 		case w.MaxSec > 0 && time.Duration(w.MaxSec)*time.Second < want:
 			text += fmt.Sprintf(" lasts for %d s at most, the lease asks for %v", w.MaxSec, want)
 		default:
-			usable = true
+			verdict, remedy = OK, ""
 			text += " can be used"
 			if w.NoWayOut {
 				text += ", but never disarmed: bakeryd that ends resets the host"
@@ -60,10 +60,5 @@ func JudgeWatchdogs(dogs []Watchdog, want time.Duration) Finding {
 		}
 		said = append(said, text)
 	}
-	f.Detail = strings.Join(said, "; ")
-	if !usable {
-		f.Verdict = Warning
-		f.Remedy = "to use bakeryd --watchdog, end the program that feeds it, or modprobe softdog for one more"
-	}
-	return f
+	r.add(id, verdict, strings.Join(said, "; "), remedy)
 }

@@ -35,7 +35,7 @@ func (s Sys) session(dir string) *Session {
 		}
 		attributes := filepath.Join(s.Root, "class/iscsi_session", name)
 		if seconds, ok := number(attributes, "recovery_tmo"); ok {
-			return &Session{Transport: "iscsi", Name: name, Target: text(attributes, "targetname"),
+			return &Session{Transport: "iscsi", Name: name, Target: attribute(attributes, "targetname"),
 				HoldsSec: max(seconds, -1), Setting: "node.session.timeo.replacement_timeout of iscsid.conf"}
 		}
 	}
@@ -48,7 +48,7 @@ func (s Sys) session(dir string) *Session {
 func nvmeSession(dir string) (longest *Session) {
 	paths, _ := filepath.Glob(filepath.Join(dir, "device", "nvme[0-9]*")) // the pattern is valid
 	for _, c := range append([]string{filepath.Join(dir, "device")}, paths...) {
-		transport := text(c, "transport")
+		transport := attribute(c, "transport")
 		if transport == "" || transport == "pcie" {
 			continue
 		}
@@ -56,7 +56,7 @@ func nvmeSession(dir string) (longest *Session) {
 		if err != nil {
 			continue
 		}
-		found := &Session{Transport: "nvme-" + transport, Name: filepath.Base(real), Target: text(c, "subsysnqn"),
+		found := &Session{Transport: "nvme-" + transport, Name: filepath.Base(real), Target: attribute(c, "subsysnqn"),
 			HoldsSec: -1, Setting: "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"}
 		// Requests fail after the first of the two that is set. A setting may be "off".
 		if n, ok := number(c, "fast_io_fail_tmo"); ok && n >= 0 {
