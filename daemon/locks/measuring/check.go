@@ -1,6 +1,7 @@
 package measuring
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -65,6 +66,7 @@ type coherenceCheck struct {
 	o     MeetOptions
 	locks [2]*locks.Lock
 	r     MeetReport // so far
+	err   error      // of the first step that failed; the next ones do nothing
 
 	seen  [2]seenSlot   // of the other host
 	trip  time.Duration // the last one of trips
@@ -81,40 +83,31 @@ type seenSlot struct {
 // run carries out the check. The host with the lower id leads: it publishes each round first. The
 // other one publishes a round after it has read it, and at the end waits until the leader has read
 // the last one.
-func (m *coherenceCheck) run() (err error) {
-	defer func() { err = errors.Join(err, m.clear()) }()
-	if err := m.greet(); err != nil {
-		return err
-	}
+func (m *coherenceCheck) run() error {
+	m.greet()
 	leads := m.r.Host < m.r.Peer
-	var begun time.Time // when the round was published that the other host answers
-	say := func(n int) error {
-		begun = time.Now()
-		return m.say(n)
-	}
-	for n := 1; n <= m.o.Rounds; n++ {
+	var asked time.Time // when the round was published that the other host answers
+	for n := 1; n <= m.o.Rounds && m.err == nil; n++ {
 		if leads {
-			if err := say(n); err != nil {
-				return err
-			}
+			asked = time.Now()
+			m.say(n)
 		}
-		if err := m.hear(n); err != nil {
-			return err
-		}
-		if !begun.IsZero() {
-			m.tripped(n, time.Since(begun))
+		m.hear(n)
+		if !asked.IsZero() {
+			m.tripped(n, time.Since(asked))
 		}
 		if !leads {
-			if err := say(n); err != nil {
-				return err
-			}
+			asked = time.Now()
+			m.say(n)
 		}
-		m.r.Rounds = n
+		if m.err == nil {
+			m.r.Rounds = n
+		}
 	}
-	if leads {
-		return nil
+	if !leads {
+		m.bye()
 	}
-	return m.bye()
+	return errors.Join(m.err, m.clear())
 }
 
 // maxDwell limits the pause before a read of x.
@@ -124,30 +117,28 @@ const maxDwell = 2 * time.Second
 // a cache that expires, rounds synchronize with it: x and y both expire and are read again at the
 // same time of every round. After the pause, x stays cached for longer than y, past the other
 // host's next write.
-func (m *coherenceCheck) dwell(n int) error {
-	if n%4 != 0 {
-		return nil
+func (m *coherenceCheck) dwell(n int) {
+	if n%4 == 0 {
+		m.pause(rand.N(max(1, min(m.trip/2, maxDwell))))
 	}
-	return m.pause(rand.N(max(1, min(m.trip/2, maxDwell))))
 }
 
 // tripped records how long an answer took, in rounds without a dwell.
 func (m *coherenceCheck) tripped(n int, took time.Duration) {
-	if n%4 >= 2 {
+	if n%4 >= 2 && m.err == nil {
 		m.trip = took
 		m.trips.Add(took)
 	}
 }
 
 // say writes a round to both own slots, one after the other.
-func (m *coherenceCheck) say(n int) error {
+func (m *coherenceCheck) say(n int) {
 	value := checkWord{wordMagic, uint32(n), m.r.Nonce, m.r.PeerNonce, uint32(m.o.Rounds)}.encode()
 	for _, lk := range m.locks {
-		if err := publish(lk, value); err != nil {
-			return err
+		if m.err == nil {
+			m.err = publish(lk, value)
 		}
 	}
-	return nil
 }
 
 // clear removes the words from the own slots, even if the caller has gone. If the lease is over
@@ -180,22 +171,18 @@ func publish(lk *locks.Lock, value []byte) error {
 
 // greet returns when the other host has seen this one. A word that an earlier check left echoes
 // another nonce.
-func (m *coherenceCheck) greet() error {
-	if err := m.say(0); err != nil {
-		return err
-	}
-	return m.watch(MeetAbsent, m.o.Timeout, func(w checkWord) (bool, error) {
+func (m *coherenceCheck) greet() {
+	m.say(0)
+	m.watch(MeetAbsent, m.o.Timeout, func(w checkWord) bool {
 		if w.Nonce != 0 && w.Nonce != m.r.PeerNonce {
 			m.r.PeerNonce = w.Nonce
-			if err := m.say(0); err != nil {
-				return false, err
-			}
+			m.say(0)
 		}
 		if w.Echo != m.r.Nonce {
-			return false, nil
+			return false
 		}
 		m.o.Rounds = max(1, min(m.o.Rounds, int(w.Rounds)))
-		return true, nil
+		return true
 	})
 }
 
@@ -206,103 +193,93 @@ func (m *coherenceCheck) patience() time.Duration {
 }
 
 // hear waits for y of round n, then checks x.
-func (m *coherenceCheck) hear(n int) error {
-	err := m.watch(MeetStalled, m.patience(), func(w checkWord) (bool, error) {
-		return int(w.Round) >= n, m.present(w)
-	})
-	if err == nil {
-		err = m.dwell(n)
-	}
-	if err != nil {
-		return err
-	}
-	return m.checkX(n)
+func (m *coherenceCheck) hear(n int) {
+	m.watch(MeetStalled, m.patience(), func(w checkWord) bool { return m.present(w) && int(w.Round) >= n })
+	m.dwell(n)
+	m.checkX(n)
 }
 
 // bye waits until the other host has removed its words: it has read the last one.
-func (m *coherenceCheck) bye() error {
-	return m.watch(MeetStalled, m.patience(), func(w checkWord) (bool, error) {
-		return m.present(w) != nil, nil
-	})
+func (m *coherenceCheck) bye() {
+	m.watch(MeetStalled, m.patience(), func(w checkWord) bool { return w.Nonce != m.r.PeerNonce })
 }
 
-// present returns an error if a word is not of the other host's check.
-func (m *coherenceCheck) present(w checkWord) error {
+// present reports whether a word is of the other host's check, and otherwise ends this one.
+func (m *coherenceCheck) present(w checkWord) bool {
 	switch w.Nonce {
 	case m.r.PeerNonce:
-		return nil
+		return true
 	case 0:
-		return meetEnd{MeetEnded, fmt.Sprintf("host %d has given up", m.r.Peer)}
+		m.end(MeetEnded, "host %d has given up", m.r.Peer)
+	default:
+		m.end(MeetEnded, "host %d has started again", m.r.Peer)
 	}
-	return meetEnd{MeetEnded, fmt.Sprintf("host %d has started again", m.r.Peer)}
+	return false
 }
 
-// watch reads y of the other host until f, called with each word, returns true or an error.
-func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f func(checkWord) (bool, error)) error {
-	begun := time.Now()
-	for {
+// end ends the check early.
+func (m *coherenceCheck) end(outcome MeetOutcome, format string, args ...any) {
+	m.err = cmp.Or(m.err, error(meetEnd{outcome, fmt.Sprintf(format, args...)}))
+}
+
+// watch reads y of the other host until f, called with each word, returns true or a step fails.
+func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f func(checkWord) bool) {
+	for begun := time.Now(); m.err == nil; {
 		asked := time.Now()
-		w, ok, err := m.look(slotY)
+		w, ok := m.look(slotY)
 		latency := time.Since(asked)
-		if err != nil {
-			return err
-		}
-		if ok {
-			if enough, err := f(w); err != nil || enough {
-				return err
-			}
+		if ok && f(w) {
+			return
 		}
 		waited := time.Since(begun)
 		if waited > patience {
-			return meetEnd{otherwise, fmt.Sprintf("nothing new was seen of host %d for %v", m.r.Peer, patience)}
+			m.end(otherwise, "nothing new was seen of host %d for %v", m.r.Peer, patience)
 		}
 		if rand.IntN(4) == 0 {
-			if _, _, err := m.look(slotX); err != nil {
-				return err
-			}
+			m.look(slotX)
 		}
-		if err := m.pause(driver.PollPause(waited, latency, 1)); err != nil {
-			return err
-		}
+		m.pause(driver.PollPause(waited, latency, 1))
 	}
 }
 
-func (m *coherenceCheck) pause(d time.Duration) error {
-	if retry.Pause(m.ctx, d) != nil {
-		return context.Cause(m.ctx)
+func (m *coherenceCheck) pause(d time.Duration) {
+	if m.err == nil && retry.Pause(m.ctx, d) != nil {
+		m.err = context.Cause(m.ctx)
 	}
-	return nil
 }
 
 // look reads the word in a slot of the other host; the zero word if there is none. ok is false if
 // the slot was torn, or is stale, which is counted.
-func (m *coherenceCheck) look(which int) (w checkWord, ok bool, err error) {
+func (m *coherenceCheck) look(which int) (w checkWord, ok bool) {
+	if m.err != nil {
+		return w, false
+	}
 	lk, space := m.locks[which], m.meter.disk.SB.Space()
 	buf := lockspace.Pool.Get(space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
 	if err := m.meter.disk.Dev.Read(buf, space.Geometry.Slot(lk.Entry.Lock, m.r.Peer)); err != nil {
-		if lockspace.IsBadSector(err) {
-			err = nil
+		if !lockspace.IsBadSector(err) {
+			m.err = err
 		}
-		return w, false, err
+		return w, false
 	}
 	s, err := space.DecodeSlot(buf, lk.Entry.Lock, m.r.Peer)
 	if err != nil { // it is being written
-		return w, false, nil
+		return w, false
 	}
 	seen := &m.seen[which]
 	highest, known := seen.highest[s.Incarnation]
 	switch {
 	case s.Blank() && seen.current != 0:
 		m.caught(which, "it was in use, and is blank again")
-		return w, false, nil
+		return w, false
 	case known && s.Incarnation != seen.current: // which of the two is the later one is not known
 		m.caught(which, "incarnation %016x was there before, and again after another one", s.Incarnation)
 		seen.current = s.Incarnation
-		return w, false, nil
+		return w, false
 	case s.Sequence < highest:
 		m.caught(which, "its sequence went back from %d to %d", highest, s.Sequence)
-		return w, false, nil
+		return w, false
 	case seen.highest == nil:
 		seen.highest = map[uint64]uint64{}
 	}
@@ -310,7 +287,7 @@ func (m *coherenceCheck) look(which int) (w checkWord, ok bool, err error) {
 	if !s.Blank() && s.Creation == lk.Entry.Creation {
 		w = decodeWord(s.Value)
 	}
-	return w, true, nil
+	return w, true
 }
 
 func (m *coherenceCheck) caught(which int, format string, args ...any) {
@@ -324,38 +301,32 @@ func (m *coherenceCheck) caught(which int, format string, args ...any) {
 const unsettled = 2 * time.Second
 
 // checkX reads x after y of round n was seen.
-func (m *coherenceCheck) checkX(n int) error {
+func (m *coherenceCheck) checkX(n int) {
 	odd := false // a read showed x of another check
-	for begun := time.Now(); ; {
+	for begun := time.Now(); m.err == nil; {
 		before := m.r.Stale
-		w, ok, err := m.look(slotX)
-		if err != nil || m.r.Stale != before {
-			return err
+		w, ok := m.look(slotX)
+		if m.r.Stale != before {
+			return
 		}
 		ours, late := ok && w.Nonce == m.r.PeerNonce, time.Since(begun) > unsettled
 		switch {
 		case ours && int(w.Round) >= n && !odd:
-			return nil
+			return
 		case ours && !odd:
 			m.caught(slotX, "it shows round %d although %d was acknowledged before the read began", w.Round, n)
-			return nil
+			return
 		case ours, ok && late:
 			m.caught(slotX, "it shows a value from before this check")
-			return nil
+			return
 		case late:
-			return meetEnd{MeetStalled, fmt.Sprintf("slot x of host %d cannot be read", m.r.Peer)}
+			m.end(MeetStalled, "slot x of host %d cannot be read", m.r.Peer)
 		}
 		odd = odd || ok
 		// Torn, or of another check: if the other host has started one, y shows that.
-		y, ok, err := m.look(slotY)
-		if err == nil && ok {
-			err = m.present(y)
+		if y, ok := m.look(slotY); ok {
+			m.present(y)
 		}
-		if err != nil {
-			return err
-		}
-		if err := m.pause(m.meter.disk.Times().Poll()); err != nil {
-			return err
-		}
+		m.pause(m.meter.disk.Times().Poll())
 	}
 }
