@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"time"
 
@@ -101,13 +102,11 @@ func (p *Patch) readMany() (time.Duration, error) {
 // Run writes and reads a patch, then checks that other paths show its writes.
 func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 	var write, read, many latency.Recorder
-	begun, n := time.Now(), 0
-	count, limit := ProbeCount, probeLimit
+	begun, count, limit := time.Now(), ProbeCount, probeLimit
 	if o.For > 0 {
 		count, limit = math.MaxInt, o.For
 	}
-	err := repeat(ctx, count, limit, func() error {
-		n++
+	for n := range rounds(ctx, count, limit) {
 		done := max(int64(n*ProbeCount/count), time.Since(begun).Milliseconds()*ProbeCount/max(1, limit.Milliseconds()))
 		o.Counter.Report("writing and reading", done, ProbeCount, false)
 		for _, step := range []struct {
@@ -116,14 +115,10 @@ func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 		}{{p.Write, &write}, {p.Read, &read}, {p.readMany, &many}} {
 			took, err := step.do()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			step.times.Add(took)
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	m := &Measurement{Write: write.Summary(), Read: read.Summary(), ReadMany: many.Summary(),
 		Many: len(p.Many) / len(p.Block), Paths: []PathResult{}}
@@ -134,53 +129,46 @@ func Run(ctx context.Context, p *Patch, o Options) (*Measurement, error) {
 		}
 		m.Paths = append(m.Paths, s)
 	}
-	return m, nil
+	return m, context.Cause(ctx)
 }
 
-// repeat calls f count times, at least once, but stops after limit. It stops when f fails or ctx is
-// done, and then returns that error or cause.
-func repeat(ctx context.Context, count int, limit time.Duration, f func() error) error {
-	begun := time.Now()
-	for i := 0; i == 0 || i < count && time.Since(begun) < limit; i++ {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := f(); err != nil {
-			return err
+// rounds counts from 1 to count, at least once, until limit is over or ctx ends.
+func rounds(ctx context.Context, count int, limit time.Duration) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		begun := time.Now()
+		for n := 1; n == 1 || n <= count && time.Since(begun) < limit; n++ {
+			if ctx.Err() != nil || !yield(n) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
 // measurePath writes a patch, and after every write reads it by another path. A cache on that path
 // would return the contents of its last read.
 func measurePath(ctx context.Context, p *Patch, other blockdev.Device, counter lockspace.Counter) (PathResult, error) {
 	s := PathResult{Path: other.Info().Path}
-	errNotSeen := errors.New("not seen")
-	err := repeat(ctx, PathWrites, pathLimit, func() error {
+	for range rounds(ctx, PathWrites, pathLimit) {
 		if _, err := p.Write(); err != nil {
-			return err
+			return s, err
 		}
 		s.Writes++
 		counter.Report("reading by "+text.Printable(s.Path), int64(s.Writes), PathWrites, false)
-		for n := 0; ; n++ { // counted, not timed: a frozen probe does not read
-			seen, err := p.SeenBy(other)
-			switch {
-			case err != nil || seen:
-				return err
-			case n == 0:
-				s.Stale++
-			case n == staleReads:
-				s.Never = true
-				return errNotSeen
+		seen, err := p.SeenBy(other)
+		if err == nil && !seen {
+			s.Stale++
+		}
+		for n := 0; err == nil && !seen; n++ { // counted, not timed: a frozen probe does not read
+			if s.Never = n == staleReads; s.Never {
+				return s, nil
 			}
-			if err := retry.Pause(ctx, stalePause); err != nil {
-				return err
+			if err = retry.Pause(ctx, stalePause); err == nil {
+				seen, err = p.SeenBy(other)
 			}
 		}
-	})
-	if errors.Is(err, errNotSeen) {
-		err = nil
+		if err != nil {
+			return s, err
+		}
 	}
-	return s, err
+	return s, nil
 }

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -10,24 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRepeat(t *testing.T) {
+func TestRounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	count := func() error { n++; return nil }
-	require.NoError(t, repeat(ctx, 5, time.Hour, count))
-	require.Equal(t, 5, n)
-
-	n = 0
-	require.NoError(t, repeat(ctx, 5, 0, count), "no time at all")
-	require.Equal(t, 1, n, "once at least")
-
-	n = 0
+	defer cancel()
+	run := func(count int, limit time.Duration) (n int) {
+		for n = range rounds(ctx, count, limit) {
+		}
+		return n
+	}
+	require.Equal(t, 5, run(5, time.Hour))
+	require.Equal(t, 1, run(5, 0), "no time at all, but once at least")
 	begun := time.Now()
-	require.NoError(t, repeat(ctx, math.MaxInt, 20*time.Millisecond, count))
+	require.Greater(t, run(math.MaxInt, 20*time.Millisecond), 1)
 	require.GreaterOrEqual(t, time.Since(begun), 20*time.Millisecond)
-	require.Greater(t, n, 1)
 
-	boom := errors.New("boom")
-	require.ErrorIs(t, repeat(ctx, 5, time.Hour, func() error { return boom }), boom)
-	require.ErrorIs(t, repeat(ctx, 5, time.Hour, func() error { cancel(); return nil }), context.Canceled)
+	for n := range rounds(ctx, 5, time.Hour) {
+		require.Equal(t, 1, n)
+		cancel()
+	}
+	require.Zero(t, run(5, time.Hour))
 }
