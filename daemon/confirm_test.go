@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/processtest"
 )
@@ -38,7 +37,7 @@ func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
-		a, client := opened(t, d, session.LockRequest{Name: "x", Confirm: true})
+		a, client := opened(t, d, api.LockRequest{Name: "x", Confirm: true})
 		<-a.Session().Done()
 		h, err := a.Session().Outcome()
 		require.NoError(t, err)

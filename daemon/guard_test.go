@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
@@ -39,7 +40,7 @@ func TestSession_AloneAndLost_StaysWhileItsCommandRuns(t *testing.T) {
 	ending := session.NewEnding()
 	ending.End() // no guard kills the command
 	table := session.New(session.Config{Locks: d.Manager, Member: d.mem, Times: d.times(), Clock: d.clock, Log: d.log, Ending: ending})
-	a, err := table.Open(session.LockRequest{Name: "x"}, root(), new(inProcess))
+	a, err := table.Open(api.LockRequest{Name: "x"}, root(), new(inProcess))
 	require.NoError(t, err)
 	a.Start()
 	<-a.Session().Done()

@@ -12,7 +12,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 )
@@ -48,7 +47,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 func TestLinkModeWhileNotListening(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
-		a, client := opened(t, d, session.LockRequest{Name: "x"})
+		a, client := opened(t, d, api.LockRequest{Name: "x"})
 		client.deaf.Store(true)
 		<-a.Session().Done()
 		h, err := a.Session().Outcome()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -100,7 +101,7 @@ func TestTooManySessions(t *testing.T) {
 	m := c.mortal(1)
 	fillers := make([]*session.Attachment, session.MaxSessions)
 	for i := range fillers {
-		a, err := m.d.sessions.Open(session.LockRequest{Name: "y"}, root(), new(inProcess))
+		a, err := m.d.sessions.Open(api.LockRequest{Name: "y"}, root(), new(inProcess))
 		require.NoError(t, err)
 		a.StartSoon()
 		fillers[i] = a

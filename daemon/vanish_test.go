@@ -143,7 +143,7 @@ func TestClientsThatVanish(t *testing.T) {
 func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		req := session.LockRequest{Name: "x", Session: "00000000000000000000000000000001"}
+		req := api.LockRequest{Name: "x", Session: "00000000000000000000000000000001"}
 		first, client := opened(t, d, req)
 		<-first.Session().Done()
 		h, err := first.Session().Outcome()
@@ -198,7 +198,7 @@ func (c *recordedClient) kinds() (kinds []string) {
 func root() session.Client { return session.Client{May: func(string) error { return nil }} }
 
 // opened returns what a client of root's with a request has and is sent, once the lock is requested.
-func opened(t *testing.T, d *Host, req session.LockRequest) (*session.Attachment, *recordedClient) {
+func opened(t *testing.T, d *Host, req api.LockRequest) (*session.Attachment, *recordedClient) {
 	t.Helper()
 	client := new(recordedClient)
 	a, err := d.sessions.Open(req, root(), client)

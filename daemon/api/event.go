@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/line"
@@ -71,40 +70,32 @@ func (e *Event) Err() *Error { return &Error{Code: e.Code, Message: e.Message, H
 // Append appends the JSON of the event and a newline. It does not use encoding/json because it runs
 // at every grant.
 func (e *Event) Append(to []byte) []byte {
-	to = line.AppendString(append(to, `{"event":`...), e.Kind)
-	if e.Kind == Waiting {
-		to = strconv.AppendInt(append(to, `,"ahead":`...), int64(e.Ahead), 10)
-		to = strconv.AppendInt(append(to, `,"queued":`...), int64(e.Queued), 10)
-	}
-	to = line.AppendText(to, `,"name":`, e.Name)
-	if e.Kind == Granted || e.Kind == Mode {
-		to = line.AppendString(append(to, `,"mode":`...), e.Mode.String())
-		if e.Change != 0 {
-			to = strconv.AppendUint(append(to, `,"change":`...), e.Change, 10)
-		}
-	}
-	if e.Token != 0 {
-		to = append(to, `,"token":"`...)
-		to = append(strconv.AppendUint(to, uint64(e.Token), 10), '"')
-	}
-	to = line.AppendNumber(to, `,"host_id":`, int64(e.HostID))
-	switch e.Kind {
-	case Waiting, Granted, Confirmed, Renewed:
-		to = strconv.AppendInt(append(to, `,"lease_ms":`...), e.LeaseMS, 10)
-	case Lost:
-		if e.AtMS != 0 {
-			to = strconv.AppendInt(append(to, `,"lease_ms":`...), e.LeaseMS, 10)
-		}
-	}
-	to = line.AppendNumber(to, `,"at_ms":`, e.AtMS)
-	to = line.AppendNumber(to, `,"grace_ms":`, e.GraceMS)
-	to = line.AppendText(to, `,"witness":`, e.Witness)
-	to = line.AppendText(to, `,"code":`, e.Code)
-	to = line.AppendText(to, `,"message":`, e.Message)
-	to = line.AppendText(to, `,"hint":`, e.Hint)
-	to = line.AppendNumber(to, `,"host":`, int64(e.Host))
-	to = line.AppendText(to, `,"host_name":`, e.HostName)
-	return append(to, '}', '\n')
+	o := line.Write(to)
+	e.members(&o)
+	return append(o.End(), '\n')
+}
+
+// members lists the members in the order of Append.
+func (e *Event) members(o *line.Object) {
+	o.Text(`"event":`, &e.Kind)
+	waiting, granted := e.Kind == Waiting, e.Kind == Granted
+	line.Number(o, `"ahead":`, &e.Ahead, waiting)
+	line.Number(o, `"queued":`, &e.Queued, waiting)
+	o.Text(`"name":`, &e.Name)
+	line.Quoted(o, `"mode":`, &e.Mode, granted || e.Kind == Mode)
+	line.Number(o, `"change":`, &e.Change, false)
+	line.Quoted(o, `"token":`, &e.Token, false)
+	line.Number(o, `"host_id":`, &e.HostID, false)
+	line.Number(o, `"lease_ms":`, &e.LeaseMS, waiting || granted || e.Kind == Confirmed || e.Kind == Renewed ||
+		e.Kind == Lost && e.AtMS != 0)
+	line.Number(o, `"at_ms":`, &e.AtMS, false)
+	line.Number(o, `"grace_ms":`, &e.GraceMS, false)
+	o.Text(`"witness":`, &e.Witness)
+	o.Text(`"code":`, &e.Code)
+	o.Text(`"message":`, &e.Message)
+	o.Text(`"hint":`, &e.Hint)
+	line.Number(o, `"host":`, &e.Host, false)
+	o.Text(`"host_name":`, &e.HostName)
 }
 
 // kinds are all kinds, the frequent ones first.
@@ -112,8 +103,9 @@ var kinds = []string{Granted, Confirmed, Released, Renewed, Waiting, Warning, Re
 
 // DecodeEvent decodes a line. known is false for an unknown kind, whose fields may have any type.
 func DecodeEvent(text []byte) (e Event, known bool, err error) {
-	if line.Members(text, e.set) && e.Kind != "" {
-		return e, true, nil
+	o := line.Read(text)
+	if e.members(&o); o.Done() {
+		return e, slices.Contains(kinds, e.Kind), nil
 	}
 	e = Event{}
 	var head struct {
@@ -127,46 +119,4 @@ func DecodeEvent(text []byte) (e Event, known bool, err error) {
 		return Event{}, false, fmt.Errorf("event %.100q: %w", text, err)
 	}
 	return e, known, nil
-}
-
-// set sets a member that the events of a grant have. It returns false for any other member, and
-// encoding/json then decodes the line.
-func (e *Event) set(name, value []byte) bool {
-	switch string(name) {
-	case "event":
-		kind, ok := line.Bytes(value)
-		e.Kind = kindOf(kind)
-		return ok
-	case "ahead":
-		return line.Int(value, &e.Ahead)
-	case "queued":
-		return line.Int(value, &e.Queued)
-	case "name":
-		return line.Text(value, &e.Name)
-	case "mode":
-		text, ok := line.Bytes(value)
-		return ok && e.Mode.UnmarshalText(text) == nil
-	case "token":
-		text, ok := line.Bytes(value)
-		return ok && e.Token.UnmarshalText(text) == nil
-	case "host_id":
-		return line.Int(value, &e.HostID)
-	case "lease_ms":
-		return line.Int(value, &e.LeaseMS)
-	case "at_ms":
-		return line.Int(value, &e.AtMS)
-	case "grace_ms":
-		return line.Int(value, &e.GraceMS)
-	}
-	return false
-}
-
-// kindOf returns the kind, "" if it is unknown, without an allocation.
-func kindOf(text []byte) string {
-	for _, kind := range kinds {
-		if string(text) == kind {
-			return kind
-		}
-	}
-	return ""
 }

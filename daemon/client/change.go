@@ -73,7 +73,7 @@ func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answe
 }
 
 // Session returns the id by which bakeryd knows the hold. Together with the token it gives Access.
-func (h *Hold) Session() string { return h.session.o.Session }
+func (h *Hold) Session() string { return h.session.request.Session }
 
 // Mode returns the mode that bakeryd last reported. Another process that has Access may change it,
 // too.
@@ -105,7 +105,9 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	return nil
 }
 
-func (h *Hold) access() *Access { return h.session.client.Access(h.session.o.Session, h.granted.Token) }
+func (h *Hold) access() *Access {
+	return h.session.client.Access(h.session.request.Session, h.granted.Token)
+}
 
 // applyMode sets the mode that bakeryd reports, unless a later change is known: the answer to a
 // change and the event of an earlier one arrive in any order.

@@ -137,6 +137,13 @@ func (o Options) limit() (time.Duration, error) {
 	return 0, nil
 }
 
+func (o Options) request(name string) api.LockRequest {
+	return api.LockRequest{
+		Name: name, Mode: o.Mode, NonBlock: o.NonBlock, TimeoutMS: ceilMillis(o.Timeout), Permits: o.Permits, PID: o.PID,
+		Command: layout.TruncateCommand(o.Command), Session: o.Session, Witness: o.Witness, Requests: o.Requests, Confirm: o.Confirm,
+	}
+}
+
 // Lock blocks until the lock is granted. If ctx ends first, Lock leaves the wait queue and returns
 // the cause. After the grant ctx has no effect.
 //
@@ -167,7 +174,7 @@ func (c *Client) lock(ctx context.Context, name string, o Options) (*Hold, error
 	if o.Session == "" {
 		o.Session = NewSession()
 	}
-	w := waiter{session: &session{client: c, name: name, o: o}, begun: time.Now(), lease: layout.MinLease}
+	w := waiter{session: &session{client: c, request: o.request(name)}, o: o, begun: time.Now(), lease: layout.MinLease}
 	l, granted, err := w.grant(ctx)
 	if err != nil {
 		return nil, err

@@ -79,9 +79,9 @@ func (h *Hold) reattach() (*link, error) {
 	silence := time.AfterFunc(silentAfter, func() { poke(h.silent) })
 	defer silence.Stop()
 	var pause backoff
-	h.session.o.Mode = h.Mode() // after the grant only this goroutine uses session
+	h.session.request.Mode = h.Mode() // after the grant only this goroutine uses session
 	for {
-		l, granted, err := h.session.connect(h.over.context(), h.granted.Token, 0, nil)
+		l, granted, err := h.session.connect(h.over.context(), nil)
 		if err == nil {
 			h.adopt(l, granted)
 			return l, nil

@@ -64,12 +64,13 @@ type Hold struct {
 }
 
 func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
+	s.request.Token, s.request.Confirm, s.request.TimeoutMS = granted.Token, false, 0
 	h := &Hold{
-		Name: s.name, session: s, granted: granted, mode: granted.Mode, change: granted.Change,
+		Name: s.request.Name, session: s, granted: granted, mode: granted.Mode, change: granted.Change,
 		link: l, until: l.until(granted), grace: believable(granted.GraceMS),
 		silent: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
-	if s.o.Requests {
+	if s.request.Requests {
 		h.requests = make(chan Request, maxUnread)
 	}
 	if err := s.client.add(h, h.due(), time.Now().Add(readerAfter)); err != nil {

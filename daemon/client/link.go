@@ -52,12 +52,12 @@ func (l *link) Read(p []byte) (int, error) {
 }
 
 // ask requests the lock, and first the link if it is new, in one write.
-func (l *link) ask(s *session, token layout.Ticket, timeout time.Duration) error {
+func (l *link) ask(r *api.LockRequest) error {
 	l.out = l.out[:0]
 	if l.in == nil {
 		l.out = append(l.out, openLink...)
 	}
-	l.out = s.appendRequest(l.out, token, timeout)
+	l.out = append(r.Append(append(l.out, `{"lock":`...)), "}\n"...)
 	l.asked, l.heard, l.soon = clock.Boottime.Now(), false, true
 	return l.write()
 }

@@ -6,21 +6,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/line"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // session is a request, under an id by which bakeryd recognizes it after a connection broke.
 type session struct {
-	client *Client
-	name   string
-	o      Options // with a Session
-
-	reached bool // there was a connection
+	client  *Client
+	request api.LockRequest // with a session, and once it is granted with the token
+	reached bool            // there was a connection
 }
 
 // NewSession returns a new id for Options.Session.
@@ -33,13 +28,13 @@ func NewSession() string {
 // connect asks for the lock, by an idle link if there is one, and waits for the grant. With a token
 // it resumes the hold that has it. It calls onWaiting while it waits. ctx ends connect, but not the
 // link that it returns.
-func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (*link, api.Event, error) {
+func (s *session) connect(ctx context.Context, onWaiting func(api.Event)) (*link, api.Event, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, api.Event{}, cause
 	}
 	for {
 		var l *link
-		if token == 0 {
+		if s.request.Token == 0 {
 			l = s.client.takeLink()
 		}
 		wasIdle := l != nil
@@ -50,7 +45,7 @@ func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time
 			}
 			l, s.reached = &link{conn: conn}, true
 		}
-		granted, err := s.negotiate(ctx, l, token, timeout, onWaiting)
+		granted, err := s.negotiate(ctx, l, onWaiting)
 		// A link that broke while idle is no error: bakeryd was restarted.
 		if err != nil && wasIdle && !l.heard && ctx.Err() == nil && errors.Is(err, ErrUnreachable) {
 			continue
@@ -61,11 +56,11 @@ func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time
 
 // negotiate asks by a link. If the lock is not granted, it closes the link or returns it to the
 // pool.
-func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (api.Event, error) {
+func (s *session) negotiate(ctx context.Context, l *link, onWaiting func(api.Event)) (api.Event, error) {
 	// Closing the connection is how a waiter leaves the queue, and it ends every read and write
 	// below.
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
-	granted, err := s.exchange(l, token, timeout, onWaiting)
+	granted, err := s.exchange(l, onWaiting)
 	if !stop() {
 		err = context.Cause(ctx)
 	}
@@ -79,51 +74,25 @@ func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, t
 	return granted, err
 }
 
-func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (api.Event, error) {
-	if err := l.ask(s, token, timeout); err != nil {
+func (s *session) exchange(l *link, onWaiting func(api.Event)) (api.Event, error) {
+	r := &s.request
+	if err := l.ask(r); err != nil {
 		return api.Event{}, err
 	}
 	s.reached = true // a bakeryd that ended before would not accept the request
 	g, err := l.awaitGrant(onWaiting)
-	if err == nil && s.o.Confirm && token == 0 {
+	if err == nil && r.Confirm {
 		g, err = l.confirm(g)
 	}
 	switch {
 	case err != nil:
 		return api.Event{}, err
-	case g.Name != s.name || g.Mode != s.o.Mode && token == 0: // the mode of a hold may have changed meanwhile
-		return api.Event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
-	case token != 0 && g.Token != token:
-		return api.Event{}, fmt.Errorf("%w: granted token %v, asked for the hold with token %v", ErrProtocol, g.Token, token)
+	case g.Name != r.Name || g.Mode != r.Mode && r.Token == 0: // the mode of a hold may have changed meanwhile
+		return api.Event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, r.Name, r.Mode)
+	case r.Token != 0 && g.Token != r.Token:
+		return api.Event{}, fmt.Errorf("%w: granted token %v, asked for the hold with token %v", ErrProtocol, g.Token, r.Token)
 	}
 	return g, nil
-}
-
-// appendRequest appends the request as a line.
-func (s *session) appendRequest(to []byte, token layout.Ticket, timeout time.Duration) []byte {
-	to = line.AppendString(append(to, `{"lock":{"name":`...), s.name)
-	to = line.AppendString(append(to, `,"mode":`...), s.o.Mode.String())
-	if s.o.NonBlock {
-		to = append(to, `,"nonblock":true`...)
-	}
-	to = line.AppendNumber(to, `,"timeout_ms":`, ceilMillis(timeout))
-	to = line.AppendNumber(to, `,"permits":`, int64(s.o.Permits))
-	to = line.AppendNumber(to, `,"pid":`, int64(s.o.PID))
-	to = line.AppendText(to, `,"command":`, layout.TruncateCommand(s.o.Command))
-	to = line.AppendString(append(to, `,"session":`...), s.o.Session)
-	if token != 0 {
-		to = append(strconv.AppendUint(append(to, `,"token":"`...), uint64(token), 10), '"')
-	}
-	if s.o.Witness {
-		to = append(to, `,"witness":true`...)
-	}
-	if s.o.Requests {
-		to = append(to, `,"requests":true`...)
-	}
-	if s.o.Confirm && token == 0 {
-		to = append(to, `,"confirm":true`...)
-	}
-	return append(to, "}}\n"...)
 }
 
 // ceilMillis rounds up, because 0 means no limit.

@@ -13,6 +13,7 @@ import (
 // lease without a connection.
 type waiter struct {
 	*session
+	o      Options
 	begun  time.Time
 	lease  time.Duration // of the lockspace; layout.MinLease until bakeryd sends it
 	broken time.Duration // when the connection broke, on boottime; 0: it did not, or there was none yet
@@ -53,7 +54,7 @@ func (w *waiter) grant(ctx context.Context) (*link, api.Event, error) {
 // attempt asks once. After a broken connection it waits for the first event at most as long as
 // bakeryd keeps the place.
 func (w *waiter) attempt(ctx context.Context) (*link, api.Event, error) {
-	timeout, heard := w.o.Timeout, func() {}
+	heard := func() {}
 	if w.broken != 0 {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
@@ -63,11 +64,11 @@ func (w *waiter) attempt(ctx context.Context) (*link, api.Event, error) {
 		})
 		defer silence.Stop()
 		heard = func() { silence.Stop() }
-		if timeout > 0 { // 0: no limit
-			timeout = max(timeout-time.Since(w.begun), time.Millisecond)
+		if w.o.Timeout > 0 {
+			w.request.TimeoutMS = ceilMillis(max(w.o.Timeout-time.Since(w.begun), time.Millisecond))
 		}
 	}
-	return w.connect(ctx, 0, timeout, func(e api.Event) {
+	return w.connect(ctx, func(e api.Event) {
 		heard()
 		if e.LeaseMS > 0 {
 			w.broken, w.lease = 0, believable(e.LeaseMS) // the place is kept for a lease

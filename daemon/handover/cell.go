@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -212,42 +211,33 @@ func cellCRC(cell []byte) uint32 {
 // append appends the JSON of the record, as encoding/json writes it, but faster: it runs before
 // every grant. The record is valid by check.
 func (r *Session) append(to []byte) []byte {
-	to = line.AppendString(append(to, `{"id":`...), r.ID)
-	to = strconv.AppendUint(append(to, `,"nth":`...), r.Nth, 10)
-	to = line.AppendString(append(to, `,"state":`...), string(r.State))
-	to = line.AppendString(append(to, `,"name":`...), r.Name)
-	to = line.AppendNumber(to, `,"lock":`, int64(r.Lock))
-	if r.Creation != 0 {
-		to = strconv.AppendUint(append(to, `,"creation":`...), r.Creation, 10)
-	}
-	to = line.AppendString(append(to, `,"mode":`...), r.Mode.String())
-	to = line.AppendNumber(to, `,"permits":`, int64(r.Permits))
-	to = line.AppendNumber(to, `,"lock_permits":`, int64(r.LockPermits))
-	to = line.AppendNumber(to, `,"pid":`, int64(r.PID))
-	to = line.AppendText(to, `,"command":`, r.Command)
-	to = line.AppendNumber(to, `,"peer":`, int64(r.Peer))
-	if r.PeerStarted != 0 {
-		to = strconv.AppendUint(append(to, `,"peer_started":`...), r.PeerStarted, 10)
-	}
-	to = line.AppendNumber(to, `,"peer_uid":`, int64(r.PeerUID))
-	if r.Token != 0 {
-		to = append(strconv.AppendUint(append(to, `,"token":"`...), uint64(r.Token), 10), '"')
-	}
+	state, since := string(r.State), ""
 	if !r.Since.IsZero() {
-		to = append(r.Since.AppendFormat(append(to, `,"since":"`...), time.RFC3339Nano), '"')
+		since = r.Since.Format(time.RFC3339Nano)
 	}
-	to = line.AppendNumber(to, `,"deadline_ns":`, int64(r.Deadline))
-	if r.Witness {
-		to = append(to, `,"witness":true`...)
-	}
-	if r.Try {
-		to = append(to, `,"try":true`...)
-	}
-	to = line.AppendText(to, `,"cgroup":`, r.Cgroup)
-	if r.Unconfirmed {
-		to = append(to, `,"unconfirmed":true`...)
-	}
-	return append(to, '}')
+	o := line.Write(to)
+	o.Text(`"id":`, &r.ID)
+	line.Number(&o, `"nth":`, &r.Nth, true)
+	o.Text(`"state":`, &state)
+	o.Text(`"name":`, &r.Name)
+	line.Number(&o, `"lock":`, &r.Lock, false)
+	line.Number(&o, `"creation":`, &r.Creation, false)
+	line.Quoted(&o, `"mode":`, &r.Mode, true)
+	line.Number(&o, `"permits":`, &r.Permits, false)
+	line.Number(&o, `"lock_permits":`, &r.LockPermits, false)
+	line.Number(&o, `"pid":`, &r.PID, false)
+	o.Text(`"command":`, &r.Command)
+	line.Number(&o, `"peer":`, &r.Peer, false)
+	line.Number(&o, `"peer_started":`, &r.PeerStarted, false)
+	line.Number(&o, `"peer_uid":`, &r.PeerUID, false)
+	line.Quoted(&o, `"token":`, &r.Token, false)
+	o.Text(`"since":`, &since)
+	line.Number(&o, `"deadline_ns":`, &r.Deadline, false)
+	o.Flag(`"witness":`, &r.Witness)
+	o.Flag(`"try":`, &r.Try)
+	o.Text(`"cgroup":`, &r.Cgroup)
+	o.Flag(`"unconfirmed":`, &r.Unconfirmed)
+	return o.End()
 }
 
 // decodeCell decodes a record. It accepts only the output of encodeCell: unknown members, duplicate

@@ -2,9 +2,9 @@
 // object. It knows JSON and size limits. It never knows the meaning of a line.
 //
 // encoding/json defines that meaning. This package is a faster way for the few lines between a
-// lock request and its grant. [AppendString] has the output of encoding/json. [Members] reads
-// objects of the simplest form, which bakeryd and its own client write. The caller uses
-// encoding/json for all others. Begin with [Reader].
+// lock request and its grant. [Object] writes what encoding/json writes, and reads objects of the
+// simplest form, which bakeryd and its own client write. The caller uses encoding/json for all
+// others. Begin with [Reader].
 package line
 
 import (
@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strconv"
 )
 
 // ErrTooLong is returned for a line of more bytes than are allowed.
@@ -97,20 +96,4 @@ func AppendString(to []byte, s string) []byte {
 	to = append(to, '"')
 	to = append(to, s...)
 	return append(to, '"')
-}
-
-// AppendText appends a member of an object, with its name and colon as given, unless the text is empty.
-func AppendText(to []byte, name, s string) []byte {
-	if s == "" {
-		return to
-	}
-	return AppendString(append(to, name...), s)
-}
-
-// AppendNumber appends a member unless the number is zero.
-func AppendNumber(to []byte, name string, n int64) []byte {
-	if n == 0 {
-		return to
-	}
-	return strconv.AppendInt(append(to, name...), n, 10)
 }

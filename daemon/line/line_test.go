@@ -68,64 +68,95 @@ func TestReaderTellsTheErrorOfItsSource(t *testing.T) {
 	require.Equal(t, "y", string(r.Rest()))
 }
 
-func TestMembers(t *testing.T) {
+// members has a member of each type.
+type members struct {
+	A int    `json:"a,omitzero"`
+	B string `json:"b,omitzero"`
+	C bool   `json:"c,omitzero"`
+	D uint64 `json:"d,omitzero"`
+	E word   `json:"e,omitzero"`
+}
+
+// word is a type with a text.
+type word struct{ text string }
+
+func (w word) String() string { return w.text }
+
+func (w word) MarshalText() ([]byte, error) { return []byte(w.text), nil }
+
+func (w *word) UnmarshalText(text []byte) error {
+	if bytes.HasPrefix(text, []byte("no")) {
+		return errors.New("no word")
+	}
+	w.text = string(text)
+	return nil
+}
+
+func (m *members) list(o *Object) {
+	Number(o, `"a":`, &m.A, false)
+	o.Text(`"b":`, &m.B)
+	o.Flag(`"c":`, &m.C)
+	Number(o, `"d":`, &m.D, false)
+	Quoted(o, `"e":`, &m.E, false)
+}
+
+func (m *members) read(text []byte) bool {
+	o := Read(text)
+	m.list(&o)
+	return o.Done()
+}
+
+func TestObject_Read_ReadsPlainObjectsOnly(t *testing.T) {
 	for object, plain := range map[string]bool{
-		`{"a":1}`: true, `{"a":"","b":-12,"c":true,"d":false}`: true, `{"a":"x","a":"y"}`: true, `{"a":999999999999999999}`: true,
+		`{"a":1}`: true, `{"a":-12,"b":"","c":true}`: true, `{"c":false}`: true, `{"b":"x","b":"y"}`: false, `{"a":999999999999999999}`: true,
+		`{"a":0}`: true, `{"b":"x","e":"y"}`: true, `{"d":5}`: true, `{"d":-5}`: false, `{"e":"no"}`: false, `{"b":"x","a":1}`: false, `{"x":1}`: false,
 		``: false, `{}`: false, `{"a":1}x`: false, `{"a":1`: false, `{"a":1,}`: false, `{"a" :1}`: false, ` {"a":1}`: false,
 		`{"a":1.0}`: false, `{"a":1e3}`: false, `{"a":01}`: false, `{"a":-}`: false, `{"a":1000000000000000000}`: false,
-		`{"a":null}`: false, `{"a":{}}`: false, `{"a":[1]}`: false, `{"a":tru}`: false, `{"a":truer}`: false, `{"a":"\n"}`: false,
-		"{\"a\":\"\n\"}": false, `{"a":"ä"}`: false, `{"a":"x}`: false, `{a:1}`: false, `[1]`: false, `{"a":}`: false, `{"a"}`: false,
-		`{"a":1"b":2}`: false, `{,"a":1}`: false, `"a"`: false, `{"a`: false,
+		`{"a":null}`: false, `{"b":{}}`: false, `{"b":[1]}`: false, `{"c":tru}`: false, `{"c":truer}`: false, `{"c":,"d":1}`: false, `{"b":"\n"}`: false,
+		"{\"b\":\"\n\"}": false, `{"b":"ä"}`: false, `{"b":"x}`: false, `{a:1}`: false, `[1]`: false, `{"a":}`: false, `{"a"}`: false,
+		`{"a":1"b":"2"}`: false, `{,"a":1}`: false, `"a"`: false, `{"a`: false, `{"a":1}"b":"x"}`: false, `{"a":"5"}`: false, `{"b":5}`: false,
+		`{"a":`: false, `{"b":"`: false,
 	} {
-		got := Members([]byte(object), func(name, value []byte) bool { return true })
-		require.Equal(t, plain, got, object)
-	}
-	require.False(t, Members([]byte(`{"a":1,"b":2}`), func(name, value []byte) bool { return string(name) != "b" }))
-}
-
-func TestInt(t *testing.T) {
-	var i int64
-	var u int
-	require.True(t, Int([]byte("-5"), &i))
-	require.EqualValues(t, -5, i)
-	require.True(t, Int([]byte("0"), &u))
-	for _, no := range []string{`"5"`, "true", "5x"} {
-		require.False(t, Int([]byte(no), &i), no)
+		require.Equal(t, plain, new(members).read([]byte(object)), object)
 	}
 }
 
-// FuzzMembers checks that a plain object has the meaning that encoding/json gives it.
-func FuzzMembers(f *testing.F) {
-	for _, seed := range []string{`{"a":1,"b":"x","c":true}`, `{"a":-0}`, `{"a":"x","a":false}`, `{"a":000}`, `{"a":"` + "\x7f" + `"}`, `{"":""}`} {
+func TestObject_Write_LeavesZeroMembersOut(t *testing.T) {
+	for want, m := range map[string]members{
+		`{}`: {}, `{"a":-5,"c":true}`: {A: -5, C: true}, `{"b":"x","d":18446744073709551615}`: {B: "x", D: 1<<64 - 1}, `{"e":"y"}`: {E: word{"y"}},
+	} {
+		o := Write([]byte("x"))
+		m.list(&o)
+		require.Equal(t, "x"+want, string(o.End()))
+	}
+	var n int
+	o := Write(nil)
+	Number(&o, `"n":`, &n, true)
+	Quoted(&o, `"e":`, new(word), true)
+	require.Equal(t, `{"n":0,"e":""}`, string(o.End()))
+}
+
+// FuzzObject checks that an object that is read has the meaning that encoding/json gives it, and
+// that one that is written has that of its members.
+func FuzzObject(f *testing.F) {
+	for _, seed := range []string{`{"a":1,"b":"x","c":true}`, `{"a":-0}`, `{"b":"x","c":false}`, `{"a":000}`, `{"b":"` + "\x7f" + `"}`, `{"d":5,"e":"y"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
-		got := map[string]any{}
-		ok := Members(object, func(name, value []byte) bool {
-			var s string
-			var n int64
-			var b bool
-			switch {
-			case Text(value, &s):
-				got[string(name)] = s
-			case Int(value, &n):
-				got[string(name)] = json.Number(string(value))
-			case Bool(value, &b):
-				got[string(name)] = b
-			default:
-				t.Errorf("value %q is of no kind", value)
-			}
-			return true
-		})
-		if !ok {
+		var want, got members
+		err := json.Unmarshal(object, &want)
+		if got.read(object) {
+			require.NoError(t, err, "%q", object)
+			require.Equal(t, want, got, "%q", object)
+		}
+		if err != nil {
 			return
 		}
-		var want map[string]any
-		dec := json.NewDecoder(bytes.NewReader(object))
-		dec.UseNumber()
-		require.NoError(t, dec.Decode(&want), "%q", object)
-		require.False(t, dec.More())
-		require.Equal(t, want, got, "%q", object)
+		text, err := json.Marshal(want)
+		require.NoError(t, err)
+		o := Write(nil)
+		want.list(&o)
+		require.Equal(t, string(text), string(o.End()))
 	})
 }
 

@@ -55,9 +55,9 @@ type link struct {
 
 // linkRequest is a line of the client: one of its members.
 type linkRequest struct {
-	Lock    *session.LockRequest `json:"lock"`
-	Confirm *layout.Ticket       `json:"confirm"` // token of the grant
-	Unlock  *layout.Ticket       `json:"unlock"`  // token of the hold
+	Lock    *api.LockRequest `json:"lock"`
+	Confirm *layout.Ticket   `json:"confirm"` // token of the grant
+	Unlock  *layout.Ticket   `json:"unlock"`  // token of the hold
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request) {
@@ -176,12 +176,12 @@ func (l *link) answer(text []byte) (goOn bool) {
 }
 
 // request requests a lock. Its session sends the outcome.
-func (l *link) request(body session.LockRequest) error {
+func (l *link) request(body api.LockRequest) error {
 	if l.busy() {
 		return fmt.Errorf("%w: a link takes one lock at a time", api.ErrInvalid)
 	}
 	_ = l.conn.SetReadDeadline(time.Time{})
-	if err := body.Validate(); err != nil {
+	if err := session.Validate(&body); err != nil {
 		return err
 	}
 	host, err := l.by.srv.cfg.Host()
@@ -266,53 +266,15 @@ func (r *linkRequest) parse(text []byte) error {
 // parsePlain parses a line as package client writes it. It returns false for all others.
 func (r *linkRequest) parsePlain(text []byte) bool {
 	if body, ok := bytes.CutPrefix(text, []byte(`{"lock":`)); ok && bytes.HasSuffix(body, []byte("}")) {
-		r.Lock = new(session.LockRequest)
-		return line.Members(body[:len(body)-1], func(name, value []byte) bool { return setMember(r.Lock, name, value) })
+		r.Lock = new(api.LockRequest)
+		return r.Lock.ReadPlain(body[:len(body)-1])
 	}
-	return line.Members(text, func(name, value []byte) bool {
-		token := new(layout.Ticket)
-		switch string(name) {
-		case "unlock":
-			r.Unlock = token
-		case "confirm":
-			r.Confirm = token
-		default:
-			return false
-		}
-		text, ok := line.Bytes(value)
-		return ok && token.UnmarshalText(text) == nil
-	}) && (r.Confirm == nil) != (r.Unlock == nil)
-}
-
-// setMember sets one member of a request.
-func setMember(r *session.LockRequest, name, value []byte) bool {
-	switch string(name) {
-	case "name":
-		return line.Text(value, &r.Name)
-	case "mode":
-		text, ok := line.Bytes(value)
-		return ok && r.Mode.UnmarshalText(text) == nil
-	case "nonblock":
-		return line.Bool(value, &r.NonBlock)
-	case "timeout_ms":
-		return line.Int(value, &r.TimeoutMS)
-	case "permits":
-		return line.Int(value, &r.Permits)
-	case "pid":
-		return line.Int(value, &r.PID)
-	case "command":
-		return line.Text(value, &r.Command)
-	case "session":
-		return line.Text(value, &r.Session)
-	case "token":
-		text, ok := line.Bytes(value)
-		return ok && r.Token.UnmarshalText(text) == nil
-	case "witness":
-		return line.Bool(value, &r.Witness)
-	case "confirm":
-		return line.Bool(value, &r.Confirm)
-	case "requests":
-		return line.Bool(value, &r.Requests)
+	into, name := &r.Unlock, `"unlock":`
+	if bytes.HasPrefix(text, []byte(`{"confirm":`)) {
+		into, name = &r.Confirm, `"confirm":`
 	}
-	return false
+	*into = new(layout.Ticket)
+	o := line.Read(text)
+	line.Quoted(&o, name, *into, false)
+	return o.Done()
 }

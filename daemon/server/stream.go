@@ -48,10 +48,10 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	defer end()
 	by := callerOf(r)
 	st := &stream{conn: by.socket(), events: make(chan api.Event, maxUnsent), end: end}
-	var body session.LockRequest
+	var body api.LockRequest
 	err := decode(r, access.Lock, &body)
 	if err == nil {
-		err = body.Validate()
+		err = session.Validate(&body)
 	}
 	if err == nil && body.Confirm {
 		err = fmt.Errorf("%w: a grant is confirmed on a link only", api.ErrInvalid)

@@ -131,7 +131,7 @@ type Client struct {
 
 // Open attaches a connection to the session of a request. It creates the session if needed; that
 // one is not started yet.
-func (ss *Table) Open(body LockRequest, by Client, sub Subscriber) (*Attachment, error) {
+func (ss *Table) Open(body api.LockRequest, by Client, sub Subscriber) (*Attachment, error) {
 	for {
 		if a, err := ss.reopen(body, by, sub); a != nil || err != nil {
 			return a, err
@@ -149,7 +149,7 @@ func (ss *Table) Open(body LockRequest, by Client, sub Subscriber) (*Attachment,
 		a := s.attach(sub, body.Confirm && body.Token == 0)
 		fresh, err := ss.admit(s)
 		if fresh {
-			s.limit(body.timeout())
+			s.limit(timeoutOf(&body))
 			return a, nil
 		}
 		s.cancel(nil)
@@ -187,7 +187,7 @@ func (ss *Table) put(s *Session) {
 }
 
 // reopen attaches a connection to the session that it continues. It returns nil if there is none.
-func (ss *Table) reopen(body LockRequest, by Client, sub Subscriber) (*Attachment, error) {
+func (ss *Table) reopen(body api.LockRequest, by Client, sub Subscriber) (*Attachment, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	s := ss.byID[body.Session]
@@ -210,7 +210,7 @@ func (ss *Table) reopen(body LockRequest, by Client, sub Subscriber) (*Attachmen
 	a := s.attach(sub, body.Confirm && body.Token == 0)
 	switch {
 	case a != nil:
-		s.limit(body.timeout())
+		s.limit(timeoutOf(&body))
 		s.listen(body.Requests)
 		return a, nil
 	case body.Token != 0:
@@ -250,7 +250,7 @@ func (ss *Table) Of(id string, uid int) (*Session, error) {
 }
 
 // begin creates the session of a request.
-func (ss *Table) begin(body LockRequest, by Client) (*Session, error) {
+func (ss *Table) begin(body api.LockRequest, by Client) (*Session, error) {
 	s := ss.make(body.Session)
 	if s.Peer, s.UID = by.Peer, by.UID; s.UID < 0 {
 		return nil, fmt.Errorf("%w: the connection is closed", api.ErrUnavailable)
