@@ -111,7 +111,8 @@ func (c *Command) Contain(conn *net.UnixConn) error {
 	if group == nil {
 		return fmt.Errorf("%w: %w", api.ErrUncontained, cmp.Or(weak, ErrNoGroup))
 	}
-	member, uid := peer.Of(conn)
+	pid, uid, _ := peer.Credentials(conn)
+	member, _ := process.Of(pid)
 	if member.PID == 0 {
 		return fmt.Errorf("%w: %w", api.ErrUncontained, errHidden)
 	}

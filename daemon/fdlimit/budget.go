@@ -146,7 +146,7 @@ func (d *Budget) Give(uid int) {
 func (d *Budget) takeFor(conn net.Conn) error {
 	uid := UnknownUser
 	if c, ok := conn.(*net.UnixConn); ok {
-		uid = peer.UserOf(c)
+		_, uid, _ = peer.Credentials(c)
 	}
 	err := d.Take(uid)
 	if err == nil {

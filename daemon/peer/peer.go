@@ -5,8 +5,6 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
 // Listening reports whether the client reads. If only a command holds the connection, nothing reads, and a write would
@@ -29,29 +27,16 @@ func HungUp(conn *net.UnixConn) bool {
 	return hup || err != nil // this end is closed
 }
 
-// Of returns the process that has connected, and its user; -1 if the connection is closed.
-func Of(conn *net.UnixConn) (id process.ID, uid int) {
-	pid, uid := credentials(conn)
-	if uid >= 0 {
-		id, _ = process.Of(pid)
-	}
-	return id, uid
-}
-
-// UserOf returns the user that has connected; -1 if the connection is closed.
-func UserOf(conn *net.UnixConn) int {
-	_, uid := credentials(conn)
-	return uid
-}
-
-func credentials(conn *net.UnixConn) (pid, uid int) {
-	uid = -1
+// Credentials returns the process that has connected, 0 if it has no number here, and its user and
+// group, -1 if the connection is closed.
+func Credentials(conn *net.UnixConn) (pid, uid, gid int) {
+	uid, gid = -1, -1
 	_ = Control(conn, func(fd int) {
 		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid, uid = int(c.Pid), int(c.Uid)
+			pid, uid, gid = int(c.Pid), int(c.Uid), int(c.Gid)
 		}
 	})
-	return pid, uid
+	return pid, uid, gid
 }
 
 // Control calls f with the descriptor of a connection.

@@ -36,11 +36,7 @@ var unknown = access.Caller{UID: -1, GID: -1}
 func (s *Server) arrived(ctx context.Context, conn net.Conn) context.Context {
 	c := &caller{srv: s, conn: conn, who: unknown}
 	if conn, ok := conn.(*net.UnixConn); ok {
-		_ = peer.Control(conn, func(fd int) {
-			if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				c.who = access.Caller{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid)}
-			}
-		})
+		c.who.PID, c.who.UID, c.who.GID = peer.Credentials(conn)
 		c.groups = sync.OnceValue(func() []int { return peerGroups(conn) })
 	}
 	return context.WithValue(ctx, callerKey{}, c)
@@ -106,8 +102,9 @@ func (c *caller) may(a access.Action, lock string) error {
 }
 
 // client returns what a session knows of the caller.
-func (c *caller) client(peer process.ID, uid int) session.Client {
-	return session.Client{Peer: peer, UID: uid, May: func(lock string) error { return c.may(access.Lock, lock) }}
+func (c *caller) client() session.Client {
+	id, _ := process.Of(c.who.PID) // zero if it has ended
+	return session.Client{Peer: id, UID: c.who.UID, May: func(lock string) error { return c.may(access.Lock, lock) }}
 }
 
 // notOwn converts a NotOwner error into a refusal. It returns all other errors unchanged.

@@ -89,10 +89,7 @@ func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{by: by, client: by.client(peer.Of(conn)), conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
-	if l.client.UID < 0 {
-		return nil, net.ErrClosed
-	}
+	l := &link{by: by, client: by.client(), conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
 	l.write = func(fd uintptr) bool {
 		l.sent, l.failed = unix.Write(int(fd), l.out)
 		for l.failed == unix.EINTR {

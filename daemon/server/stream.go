@@ -58,7 +58,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	}
 	var a *session.Attachment
 	if err == nil {
-		a, err = host.Sessions().Open(body, by.client(peer.Of(st.conn)), st)
+		a, err = host.Sessions().Open(body, by.client(), st)
 		err = by.notOwn(err, access.Lock)
 	}
 	if err != nil {
