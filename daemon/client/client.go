@@ -83,7 +83,7 @@ var clients sync.Map
 // New returns the client of the bakeryd at that socket, usually DefaultSocket. It does no IO. A
 // second call with the same absolute path returns the same client, and so shares its connections.
 func New(socket string) *Client {
-	c := &Client{socket: socket, pool: pool{holds: map[*Hold]struct{}{}, newHolds: map[*Hold]time.Time{}}}
+	c := &Client{socket: socket, pool: pool{holds: map[*Hold]time.Duration{}}}
 	if !filepath.IsAbs(socket) {
 		return c // a relative path depends on the working directory
 	}

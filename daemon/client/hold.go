@@ -46,6 +46,7 @@ type Hold struct {
 
 	mu           sync.Mutex // guards the fields below
 	link         *link
+	readerAt     time.Duration // when follow is to begin, on boottime
 	followed     bool          // follow or Unlock reads the link
 	released     chan error    // gets the release that follow read; nil if nothing waits for it
 	ringing      bool          // a goroutine is handling the alarm
@@ -67,18 +68,20 @@ func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 	s.request.Token, s.request.Confirm, s.request.TimeoutMS = granted.Token, false, 0
 	h := &Hold{
 		Name: s.request.Name, session: s, granted: granted, mode: granted.Mode, change: granted.Change,
-		link: l, until: l.until(granted), grace: believable(granted.GraceMS),
+		link: l, readerAt: clock.Boottime.Now() + readerAfter, until: l.until(granted), grace: believable(granted.GraceMS),
 		silent: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if s.request.Requests {
 		h.requests = make(chan Request, maxUnread)
 	}
-	if err := s.client.add(h, h.due(), time.Now().Add(readerAfter)); err != nil {
+	if err := s.client.add(h, h.next()); err != nil {
 		_ = l.conn.Close() // releases the lock; the first error is the one to report
 		return nil, err
 	}
 	if h.overdue() > 0 {
-		h.onTimer()             // starts the reader
+		h.mu.Lock()
+		h.startReader()
+		h.mu.Unlock()
 		h.awaitRenewal(catchUp) // this process was paused since the grant
 		h.ring()                // before the caller gets the hold
 	}
@@ -176,6 +179,7 @@ func (h *Hold) close() error {
 		h.released = make(chan error, 1)
 	}
 	released := h.released
+	h.arm()
 	h.mu.Unlock()
 	h.over.close(errUnlocked)
 	h.work.close(context.Canceled)
@@ -197,7 +201,6 @@ func (h *Hold) close() error {
 // release unlocks. If released is nil, the link has no other reader; otherwise released gets what
 // follow reads.
 func (h *Hold) release(l *link, released <-chan error) error {
-	h.session.client.callAt(h, h.closedAt.Add(releaseTimeout)) // onTimer then ends the read
 	err := l.send(`{"unlock":"`, h.granted.Token)
 	switch {
 	case err != nil:
@@ -219,18 +222,6 @@ func (h *Hold) release(l *link, released <-chan error) error {
 		return fmt.Errorf("%w: the lock is not released yet, after %v", ErrUnreachable, releaseTimeout)
 	}
 	return nil
-}
-
-// onTimer starts the reader of a hold that lasts, or ends a release that takes too long.
-func (h *Hold) onTimer() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case !h.closed:
-		h.startReader()
-	case time.Since(h.closedAt) >= releaseTimeout: // otherwise the timer was set before Unlock
-		h.expireReads() // ends the wait for the release
-	}
 }
 
 // startReader starts follow, unless the link has a reader. It is called with mu held.
@@ -276,7 +267,7 @@ func (h *Hold) shorten(until time.Duration) {
 	h.until = min(h.until, until)
 }
 
-// due returns when the alarm is needed next: for the warning, then for the deadline.
+// due returns when the lease needs attention: for the warning, then for the deadline.
 func (h *Hold) due() time.Duration {
 	if h.stop {
 		return h.until
@@ -284,8 +275,21 @@ func (h *Hold) due() time.Duration {
 	return h.until - h.grace
 }
 
+// next returns when the alarm is needed: until Unlock for the reader and the lease, then for the end
+// of a release that takes too long.
+func (h *Hold) next() time.Duration {
+	switch {
+	case h.closed:
+		return clock.Boottime.Now() + releaseTimeout - time.Since(h.closedAt)
+	case !h.followed:
+		return min(h.readerAt, h.due())
+	}
+	return h.due()
+}
+
+// arm sets the alarm. It is called with mu held.
 func (h *Hold) arm() {
-	if err := h.session.client.ringFor(h, h.due()); err != nil {
+	if err := h.session.client.ringFor(h, h.next()); err != nil {
 		h.lose(err) // without an alarm the end of the lease would go unnoticed
 	}
 }
@@ -297,13 +301,18 @@ func (h *Hold) overdue() time.Duration {
 	return clock.Boottime.Now() - h.due()
 }
 
-// onAlarm is called at each alarm of the client, which may be for another hold. It does not block.
+// onAlarm is called when the alarm is for this hold. It does not block.
 func (h *Hold) onAlarm() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.closed || h.err != nil || h.ringing:
+	case h.closed && time.Since(h.closedAt) >= releaseTimeout:
+		h.expireReads() // ends the wait for the release
+	case h.closed:
+		h.arm()
+	case h.err != nil || h.ringing:
 	case h.due() > clock.Boottime.Now():
+		h.startReader()
 		h.arm()
 	default:
 		h.ringing = true

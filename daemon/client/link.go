@@ -40,7 +40,7 @@ type link struct {
 	soon  bool          // an answer to the last request is expected
 	early []api.Event   // read before the confirmation of the grant, not returned yet
 	heard bool          // a line came since the last request
-	idle  time.Time     // since when the link is idle
+	idle  time.Duration // since when the link is idle, on boottime
 }
 
 // Read reads the connection.

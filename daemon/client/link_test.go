@@ -184,12 +184,12 @@ func TestIdleClientKeepsNothing(t *testing.T) {
 	require.NotEmpty(t, k.idle)
 	require.LessOrEqual(t, len(k.idle), maxIdle)
 	require.Empty(t, k.holds)
-	require.Empty(t, k.newHolds)
 	for _, l := range k.idle { // as if time had passed
-		l.idle = l.idle.Add(-idleFor)
+		l.idle -= idleFor
 	}
+	alarm := k.alarm
 	k.mu.Unlock()
-	c.onTimer()
+	require.False(t, c.onAlarm(alarm))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	require.Empty(t, k.idle)

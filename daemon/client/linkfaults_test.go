@@ -40,19 +40,19 @@ func TestNewAgain(t *testing.T) {
 	require.NotSame(t, New("relative"), New("relative"), "the working directory may change")
 }
 
-// TestUnlockWaitsForTheRelease even if onTimer is called for the hold at that moment.
+// TestUnlockWaitsForTheRelease even if onAlarm is called for the hold at that moment.
 func TestUnlockWaitsForTheRelease(t *testing.T) {
 	const slow = 300 * time.Millisecond
 	c := New(serveSlow(t, slow))
 	h, err := c.Lock(t.Context(), "x", Options{})
 	require.NoError(t, err)
-	// onTimer of the client has taken h out of newHolds and was preempted before h.onTimer().
+	// onAlarm of the client has seen that h is due and was preempted before h.onAlarm().
 	c.pool.mu.Lock()
-	delete(c.pool.newHolds, h)
+	c.pool.holds[h] = never
 	c.pool.mu.Unlock()
 	go func() {
 		eventually(t, "Unlock", h.isClosed)
-		h.onTimer()
+		h.onAlarm()
 	}()
 	begun := time.Now()
 	err = h.Unlock()

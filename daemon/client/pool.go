@@ -2,6 +2,7 @@ package client
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -19,21 +20,20 @@ const (
 	readerAfter = 5 * time.Millisecond
 )
 
-// pool is what the holds of a client share: idle links, the alarm for the deadlines, and a timer for
-// what is less urgent. With a timer of its own each hold would wake the runtime's poller.
+// pool is what the holds of a client share: idle links, and the alarm for all that is due at some
+// time. With a timer of its own each hold would wake the runtime's poller.
 //
 // mu may be acquired while a Hold's mu is held, never the other way round.
 type pool struct {
-	mu    sync.Mutex // guards the fields below
-	idle  []*link    // in the order of their last use
-	holds map[*Hold]struct{}
-	alarm clock.Alarm   // nil: no hold, no idle link
-	rings time.Duration // when the alarm is set to ring; 0: not set
-
-	newHolds map[*Hold]time.Time // when their onTimer is to be called
-	timer    *time.Timer
-	wakeAt   time.Time // zero: the timer is not set
+	mu    sync.Mutex              // guards the fields below
+	idle  []*link                 // in the order of their last use
+	holds map[*Hold]time.Duration // when the alarm is for them, on boottime
+	alarm clock.Alarm             // nil: no hold, no idle link
+	rings time.Duration           // when the alarm is set to ring; 0: not set
 }
+
+// never is the time of an alarm that is not needed.
+const never = time.Duration(math.MaxInt64)
 
 // takeLink removes an open link from the pool and returns it, nil if none.
 func (k *pool) takeLink() (l *link) {
@@ -49,11 +49,10 @@ func (k *pool) takeLink() (l *link) {
 // putLink keeps a link for the next lock, or closes it if maxIdle are kept.
 func (k *pool) putLink(l *link) {
 	k.mu.Lock()
-	full := len(k.idle) >= maxIdle
+	l.idle = clock.Boottime.Now()
+	full := len(k.idle) >= maxIdle || k.ringBy(l.idle+idleFor) != nil
 	if !full {
-		l.idle = time.Now()
 		k.idle = append(k.idle, l)
-		k.wakeBy(l.idle.Add(idleFor))
 	}
 	k.mu.Unlock()
 	if full {
@@ -63,13 +62,13 @@ func (k *pool) putLink(l *link) {
 
 // Close closes the idle connections, and the alarm if nothing is held. Holds stay valid, and the
 // client can still be used. An unused client does the same by itself after 10 s.
-func (c *Client) Close() { c.closeIdle(time.Now()) }
+func (c *Client) Close() { c.closeIdle(never) }
 
 // closeIdle closes the links that are idle since that time or longer.
-func (k *pool) closeIdle(since time.Time) {
+func (k *pool) closeIdle(since time.Duration) {
 	k.mu.Lock()
 	n := 0
-	for n < len(k.idle) && !k.idle[n].idle.After(since) {
+	for n < len(k.idle) && k.idle[n].idle <= since {
 		n++
 	}
 	closed := slices.Clone(k.idle[:n])
@@ -90,24 +89,15 @@ func (k *pool) closeUnusedAlarm() {
 	}
 }
 
-// add registers a hold: for the alarm at due, and for the timer at timerAt.
-func (k *pool) add(h *Hold, due time.Duration, timerAt time.Time) error {
+// add registers a hold that needs the alarm.
+func (k *pool) add(h *Hold, at time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.alarm == nil {
-		a, err := clock.Boottime.NewAlarm()
-		if err != nil {
-			return err
-		}
-		k.alarm = a
-		go k.watch(a)
-	}
-	if err := k.ringBy(due); err != nil {
+	if err := k.ringBy(at); err != nil {
 		k.closeUnusedAlarm()
 		return err
 	}
-	k.holds[h], k.newHolds[h] = struct{}{}, timerAt
-	k.wakeBy(timerAt)
+	k.holds[h] = at
 	return nil
 }
 
@@ -116,91 +106,78 @@ func (k *pool) remove(h *Hold) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.holds, h)
-	delete(k.newHolds, h)
 	k.closeUnusedAlarm()
 }
 
-// callAt sets when the timer calls the hold's onTimer.
-func (k *pool) callAt(h *Hold, at time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.newHolds[h] = at
-	k.wakeBy(at)
-}
-
 // ringFor sets the alarm for a hold, if it is not over.
-func (k *pool) ringFor(h *Hold, due time.Duration) error {
+func (k *pool) ringFor(h *Hold, at time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, ok := k.holds[h]; !ok {
 		return nil
 	}
-	return k.ringBy(due)
+	k.holds[h] = at
+	return k.ringBy(at)
 }
 
 // ringBy sets the alarm, unless it rings earlier. It is called with mu held.
-func (k *pool) ringBy(due time.Duration) error {
-	due = max(due, 1)
-	if k.rings != 0 && k.rings <= due {
+func (k *pool) ringBy(at time.Duration) error {
+	if k.alarm == nil {
+		a, err := clock.Boottime.NewAlarm()
+		if err != nil {
+			return err
+		}
+		k.alarm = a
+		go k.watch(a)
+	}
+	at = max(at, 1)
+	if k.rings != 0 && k.rings <= at {
 		return nil
 	}
-	if err := k.alarm.Set(due); err != nil {
+	if err := k.alarm.Set(at); err != nil {
 		return err
 	}
-	k.rings = due
+	k.rings = at
 	return nil
 }
 
-// watch waits for the alarm. It does no other IO, so a slow bakeryd cannot delay it.
+// watch waits for the alarm. It does no other IO that could block, so a slow bakeryd cannot delay
+// it.
 func (k *pool) watch(a clock.Alarm) {
-	for a.Wait() == nil {
-		k.mu.Lock()
-		if k.alarm != a {
-			k.mu.Unlock()
-			return
-		}
-		k.rings = 0
-		all := slices.Collect(maps.Keys(k.holds))
-		k.mu.Unlock()
-		for _, h := range all {
-			h.onAlarm()
-		}
+	for a.Wait() == nil && k.onAlarm(a) {
 	}
 }
 
-// wakeBy sets the timer, unless it fires earlier. It is called with mu held.
-func (k *pool) wakeBy(at time.Time) {
-	if !k.wakeAt.IsZero() && !at.Before(k.wakeAt) {
-		return
-	}
-	k.wakeAt = at
-	if k.timer == nil {
-		k.timer = time.AfterFunc(time.Until(at), k.onTimer)
-		return
-	}
-	k.timer.Reset(time.Until(at))
-}
-
-// onTimer closes links that were idle for idleFor and calls onTimer of the holds that are due.
-func (k *pool) onTimer() {
-	now := time.Now()
-	k.closeIdle(now.Add(-idleFor))
-	var due []*Hold
+// onAlarm closes links that were idle for idleFor and calls the holds that are due. It returns false
+// if the alarm is not the client's any more.
+func (k *pool) onAlarm(a clock.Alarm) bool {
+	now := clock.Boottime.Now()
+	k.closeIdle(now - idleFor)
 	k.mu.Lock()
-	k.wakeAt = time.Time{}
-	for h, at := range k.newHolds {
-		if at.After(now) {
-			k.wakeBy(at)
-			continue
+	if k.alarm != a {
+		k.mu.Unlock()
+		return false
+	}
+	k.rings = 0
+	next := never
+	var due []*Hold
+	for h, at := range k.holds {
+		if at <= now {
+			due = append(due, h)
+			k.holds[h] = never // until it sets the alarm again
+		} else {
+			next = min(next, at)
 		}
-		due = append(due, h)
-		delete(k.newHolds, h)
 	}
 	if len(k.idle) > 0 {
-		k.wakeBy(k.idle[0].idle.Add(idleFor))
+		next = min(next, k.idle[0].idle+idleFor)
+	}
+	if k.ringBy(next) != nil {
+		due = slices.Collect(maps.Keys(k.holds)) // they cannot set it either
 	}
 	k.mu.Unlock()
 	for _, h := range due {
-		h.onTimer()
+		h.onAlarm()
 	}
+	return true
 }
