@@ -92,10 +92,7 @@ type Session struct {
 	PeerUID     int           `json:"peer_uid,omitzero"`
 	Token       layout.Ticket `json:"token,omitzero"` // of a grant
 	Since       time.Time     `json:"since,omitzero"`
-	// Deadline is the end of the wait on CLOCK_BOOTTIME, 0 if unlimited.
-	Deadline    time.Duration `json:"deadline_ns,omitzero"`
 	Witness     bool          `json:"witness,omitzero"`
-	Try         bool          `json:"try,omitzero"`
 	Cgroup      string        `json:"cgroup,omitzero"`      // directory of the command's cgroup
 	Unconfirmed bool          `json:"unconfirmed,omitzero"` // whether no command runs under the grant yet
 }
@@ -141,8 +138,6 @@ func (r *Session) check(host int) error {
 		return fmt.Errorf("command %q, want at most %d bytes without control characters", r.Command, layout.MaxCommand)
 	case r.Cgroup != "" && !r.hasOwnCgroup():
 		return fmt.Errorf("cgroup %q, want that of the command of process %d", r.Cgroup, r.Peer)
-	case r.Deadline < 0:
-		return fmt.Errorf("deadline %v, want 0 or more", r.Deadline)
 	case r.State == Granted && (r.Lock == 0 || r.Token == 0):
 		return fmt.Errorf("granted lock %d with token %v", r.Lock, r.Token)
 	case r.State == Waiting && r.Token != 0:
@@ -232,9 +227,7 @@ func (r *Session) append(to []byte) []byte {
 	line.Number(&o, `"peer_uid":`, &r.PeerUID, false)
 	line.Quoted(&o, `"token":`, &r.Token, false)
 	o.Text(`"since":`, &since)
-	line.Number(&o, `"deadline_ns":`, &r.Deadline, false)
 	o.Flag(`"witness":`, &r.Witness)
-	o.Flag(`"try":`, &r.Try)
 	o.Text(`"cgroup":`, &r.Cgroup)
 	o.Flag(`"unconfirmed":`, &r.Unconfirmed)
 	return o.End()

@@ -39,7 +39,7 @@ func TestFile_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
 		r := Session{ID: strings.Repeat("f", 32), Nth: math.MaxUint64, State: Granted, Name: strings.Repeat("&", layout.MaxLockName),
 			Lock: layout.MaxLocks, Creation: math.MaxUint64, Permits: layout.MaxHosts, LockPermits: layout.MaxHosts, PID: math.MaxInt32,
 			Command: strings.Repeat("<", layout.MaxCommand), Peer: peer.PID, PeerStarted: peer.Started, PeerUID: math.MaxUint32,
-			Token: layout.MakeTicket(1<<40, fileHost), Since: time.Now(), Deadline: math.MaxInt64, Witness: true, Try: true,
+			Token: layout.MakeTicket(1<<40, fileHost), Since: time.Now(), Witness: true,
 			Cgroup: dir, Unconfirmed: true}
 		j := newFile(t)
 		require.NoError(t, j.Put(r), name)

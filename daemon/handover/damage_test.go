@@ -111,7 +111,6 @@ func TestDamagedFileIsVoid(t *testing.T) {
 		{"a negative pid", with(func(r *Session) { r.PID = -1 }), "cell 2: pid -1"},
 		{"a negative peer", with(func(r *Session) { r.Peer = -1 }), "cell 2: peer -1"},
 		{"a long command", with(func(r *Session) { r.Command = strings.Repeat("x", 81) }), "cell 2: command"},
-		{"a negative deadline", with(func(r *Session) { r.Deadline = -1 }), "cell 2: deadline -1ns"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func aSession(n int) Session {
 	return Session{
 		ID: fmt.Sprintf("%032x", n), Nth: uint64(n), State: Granted, Name: "db/ä <1>", Lock: 3, Creation: 4,
 		Mode: layout.Shared, Permits: 2, PID: 99, Command: "sh -c 'x && y'", Peer: 98, PeerStarted: 97,
-		Token: layout.MakeTicket(1000, fileHost).Grant(2), Since: time.Unix(1e9, 5).UTC(), Deadline: 6, Witness: true, Try: true,
+		Token: layout.MakeTicket(1000, fileHost).Grant(2), Since: time.Unix(1e9, 5).UTC(), Witness: true,
 	}
 }
 
@@ -211,7 +211,7 @@ func TestLongestSessionFitsIntoItsCell(t *testing.T) {
 	s.Name, s.Command = strings.Repeat("<", layout.MaxLockName), strings.Repeat("&", layout.MaxCommand)
 	s.Nth, s.PeerStarted, s.Creation = 1<<64-1, 1<<64-1, 1<<64-1
 	s.Lock, s.Permits, s.PID, s.Peer = layout.MaxLocks, layout.MaxHosts, 1<<31-1, 1<<31-1
-	s.State, s.Deadline = Released, 1<<63-1
+	s.State = Released
 	s.Token = layout.MakeTicket(layout.MaxNumber, fileHost).Grant(layout.MaxGrants - 1)
 	s.Since = time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)
 	require.NoError(t, j.Put(s))
@@ -361,8 +361,7 @@ func FuzzSessionRecord(f *testing.F) {
 		r := Session{
 			ID: fmt.Sprintf("%032x", n), Nth: nth, State: []State{Waiting, Granted, Released}[kind%3], Name: name,
 			Lock: lock, Creation: creation, Mode: layout.Mode(kind / 3 % 2), Permits: permits, LockPermits: permits, PID: pid,
-			Command: layout.TruncateCommand(command), Peer: pid, PeerStarted: started, PeerUID: lock, Witness: flag, Try: !flag, Unconfirmed: flag,
-			Deadline: time.Duration(max(since, 0)),
+			Command: layout.TruncateCommand(command), Peer: pid, PeerStarted: started, PeerUID: lock, Witness: flag, Unconfirmed: flag,
 		}
 		if since != 0 {
 			r.Since = time.Unix(0, since).UTC()
