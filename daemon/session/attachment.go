@@ -26,8 +26,8 @@ type Subscriber interface {
 type Attachment struct {
 	Subscriber
 	session  *Session
-	late     bool // the session was decided before
-	confirms bool // the client must confirm the grant
+	start    func() // requests the lock, or sends its outcome; nil if another connection requests it
+	confirms bool   // the client must confirm the grant
 
 	// guarded by mu of the session
 	granted bool          // the grant was sent
@@ -53,7 +53,9 @@ func (s *Session) attach(sub Subscriber, confirms bool) *Attachment {
 	if s.attached != nil {
 		s.attached.Close()
 	}
-	a.late = s.decided()
+	if s.decided() {
+		a.start = a.sendOutcome
+	}
 	if s.awaitingClient && s.lk != nil {
 		s.lk.ClientIsBack()
 	}
@@ -65,13 +67,12 @@ func (s *Session) attach(sub Subscriber, confirms bool) *Attachment {
 	return a
 }
 
-// Start requests the lock, unless that was done. Before it returns, the lock may be granted and
-// released by other goroutines. It may block on the device.
+// Start requests the lock, unless another connection has. Before it returns, the lock may be granted
+// and released by other goroutines. It may block on the device.
 func (a *Attachment) Start() {
-	if a.late {
-		a.sendOutcome()
+	if a.start != nil {
+		a.start()
 	}
-	a.session.start()
 }
 
 // Session returns the session that the connection is attached to.

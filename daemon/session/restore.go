@@ -29,11 +29,14 @@ func (s *Session) waitOn(ctx context.Context, h *locks.Hold) {
 	ss.tasks.Go(func() {
 		var give time.Duration // counted from when clients are served
 		for s.poll(ctx) && s.Detached() {
-			if give == 0 && ss.isServing() {
+			if give == 0 && ss.serving.Load() {
 				give = ss.cfg.Clock.Now() + max(MinReturn, ss.cfg.Times.Renew())
 			}
 			if s.clientGone() || give != 0 && ss.cfg.Clock.Now() > give {
-				s.giveUp(locks.ErrAbsent)
+				const stay = 0 // no client has connected yet
+				if s.endStay(stay, false) {
+					s.cancel(locks.ErrAbsent)
+				}
 			}
 		}
 	})

@@ -46,7 +46,6 @@ type Session struct {
 	released bool
 	place    *place // the last one sent; nil if none
 	timeout  *time.Timer
-	wanted   context.Context // ends with the client's interest; nil once the lock was requested
 	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
 	unkept   *queue.Queue
 	nesting  *time.Timer       // finds under; nil before nestAfter
@@ -70,18 +69,6 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 
 // Outcome returns the hold of the client, or why it has none. It is called after Done.
 func (s *Session) Outcome() (*locks.Hold, error) { return s.hold, s.err }
-
-// start requests the lock, unless that was done. Before it returns, the lock may be granted and
-// released by other goroutines. It may block on the device.
-func (s *Session) start() {
-	s.mu.Lock()
-	ctx := s.wanted
-	s.wanted = nil
-	s.mu.Unlock()
-	if ctx != nil {
-		s.all.cfg.Locks.Submit(ctx, s.req, s.finish)
-	}
-}
 
 // finish sets the outcome of the request.
 func (s *Session) finish(h *locks.Hold, err error) {
@@ -167,17 +154,6 @@ func (s *Session) Detached() bool {
 	return s.awaitingClient
 }
 
-// giveUp ends the wait of an absent client.
-func (s *Session) giveUp(why error) {
-	s.mu.Lock()
-	back := s.attached != nil
-	s.over = s.over || !back
-	s.mu.Unlock()
-	if !back {
-		s.cancel(why)
-	}
-}
-
 // decided reports whether hold and err are set.
 func (s *Session) decided() bool {
 	select {
@@ -226,11 +202,7 @@ func (s *Session) outlive(stay int) {
 // killAndRelease kills the command and then releases the lock, unless a client has reconnected by
 // then.
 func (s *Session) killAndRelease(stay int, why string) {
-	s.mu.Lock()
-	back := s.stays != stay
-	s.over = s.over || !back
-	s.mu.Unlock()
-	if back {
+	if !s.endStay(stay, false) {
 		return
 	}
 	for s.Remains() {
@@ -242,6 +214,18 @@ func (s *Session) killAndRelease(stay int, why string) {
 	s.release(stay, why)
 }
 
+// endStay closes the session to its client, unless that has reconnected since the end of stay was
+// seen: then it returns false.
+func (s *Session) endStay(stay int, released bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stays != stay {
+		return false
+	}
+	s.over, s.released = true, s.released || released
+	return true
+}
+
 // release releases the lock, unless a client has reconnected since the end of stay was seen. It
 // does not matter whether that client is gone again, because it may have left a command:
 //
@@ -249,11 +233,7 @@ func (s *Session) killAndRelease(stay int, why string) {
 //	                                 stay 2: a client reconnects, runs another command, and is gone
 //	stay 1: release                  that command runs without the lock
 func (s *Session) release(stay int, why string) {
-	s.mu.Lock()
-	back := s.stays != stay
-	s.over, s.released = s.over || !back, s.released || !back
-	s.mu.Unlock()
-	if back {
+	if !s.endStay(stay, true) {
 		return
 	}
 	s.all.hasChanged() // before the release, which may block on the device

@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -62,7 +63,7 @@ type Config struct {
 // Table has the clients of one host.
 type Table struct {
 	cfg     Config
-	serving chan struct{} // closed when clients can connect
+	serving atomic.Bool // clients can connect
 	tasks   tasks.Group
 	warn    warn.Limiter // of stopCommands
 	telling telling
@@ -79,7 +80,7 @@ type Table struct {
 
 func New(cfg Config) *Table {
 	ss := &Table{
-		cfg: cfg, serving: make(chan struct{}), telling: newTelling(), ConfirmWithin: confirmWithin(cfg.Times.Lease),
+		cfg: cfg, telling: newTelling(), ConfirmWithin: confirmWithin(cfg.Times.Lease),
 		byID: map[string]*Session{}, byUser: map[int]int{}, changed: make(chan struct{}),
 	}
 	ss.tasks.Go(ss.tell)
@@ -91,16 +92,7 @@ func New(cfg Config) *Table {
 func (ss *Table) Wait() { ss.tasks.Wait() }
 
 // Serve reports that clients can connect.
-func (ss *Table) Serve() { close(ss.serving) }
-
-func (ss *Table) isServing() bool {
-	select {
-	case <-ss.serving:
-		return true
-	default:
-		return false
-	}
-}
+func (ss *Table) Serve() { ss.serving.Store(true) }
 
 // fifoPath returns the path of a session's liveness FIFO.
 func (ss *Table) fifoPath(id string) string {
@@ -145,8 +137,10 @@ func (ss *Table) Open(body api.LockRequest, by Client, sub Subscriber) (*Attachm
 		if err != nil {
 			return nil, err
 		}
-		s.wanted, s.cancel = context.WithCancelCause(context.Background())
+		ctx, cancel := context.WithCancelCause(context.Background())
+		s.cancel = cancel
 		a := s.attach(sub, body.Confirm && body.Token == 0)
+		a.start = func() { ss.cfg.Locks.Submit(ctx, s.req, s.finish) }
 		fresh, err := ss.admit(s)
 		if fresh {
 			s.limit(timeoutOf(&body))
