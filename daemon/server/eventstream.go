@@ -65,6 +65,9 @@ func (r *eventsRequest) set(key, value string) (err error) {
 	return err
 }
 
+// errGone is returned when the client is gone, or does not read.
+var errGone = errors.New("the client is gone")
+
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q, err := parseEventsRequest(r.URL.Query())
 	if err != nil {
@@ -84,32 +87,54 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := &eventWriter{w: w}
+	// A client that does not read blocks only this goroutine, for at most eventsPatience.
+	sent := false
+	send := func(text []byte) error {
+		sent = true
+		if writePart(w, eventsPatience, text) != nil {
+			return errGone
+		}
+		return nil
+	}
+	var lines bytes.Buffer
+	write := func(es []events.Event) error {
+		lines.Reset()
+		enc := events.NewEncoder(&lines)
+		for i := range es {
+			if err := enc.Encode(&es[i]); err != nil {
+				return err
+			}
+		}
+		if lines.Len() == 0 {
+			return nil
+		}
+		return send(lines.Bytes())
+	}
 	if q.limit > 0 {
-		err = s.lastEvents(out, &q)
+		err = s.lastEvents(&q, write)
 	}
 	switch {
 	case err != nil:
 	case q.follow:
-		if err = out.start(); err == nil {
-			err = s.cfg.Events.Follow(r.Context(), q.Query, out.write)
+		if err = send(nil); err == nil { // the header: the client knows that it is served
+			err = s.cfg.Events.Follow(r.Context(), q.Query, write)
 		}
 	case q.limit == 0:
-		err = s.cfg.Events.Read(q.Query, out.write)
+		err = s.cfg.Events.Read(q.Query, write)
 	}
-	if err == nil || errors.Is(err, events.ErrClosed) || out.failed || r.Context().Err() != nil {
+	if err == nil || errors.Is(err, events.ErrClosed) || errors.Is(err, errGone) || r.Context().Err() != nil {
 		return
 	}
 	s.cfg.Log.Warn("reading the events failed", "err", err)
-	if !out.sent {
+	if !sent {
 		refuse(w, &api.Error{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
 		return
 	}
-	_ = out.write([]events.Event{{At: time.Now().UTC(), Kind: events.Gap, Reason: err.Error()}})
+	_ = write([]events.Event{{At: time.Now().UTC(), Kind: events.Gap, Reason: err.Error()}})
 }
 
 // lastEvents sends the last existing events, and sets q to continue after them.
-func (s *Server) lastEvents(out *eventWriter, q *eventsRequest) error {
+func (s *Server) lastEvents(q *eventsRequest, write func([]events.Event) error) error {
 	var last []events.Event
 	err := s.cfg.Events.Read(q.Query, func(es []events.Event) error {
 		q.Since = max(q.Since, es[len(es)-1].Seq)
@@ -122,40 +147,5 @@ func (s *Server) lastEvents(out *eventWriter, q *eventsRequest) error {
 	if err != nil {
 		return err
 	}
-	return out.write(last[max(0, len(last)-q.limit):])
-}
-
-// eventWriter writes events as lines. A client that does not read blocks only the goroutine that
-// serves it, for at most eventsPatience.
-type eventWriter struct {
-	w      http.ResponseWriter
-	buf    bytes.Buffer
-	sent   bool // something was sent
-	failed bool // the client is gone, or does not read
-}
-
-// start flushes the header, so that the client knows that it is served.
-func (o *eventWriter) start() error {
-	o.sent = true
-	return o.done(http.NewResponseController(o.w).Flush())
-}
-
-func (o *eventWriter) write(es []events.Event) error {
-	if len(es) == 0 {
-		return nil
-	}
-	o.buf.Reset()
-	enc := events.NewEncoder(&o.buf)
-	for i := range es {
-		if err := enc.Encode(&es[i]); err != nil {
-			return err
-		}
-	}
-	o.sent = true
-	return o.done(writePart(o.w, eventsPatience, o.buf.Bytes()))
-}
-
-func (o *eventWriter) done(err error) error {
-	o.failed = o.failed || err != nil
-	return err
+	return write(last[max(0, len(last)-q.limit):])
 }

@@ -56,6 +56,5 @@ type meetRequest struct {
 }
 
 func (s *Server) meet(host Host, r *http.Request, body *meetRequest) (any, error) {
-	wait := time.Duration(min(body.TimeoutMS, session.MaxTimeout.Milliseconds())) * time.Millisecond
-	return host.Meet(r.Context(), measuring.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
+	return host.Meet(r.Context(), measuring.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: session.Timeout(body.TimeoutMS)})
 }

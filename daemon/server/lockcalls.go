@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -48,9 +47,8 @@ func (s *Server) remove(host Host, r *http.Request, body *removeRequest) (any, e
 	}
 	ctx := r.Context()
 	if body.TimeoutMS > 0 {
-		limit := time.Duration(min(body.TimeoutMS, session.MaxTimeout.Milliseconds())) * time.Millisecond
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, api.ErrTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, session.Timeout(body.TimeoutMS), api.ErrTimeout)
 		defer cancel()
 	}
 	return body.named, host.LockManager().Remove(ctx, body.Name, body.NonBlock)

@@ -8,10 +8,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 )
 
-const MaxTimeout = 365 * 24 * time.Hour
+const maxTimeout = 365 * 24 * time.Hour
 
-func timeoutOf(r *api.LockRequest) time.Duration {
-	return time.Duration(min(r.TimeoutMS, MaxTimeout.Milliseconds())) * time.Millisecond
+// Timeout returns the timeout of a request in milliseconds, at most maxTimeout.
+func Timeout(ms int64) time.Duration {
+	return time.Duration(min(ms, maxTimeout.Milliseconds())) * time.Millisecond
 }
 
 // Validate returns an error for a request that is invalid whatever the lock.

@@ -143,7 +143,7 @@ func (ss *Table) Open(body api.LockRequest, by Client, sub Subscriber) (*Attachm
 		a.start = func() { ss.cfg.Locks.Submit(ctx, s.req, s.finish) }
 		fresh, err := ss.admit(s)
 		if fresh {
-			s.limit(timeoutOf(&body))
+			s.limit(Timeout(body.TimeoutMS))
 			return a, nil
 		}
 		s.cancel(nil)
@@ -204,7 +204,7 @@ func (ss *Table) reopen(body api.LockRequest, by Client, sub Subscriber) (*Attac
 	a := s.attach(sub, body.Confirm && body.Token == 0)
 	switch {
 	case a != nil:
-		s.limit(timeoutOf(&body))
+		s.limit(Timeout(body.TimeoutMS))
 		s.listen(body.Requests)
 		return a, nil
 	case body.Token != 0:
