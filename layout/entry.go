@@ -23,16 +23,15 @@ type Entry struct {
 	Creation uint64
 }
 
-const (
-	entryLock       = 40
-	entryPermits    = 44
-	entryNameLength = 46
-	entryCreation   = 48
-	entryName       = 56
-	entryEnd        = entryName + MaxLockName
-)
+const _ = uint(184-56-MaxLockName) + uint(56+MaxLockName-184)
 
-const _ = uint(entryEnd-184) + uint(184-entryEnd) // entryEnd is 184
+func (e *Entry) fields(c *codec) {
+	u32(c, 40, &e.Lock)
+	u16(c, 44, &e.Permits)
+	u64(c, 48, &e.Creation)
+	c.text(46, 56, 184, "lock name", &e.Name)
+	c.zero(184, RecordSize)
+}
 
 // Free reports whether the entry names no lock: its lock was removed, or it was never used.
 func (e Entry) Free() bool { return e.Name == "" }
@@ -56,12 +55,8 @@ func (s Space) EncodeEntry(buf []byte, e Entry) error {
 	if err := firstError(checkSize(buf), checkUUID(s.UUID), e.check(s.Geometry)); err != nil {
 		return fmt.Errorf("directory entry of lock %d: %w", e.Lock, err)
 	}
-	clear(buf)
-	le.PutUint32(buf[entryLock:], uint32(e.Lock))
-	le.PutUint16(buf[entryPermits:], uint16(e.Permits))
-	le.PutUint16(buf[entryNameLength:], uint16(len(e.Name)))
-	le.PutUint64(buf[entryCreation:], e.Creation)
-	copy(buf[entryName:entryEnd], e.Name)
+	c := writer(buf)
+	e.fields(&c)
 	seal(buf, magicEntry, s.UUID, s.Geometry.Entry(e.Lock))
 	return nil
 }
@@ -69,25 +64,14 @@ func (s Space) EncodeEntry(buf []byte, e Entry) error {
 // DecodeEntry decodes the directory entry of a lock. All zeroes are a blank entry.
 func (s Space) DecodeEntry(buf []byte, lock int) (Entry, error) {
 	address := s.Geometry.Entry(lock)
-	e, err := s.decodeEntry(buf, lock, address)
+	e := Entry{Lock: lock}
+	c, blank, err := open(buf, magicEntry)
+	if err == nil && !blank {
+		e.fields(&c)
+		err = firstError(s.isOf(c.record, address), isNumber("lock", e.Lock, lock), c.err, e.check(s.Geometry))
+	}
 	if err != nil {
 		return Entry{}, fmt.Errorf("directory entry of lock %d at byte %d: %w", lock, address, err)
 	}
 	return e, nil
-}
-
-func (s Space) decodeEntry(buf []byte, lock int, address int64) (e Entry, err error) {
-	e.Lock = lock
-	buf, err = s.open(buf, magicEntry, address)
-	if err != nil || buf == nil {
-		return e, err
-	}
-	err = firstError(isNumber("lock", int(le.Uint32(buf[entryLock:])), lock), checkReserved(buf, entryEnd))
-	if err != nil {
-		return e, err
-	}
-	e.Permits = int(le.Uint16(buf[entryPermits:]))
-	e.Creation = le.Uint64(buf[entryCreation:])
-	e.Name, err = decodeText("", "lock name", buf[entryName:entryEnd], le.Uint16(buf[entryNameLength:]))
-	return e, firstError(err, e.check(s.Geometry))
 }

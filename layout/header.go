@@ -73,22 +73,25 @@ func unseal(record []byte, magic string) error {
 	return nil
 }
 
-// open returns the record in buf after it has checked its header, or nil if it is blank.
-func (s Space) open(buf []byte, magic string, address int64) ([]byte, error) {
+// open checks that the record in buf is intact and has the expected type, unless it is blank. It
+// returns a codec that reads its fields.
+func open(buf []byte, magic string) (c codec, blank bool, err error) {
 	if err := checkSize(buf); err != nil {
-		return nil, err
+		return c, false, err
 	}
 	record := buf[:RecordSize]
 	if isZero(record) {
-		return nil, nil
+		return c, true, nil
 	}
-	if err := unseal(record, magic); err != nil {
-		return nil, err
-	}
+	return reader(record), false, unseal(record, magic)
+}
+
+// isOf checks that a record belongs to the lockspace and to its place.
+func (s Space) isOf(record []byte, address int64) error {
 	if found := UUID(record[headerUUID:headerEnd]); found != s.UUID {
-		return nil, fmt.Errorf("uuid %v, want %v: %w", found, s.UUID, ErrIdentity)
+		return fmt.Errorf("uuid %v, want %v: %w", found, s.UUID, ErrIdentity)
 	}
-	return record, isAt(record, address)
+	return isAt(record, address)
 }
 
 func isAt(record []byte, address int64) error {
@@ -124,23 +127,6 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// checkReserved returns an error if a reserved byte is not zero, so that decoding and then
-// encoding is the identity. end is where the fields of the record end.
-func checkReserved(record []byte, end int) error {
-	return firstError(
-		checkZero(record, headerReserved1, headerChecksum),
-		checkZero(record, headerReserved2, headerAddress),
-		checkZero(record, end, RecordSize),
-	)
-}
-
-func checkZero(record []byte, from, to int) error {
-	if !isZero(record[from:to]) {
-		return fmt.Errorf("reserved bytes %d to %d are not zero: %w", from, to-1, ErrField)
-	}
-	return nil
-}
-
 // isZero reports whether all bytes are zero: the first one is, and every other equals the one before it.
 func isZero(b []byte) bool { return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
 
@@ -160,30 +146,9 @@ func checkUUID(id UUID) error {
 	return nil
 }
 
-// maxMicros is the end of the year 9999. Later times have no text form.
-const maxMicros = 253402300799_999999
-
-// micros returns microseconds since 1970. 0 is no time.
-func micros(t time.Time) uint64 {
-	if t.IsZero() {
-		return 0
-	}
-	return uint64(t.UnixMicro())
-}
-
 func checkTime(field string, t time.Time) error {
 	if !t.IsZero() && (t.Unix() < 0 || t.Unix() > maxMicros/1_000_000) {
 		return fmt.Errorf("%s %v, want a time from 1970 to 9999: %w", field, t, ErrField)
 	}
 	return nil
-}
-
-func decodeTime(field string, us uint64) (time.Time, error) {
-	if us > maxMicros {
-		return time.Time{}, fmt.Errorf("%s %d us, want at most %d: %w", field, us, uint64(maxMicros), ErrField)
-	}
-	if us == 0 {
-		return time.Time{}, nil
-	}
-	return time.UnixMicro(int64(us)).UTC(), nil
 }

@@ -115,38 +115,37 @@ type HostRecord struct {
 }
 
 const (
-	hostID              = 40
-	hostState           = 42
-	hostWatchdogArmed   = 43
-	hostWatchdogSeconds = 44
-	hostReadHorizon     = 46
-	hostIncarnation     = 48
-	hostSequence        = 56
-	hostMachineID       = 64
-	hostBootID          = 80
-	hostPRKey           = 96
-	hostVerdictCount    = 104
-	hostNameLength      = 106
-	hostComplaintCount  = 108
-	hostReserved        = 110
-	hostName            = 112
-	hostVerdicts        = hostName + MaxName
-	hostComplaints      = hostVerdicts + MaxVerdicts*verdictSize
-	hostEnd             = hostComplaints + MaxComplaints*complaintSize
-
-	verdictHost        = 0
-	verdictKind        = 2
-	verdictReserved    = 3
-	verdictIncarnation = 8
-	verdictSize        = 16
-
-	complaintHost     = 0
-	complaintReserved = 2
-	complaintLock     = 4
-	complaintSize     = 8
+	_ = uint(176-112-MaxName) + uint(112+MaxName-176) // the areas are as long as what they hold
+	_ = uint(432-176-16*MaxVerdicts) + uint(176+16*MaxVerdicts-432)
+	_ = uint(496-432-8*MaxComplaints) + uint(432+8*MaxComplaints-496)
 )
 
-const _ = uint(hostEnd-496) + uint(496-hostEnd) // hostEnd is 496
+func (r *HostRecord) fields(c *codec) {
+	u16(c, 40, &r.ID)
+	u8(c, 42, &r.State)
+	c.flag(43, "watchdog armed", &r.WatchdogArmed)
+	u16(c, 44, &r.WatchdogSeconds)
+	u16(c, 46, &r.ReadHorizon)
+	u64(c, 48, &r.Incarnation)
+	u64(c, 56, &r.Sequence)
+	c.id(64, &r.MachineID)
+	c.id(80, &r.BootID)
+	u64(c, 96, &r.PRKey)
+	c.zero(110, 112)
+	c.text(106, 112, 176, "host name", &r.Name)
+	list(c, 104, 176, 432, MaxVerdicts, "number of verdicts", &r.Verdicts, func(at int, v *Verdict) {
+		u16(c, at, &v.Host)
+		u8(c, at+2, &v.Kind)
+		c.zero(at+3, at+8)
+		u64(c, at+8, &v.Incarnation)
+	})
+	list(c, 108, 432, 496, MaxComplaints, "number of complaints", &r.Complaints, func(at int, v *Complaint) {
+		u16(c, at, &v.Host)
+		c.zero(at+2, at+4)
+		u32(c, at+4, &v.Lock)
+	})
+	c.zero(496, RecordSize)
+}
 
 // Blank reports whether the host id was never used: the record on disk is all zeroes.
 func (r HostRecord) Blank() bool { return r.State == StateBlank }
@@ -198,34 +197,8 @@ func (s Space) EncodeHost(buf []byte, r HostRecord) error {
 	if err := firstError(checkSize(buf), checkUUID(s.UUID), r.check(s.Geometry)); err != nil {
 		return fmt.Errorf("record of host %d: %w", r.ID, err)
 	}
-	clear(buf)
-	le.PutUint16(buf[hostID:], uint16(r.ID))
-	buf[hostState] = byte(r.State)
-	if r.WatchdogArmed {
-		buf[hostWatchdogArmed] = 1
-	}
-	le.PutUint16(buf[hostWatchdogSeconds:], r.WatchdogSeconds)
-	le.PutUint16(buf[hostReadHorizon:], uint16(r.ReadHorizon))
-	le.PutUint64(buf[hostIncarnation:], r.Incarnation)
-	le.PutUint64(buf[hostSequence:], r.Sequence)
-	copy(buf[hostMachineID:hostBootID], r.MachineID[:])
-	copy(buf[hostBootID:hostPRKey], r.BootID[:])
-	le.PutUint64(buf[hostPRKey:], r.PRKey)
-	le.PutUint16(buf[hostVerdictCount:], uint16(len(r.Verdicts)))
-	le.PutUint16(buf[hostNameLength:], uint16(len(r.Name)))
-	copy(buf[hostName:hostVerdicts], r.Name)
-	for i, v := range r.Verdicts {
-		at := buf[hostVerdicts+i*verdictSize:]
-		le.PutUint16(at[verdictHost:], uint16(v.Host))
-		at[verdictKind] = byte(v.Kind)
-		le.PutUint64(at[verdictIncarnation:], v.Incarnation)
-	}
-	le.PutUint16(buf[hostComplaintCount:], uint16(len(r.Complaints)))
-	for i, c := range r.Complaints {
-		at := buf[hostComplaints+i*complaintSize:]
-		le.PutUint16(at[complaintHost:], uint16(c.Host))
-		le.PutUint32(at[complaintLock:], uint32(c.Lock))
-	}
+	c := writer(buf)
+	r.fields(&c)
 	seal(buf, magicHost, s.UUID, s.Geometry.Host(r.ID))
 	return nil
 }
@@ -233,83 +206,14 @@ func (s Space) EncodeHost(buf []byte, r HostRecord) error {
 // DecodeHost decodes the record of a host. All zeroes are a blank record.
 func (s Space) DecodeHost(buf []byte, id int) (HostRecord, error) {
 	address := s.Geometry.Host(id)
-	r, err := s.decodeHost(buf, id, address)
+	r := HostRecord{ID: id}
+	c, blank, err := open(buf, magicHost)
+	if err == nil && !blank {
+		r.fields(&c)
+		err = firstError(s.isOf(c.record, address), isNumber("host", r.ID, id), c.err, r.check(s.Geometry))
+	}
 	if err != nil {
 		return HostRecord{}, fmt.Errorf("record of host %d at byte %d: %w", id, address, err)
 	}
 	return r, nil
-}
-
-func (s Space) decodeHost(buf []byte, id int, address int64) (r HostRecord, err error) {
-	r.ID = id
-	buf, err = s.open(buf, magicHost, address)
-	if err != nil || buf == nil {
-		return r, err
-	}
-	err = firstError(
-		isNumber("host", int(le.Uint16(buf[hostID:])), id),
-		checkReserved(buf, hostEnd),
-		checkZero(buf, hostReserved, hostName),
-		within("watchdog armed", int(buf[hostWatchdogArmed]), 0, 1),
-	)
-	if err != nil {
-		return r, err
-	}
-	r.State = HostState(buf[hostState])
-	r.WatchdogArmed = buf[hostWatchdogArmed] == 1
-	r.WatchdogSeconds = le.Uint16(buf[hostWatchdogSeconds:])
-	r.ReadHorizon = int(le.Uint16(buf[hostReadHorizon:]))
-	r.Incarnation = le.Uint64(buf[hostIncarnation:])
-	r.Sequence = le.Uint64(buf[hostSequence:])
-	r.MachineID = [16]byte(buf[hostMachineID:hostBootID])
-	r.BootID = [16]byte(buf[hostBootID:hostPRKey])
-	r.PRKey = le.Uint64(buf[hostPRKey:])
-	if r.Name, err = decodeText("", "host name", buf[hostName:hostVerdicts], le.Uint16(buf[hostNameLength:])); err != nil {
-		return r, err
-	}
-	if r.Verdicts, err = decodeVerdicts(buf); err != nil {
-		return r, err
-	}
-	r.Complaints, err = decodeComplaints(buf)
-	return r, firstError(err, r.check(s.Geometry))
-}
-
-func decodeVerdicts(record []byte) ([]Verdict, error) {
-	count := int(le.Uint16(record[hostVerdictCount:]))
-	return decodeList(record, "number of verdicts", count, MaxVerdicts, hostVerdicts, hostComplaints, func(at int) (Verdict, error) {
-		v := Verdict{
-			Host:        int(le.Uint16(record[at+verdictHost:])),
-			Kind:        VerdictKind(record[at+verdictKind]),
-			Incarnation: le.Uint64(record[at+verdictIncarnation:]),
-		}
-		return v, checkZero(record, at+verdictReserved, at+verdictIncarnation)
-	})
-}
-
-func decodeComplaints(record []byte) ([]Complaint, error) {
-	count := int(le.Uint16(record[hostComplaintCount:]))
-	return decodeList(record, "number of complaints", count, MaxComplaints, hostComplaints, hostEnd, func(at int) (Complaint, error) {
-		c := Complaint{Host: int(le.Uint16(record[at+complaintHost:])), Lock: int(le.Uint32(record[at+complaintLock:]))}
-		return c, checkZero(record, at+complaintReserved, at+complaintLock)
-	})
-}
-
-// decodeList decodes the first count elements of a list that has room for most of them, from byte
-// from of a record to byte end. The rest must be zero.
-func decodeList[T any](record []byte, field string, count, most, from, end int, decode func(at int) (T, error)) ([]T, error) {
-	if err := within(field, count, 0, most); err != nil {
-		return nil, err
-	}
-	size := (end - from) / most
-	if err := checkZero(record, from+count*size, end); err != nil || count == 0 {
-		return nil, err
-	}
-	list := make([]T, count)
-	for i := range list {
-		var err error
-		if list[i], err = decode(from + i*size); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }

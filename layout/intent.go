@@ -16,40 +16,31 @@ import "fmt"
 //	 16-   | name
 type Intent Entry
 
+// An intent is the part of an encoded entry from the first field to the end of the name.
 const (
-	intentLock       = 0
-	intentPermits    = 4
-	intentNameLength = 6
-	intentCreation   = 8
-	intentName       = 16
+	intentFrom = 40
+	intentName = 56 - intentFrom
 )
 
 const _ = uint(MaxValue - intentName - MaxLockName) // an intent fits into a value
 
 // Value returns the intent as the value of a slot.
 func (i Intent) Value() []byte {
-	v := make([]byte, intentName+len(i.Name))
-	le.PutUint32(v[intentLock:], uint32(i.Lock))
-	le.PutUint16(v[intentPermits:], uint16(i.Permits))
-	le.PutUint16(v[intentNameLength:], uint16(len(i.Name)))
-	le.PutUint64(v[intentCreation:], i.Creation)
-	copy(v[intentName:], i.Name)
-	return v
+	c := writer(make([]byte, RecordSize))
+	(*Entry)(&i).fields(&c)
+	return c.record[intentFrom:][:intentName+len(i.Name)]
 }
 
 // DecodeIntent decodes the result of Value. It returns ErrShort or ErrField.
 func (s Space) DecodeIntent(value []byte) (Intent, error) {
-	if len(value) < intentName || len(value) != intentName+int(le.Uint16(value[intentNameLength:])) {
+	c := reader(make([]byte, RecordSize))
+	if n := copy(c.record[intentFrom:], value); n < intentName || len(value) != intentName+int(le.Uint16(value[6:])) {
 		return Intent{}, fmt.Errorf("intent of %d bytes: %w", len(value), ErrShort)
 	}
-	i := Intent{
-		Lock:     int(le.Uint32(value[intentLock:])),
-		Permits:  int(le.Uint16(value[intentPermits:])),
-		Creation: le.Uint64(value[intentCreation:]),
-		Name:     string(value[intentName:]),
-	}
-	if err := (*Entry)(&i).check(s.Geometry); err != nil {
+	var e Entry
+	e.fields(&c)
+	if err := firstError(c.err, e.check(s.Geometry)); err != nil {
 		return Intent{}, fmt.Errorf("intent: %w", err)
 	}
-	return i, nil
+	return Intent(e), nil
 }

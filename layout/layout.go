@@ -6,9 +6,9 @@
 // for a lock or a lease: packages bakery and daemon do.
 //
 // Begin with [Geometry], which gives every record its address. header.go has the fields that all
-// records share. [Slot] is the record of the lock protocol. A [Space] encodes and decodes the
-// records of one lockspace. It comes from its [Superblock], which [FindSuperblock] finds on a
-// device.
+// records share; codec.go reads and writes the others. [Slot] is the record of the lock protocol. A
+// [Space] encodes and decodes the records of one lockspace. It comes from its [Superblock], which
+// [FindSuperblock] finds on a device.
 package layout
 
 import "errors"

@@ -115,32 +115,29 @@ type Slot struct {
 }
 
 const (
-	slotLock          = 40
-	slotHost          = 44
-	slotPhase         = 46
-	slotMode          = 47
-	slotIncarnation   = 48
-	slotCreation      = 56
-	slotSequence      = 64
-	slotTicket        = 72
-	slotValueToken    = 80
-	slotSince         = 88
-	slotPID           = 96
-	slotCommandLength = 100
-	slotValueLength   = 102
-	slotCommand       = 104
-	slotValue         = slotCommand + MaxCommand
-	slotRequest       = slotValue + MaxValue
-	slotRequestAt     = slotRequest + 8
-	slotRequestLength = slotRequestAt + 8
-	slotRequestText   = slotRequestLength + 2
-	slotEnd           = slotRequestText + MaxRequest
+	_ = uint(184-104-MaxCommand) + uint(104+MaxCommand-184) // the areas are as long as what they hold
+	_ = uint(440-184-MaxValue) + uint(184+MaxValue-440)
+	_ = uint(512-458-MaxRequest) + uint(458+MaxRequest-512)
 )
 
-const (
-	_ = uint(slotRequest-440) + uint(440-slotRequest)       // slotRequest is 440
-	_ = uint(slotEnd-RecordSize) + uint(RecordSize-slotEnd) // slotEnd is RecordSize
-)
+func (r *Slot) fields(c *codec) {
+	u32(c, 40, &r.Lock)
+	u16(c, 44, &r.Host)
+	u8(c, 46, &r.Phase)
+	u8(c, 47, &r.Mode)
+	u64(c, 48, &r.Incarnation)
+	u64(c, 56, &r.Creation)
+	u64(c, 64, &r.Sequence)
+	u64(c, 72, &r.Ticket)
+	u64(c, 80, &r.ValueToken)
+	c.time(88, "since", &r.Holder.Since)
+	u32(c, 96, &r.Holder.PID)
+	c.text(100, 104, 184, "command", &r.Holder.Command)
+	c.bytes(102, 184, 440, "value", &r.Value)
+	u64(c, 440, &r.Request.Ticket)
+	c.time(448, "request since", &r.Request.At)
+	c.text(456, 458, 512, "request message", &r.Request.Message)
+}
 
 // ValidateValue checks the value of a lock.
 func ValidateValue(value []byte) error { return within("bytes of value", len(value), 0, MaxValue) }
@@ -218,26 +215,8 @@ func (s Space) EncodeSlot(buf []byte, r Slot) error {
 	if err := firstError(checkSize(buf), checkUUID(s.UUID), r.check(s.Geometry)); err != nil {
 		return fmt.Errorf("slot of host %d in lock %d: %w", r.Host, r.Lock, err)
 	}
-	clear(buf)
-	le.PutUint32(buf[slotLock:], uint32(r.Lock))
-	le.PutUint16(buf[slotHost:], uint16(r.Host))
-	buf[slotPhase] = byte(r.Phase)
-	buf[slotMode] = byte(r.Mode)
-	le.PutUint64(buf[slotIncarnation:], r.Incarnation)
-	le.PutUint64(buf[slotCreation:], r.Creation)
-	le.PutUint64(buf[slotSequence:], r.Sequence)
-	le.PutUint64(buf[slotTicket:], uint64(r.Ticket))
-	le.PutUint64(buf[slotValueToken:], uint64(r.ValueToken))
-	le.PutUint64(buf[slotSince:], micros(r.Holder.Since))
-	le.PutUint32(buf[slotPID:], uint32(r.Holder.PID))
-	le.PutUint16(buf[slotCommandLength:], uint16(len(r.Holder.Command)))
-	le.PutUint16(buf[slotValueLength:], uint16(len(r.Value)))
-	copy(buf[slotCommand:slotValue], r.Holder.Command)
-	copy(buf[slotValue:slotRequest], r.Value)
-	le.PutUint64(buf[slotRequest:], uint64(r.Request.Ticket))
-	le.PutUint64(buf[slotRequestAt:], micros(r.Request.At))
-	le.PutUint16(buf[slotRequestLength:], uint16(len(r.Request.Message)))
-	copy(buf[slotRequestText:slotEnd], r.Request.Message)
+	c := writer(buf)
+	r.fields(&c)
 	seal(buf, magicSlot, s.UUID, s.Geometry.Slot(r.Lock, r.Host))
 	return nil
 }
@@ -253,58 +232,15 @@ func (s Space) DecodeSlot(buf []byte, lock, host int) (Slot, error) {
 // afterwards.
 func (s Space) RedecodeSlot(before Slot, buf []byte, lock, host int) (Slot, error) {
 	address := s.Geometry.Slot(lock, host)
-	r, err := s.decodeSlot(before, buf, lock, host, address)
+	r := Slot{Lock: lock, Host: host}
+	c, blank, err := open(buf, magicSlot)
+	if err == nil && !blank {
+		r = before
+		r.fields(&c)
+		err = firstError(s.isOf(c.record, address), isNumber("lock", r.Lock, lock), isNumber("host", r.Host, host), c.err, r.check(s.Geometry))
+	}
 	if err != nil {
 		return Slot{}, fmt.Errorf("slot of host %d in lock %d at byte %d: %w", host, lock, address, err)
 	}
 	return r, nil
-}
-
-func (s Space) decodeSlot(before Slot, buf []byte, lock, host int, address int64) (r Slot, err error) {
-	r.Lock, r.Host = lock, host
-	buf, err = s.open(buf, magicSlot, address)
-	if err != nil || buf == nil {
-		return r, err
-	}
-	err = firstError(
-		isNumber("lock", int(le.Uint32(buf[slotLock:])), lock),
-		isNumber("host", int(le.Uint16(buf[slotHost:])), host),
-		checkReserved(buf, slotEnd),
-	)
-	if err != nil {
-		return r, err
-	}
-	r.Phase = Phase(buf[slotPhase])
-	r.Mode = Mode(buf[slotMode])
-	r.Incarnation = le.Uint64(buf[slotIncarnation:])
-	r.Creation = le.Uint64(buf[slotCreation:])
-	r.Sequence = le.Uint64(buf[slotSequence:])
-	r.Ticket = Ticket(le.Uint64(buf[slotTicket:]))
-	r.ValueToken = Ticket(le.Uint64(buf[slotValueToken:]))
-	if r.Holder.Since, err = decodeTime("since", le.Uint64(buf[slotSince:])); err != nil {
-		return r, err
-	}
-	r.Holder.PID = int(le.Uint32(buf[slotPID:]))
-	length := le.Uint16(buf[slotCommandLength:])
-	if r.Holder.Command, err = decodeText(before.Holder.Command, "command", buf[slotCommand:slotValue], length); err != nil {
-		return r, err
-	}
-	value, err := decodeBytes("value", buf[slotValue:slotRequest], le.Uint16(buf[slotValueLength:]))
-	if err != nil {
-		return r, err
-	}
-	if len(value) > 0 {
-		r.Value = append(before.Value[:0], value...)
-	}
-	r.Request, err = decodeRequest(before.Request, buf)
-	return r, firstError(err, r.check(s.Geometry))
-}
-
-func decodeRequest(before Request, buf []byte) (r Request, err error) {
-	r.Ticket = Ticket(le.Uint64(buf[slotRequest:]))
-	if r.At, err = decodeTime("request since", le.Uint64(buf[slotRequestAt:])); err != nil {
-		return r, err
-	}
-	r.Message, err = decodeText(before.Message, "request message", buf[slotRequestText:slotEnd], le.Uint16(buf[slotRequestLength:]))
-	return r, err
 }

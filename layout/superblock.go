@@ -63,20 +63,23 @@ type Superblock struct {
 	Formatted time.Time // UTC; microseconds are kept
 }
 
-const (
-	superblockStride     = 40
-	superblockHosts      = 44
-	superblockLocks      = 48
-	superblockPolicy     = 52
-	superblockReserved   = 53
-	superblockNameLength = 54
-	superblockLease      = 56
-	superblockFormatted  = 64
-	superblockName       = 72
-	superblockEnd        = superblockName + MaxName
-)
+const _ = uint(136-72-MaxName) + uint(72+MaxName-136)
 
-const _ = uint(superblockEnd-136) + uint(136-superblockEnd) // superblockEnd is 136
+func (sb *Superblock) fields(c *codec) {
+	u32(c, 40, &sb.Geometry.Stride)
+	u32(c, 44, &sb.Geometry.Hosts)
+	u32(c, 48, &sb.Geometry.Locks)
+	u8(c, 52, &sb.Policy)
+	c.zero(53, 54)
+	lease := uint64(sb.Lease / time.Microsecond)
+	if u64(c, 56, &lease); lease > uint64(MaxLease/time.Microsecond) {
+		c.fail("lease %d us, want %v to %v", lease, MinLease, MaxLease)
+	}
+	sb.Lease = time.Duration(lease) * time.Microsecond
+	c.time(64, "formatted", &sb.Formatted)
+	c.text(54, 72, 136, "lockspace name", &sb.Name)
+	c.zero(136, RecordSize)
+}
 
 // Space returns the encoder and decoder of the lockspace's other records.
 func (sb Superblock) Space() Space { return Space{UUID: sb.UUID, Geometry: sb.Geometry} }
@@ -106,15 +109,8 @@ func (sb Superblock) Encode(buf []byte, which int) error {
 	if err := firstError(checkSize(buf), sb.check()); err != nil {
 		return fmt.Errorf("%s: %w", superblockWhere(which), err)
 	}
-	clear(buf)
-	le.PutUint32(buf[superblockStride:], uint32(sb.Geometry.Stride))
-	le.PutUint32(buf[superblockHosts:], uint32(sb.Geometry.Hosts))
-	le.PutUint32(buf[superblockLocks:], uint32(sb.Geometry.Locks))
-	buf[superblockPolicy] = byte(sb.Policy)
-	le.PutUint16(buf[superblockNameLength:], uint16(len(sb.Name)))
-	le.PutUint64(buf[superblockLease:], uint64(sb.Lease/time.Microsecond))
-	le.PutUint64(buf[superblockFormatted:], micros(sb.Formatted))
-	copy(buf[superblockName:superblockEnd], sb.Name)
+	c := writer(buf)
+	sb.fields(&c)
 	seal(buf, magicSuperblock, sb.UUID, sb.Geometry.Superblock(which))
 	return nil
 }
@@ -124,48 +120,20 @@ func (sb Superblock) Encode(buf []byte, which int) error {
 // FindSuperblock does.
 func DecodeSuperblock(buf []byte, copy int) (Superblock, error) {
 	mustBeWithin("superblock copy", copy, 0, 1)
-	sb, err := decodeSuperblock(buf, copy)
+	c, blank, err := open(buf, magicSuperblock)
+	var sb Superblock
+	switch {
+	case blank:
+		err = fmt.Errorf("all zeroes: %w", ErrBlank)
+	case err == nil:
+		sb.UUID = UUID(c.record[headerUUID:headerEnd])
+		sb.fields(&c)
+		err = firstError(isAt(c.record, int64(sb.Geometry.Stride)*int64(copy)), c.err, sb.check())
+	}
 	if err != nil {
 		return Superblock{}, fmt.Errorf("%s: %w", superblockWhere(copy), err)
 	}
 	return sb, nil
-}
-
-func decodeSuperblock(buf []byte, which int) (sb Superblock, err error) {
-	if err := checkSize(buf); err != nil {
-		return sb, err
-	}
-	buf = buf[:RecordSize]
-	if isZero(buf) {
-		return sb, fmt.Errorf("all zeroes: %w", ErrBlank)
-	}
-	stride := le.Uint32(buf[superblockStride:])
-	err = firstError(
-		unseal(buf, magicSuperblock),
-		isAt(buf, int64(stride)*int64(which)),
-		checkReserved(buf, superblockEnd),
-		checkZero(buf, superblockReserved, superblockNameLength),
-	)
-	if err != nil {
-		return sb, err
-	}
-	sb.UUID = UUID(buf[headerUUID:headerEnd])
-	sb.Geometry = Geometry{
-		Stride: int(stride),
-		Hosts:  int(le.Uint32(buf[superblockHosts:])),
-		Locks:  int(le.Uint32(buf[superblockLocks:])),
-	}
-	sb.Policy = Policy(buf[superblockPolicy])
-	lease := le.Uint64(buf[superblockLease:])
-	if lease > uint64(MaxLease/time.Microsecond) {
-		return sb, fmt.Errorf("lease %d us, want %v to %v: %w", lease, MinLease, MaxLease, ErrField)
-	}
-	sb.Lease = time.Duration(lease) * time.Microsecond
-	if sb.Formatted, err = decodeTime("formatted", le.Uint64(buf[superblockFormatted:])); err != nil {
-		return sb, err
-	}
-	sb.Name, err = decodeText("", "lockspace name", buf[superblockName:superblockEnd], le.Uint16(buf[superblockNameLength:]))
-	return sb, firstError(err, sb.check())
 }
 
 func superblockWhere(copy int) string {

@@ -49,26 +49,6 @@ func checkText(field, text string, low, high int) error {
 	return nil
 }
 
-// decodeText returns the first length bytes of a fixed area, as the string before if that is equal.
-func decodeText(before, field string, area []byte, length uint16) (string, error) {
-	found, err := decodeBytes(field, area, length)
-	if err == nil && string(found) == before {
-		return before, nil
-	}
-	return string(found), err
-}
-
-// decodeBytes returns the first length bytes of a fixed area. The rest of it must be zero.
-func decodeBytes(field string, area []byte, length uint16) ([]byte, error) {
-	if int(length) > len(area) {
-		return nil, fmt.Errorf("%s of %d bytes, want at most %d: %w", field, length, len(area), ErrField)
-	}
-	if !isZero(area[length:]) {
-		return nil, fmt.Errorf("%s of %d bytes, want zeroes after it: %w", field, length, ErrField)
-	}
-	return area[:length], nil
-}
-
 // enum has the names of the values of a field.
 type enum struct {
 	field string
