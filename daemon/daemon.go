@@ -6,8 +6,9 @@
 //
 //   - membership: join.go and leave.go; package membership drives the lease
 //   - restart: previous.go finds what the previous process left
-//   - reports: status.go is the status of a host, inspection.go reads the lockspace for it,
-//     statuscache.go shares that among pages; vitals.go has the gauges
+//   - reports: recorder.go makes events, counts and log lines of what locks and sessions report;
+//     status.go is the status of a host, inspection.go reads the lockspace for it and shares that
+//     among pages; vitals.go has the gauges
 //   - tools: repair.go repairs what package check finds, probe.go measures a lockspace
 package daemon
 
@@ -112,8 +113,7 @@ type Host struct {
 	sessions *session.Table
 	handover *handover.File // nil if no state is kept
 
-	inspecting inspecting
-	pages      statusCache
+	inspected statusCache
 }
 
 func (h *Host) times() timing.Times { return h.disk.Times() }

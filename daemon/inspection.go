@@ -2,13 +2,17 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 const (
@@ -18,33 +22,33 @@ const (
 	maxPatience = 20 * time.Second
 )
 
-// inspection is a read of the whole lockspace for reports. It continues even if no caller waits for
-// it any more, and ends with its IO. Closing the device waits for that.
+// inspection is a read of the lockspace for reports. It continues even if no caller waits for it any
+// more, and ends with its IO. Closing the device waits for that.
 type inspection struct {
-	host     *Host
-	read     func(blockdev.Device) (*lockspace.Snapshot, error)
+	blockdev.Device
+	clock    clock.Clock
+	whole    bool // not only what is hot
+	began    time.Duration
 	returned atomic.Int64  // when its last IO returned
+	hung     atomic.Bool   // an IO took minPatience or longer
+	bytes    atomic.Int64  // that were read
 	done     chan struct{} // closed when the fields below are set
+	took     time.Duration
 	snapshot *lockspace.Snapshot
 	err      error
 }
 
-// inspecting holds the inspection in progress, at most one per daemon. Repeated requests must not
-// fill the kernel with IO to a device that hangs.
-type inspecting struct {
-	mu  sync.Mutex  // guards now
-	now *inspection // nil if none
-}
+// inspector reads a lockspace, or part of it.
+type inspector func(blockdev.Device) (*lockspace.Snapshot, error)
 
-// inspect reads the lockspace, unless the device hangs.
-func (h *Host) inspect() (*lockspace.Snapshot, error) { return h.inspectBy(lockspace.Inspect) }
-
-// inspectBy reads a lockspace by the given function.
-func (h *Host) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, error)) (*lockspace.Snapshot, error) {
+// inspect reads the whole lockspace, unless the device hangs.
+func (h *Host) inspect() (*lockspace.Snapshot, error) {
 	give := h.clock.Now() + maxPatience
 	for {
-		in, own := beginInspection(h, read)
-		if err := in.await(give); err != nil {
+		h.inspected.mu.Lock()
+		in, own := h.beginInspection(true, lockspace.Inspect)
+		h.inspected.mu.Unlock()
+		if err := h.await(in, give); err != nil {
 			return nil, err
 		}
 		if own { // another caller's may have begun before the change that this caller wants to see
@@ -53,40 +57,44 @@ func (h *Host) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, error)
 	}
 }
 
-// beginInspection returns the inspection in progress, or starts one; own reports the latter.
-func beginInspection(h *Host, read func(blockdev.Device) (*lockspace.Snapshot, error)) (in *inspection, own bool) {
-	h.inspecting.mu.Lock()
-	defer h.inspecting.mu.Unlock()
-	if in := h.inspecting.now; in != nil {
-		return in, false
+// beginInspection returns the inspection in progress, or starts one; own reports the latter. Called
+// with h.inspected.mu held.
+func (h *Host) beginInspection(whole bool, read inspector) (in *inspection, own bool) {
+	g := &h.inspected
+	if g.now != nil {
+		return g.now, false
 	}
-	in = &inspection{host: h, read: read, done: make(chan struct{})}
-	in.returned.Store(int64(h.clock.Now()))
-	h.inspecting.now = in
-	go in.run()
+	in = &inspection{Device: h.devices.Report, clock: h.clock, whole: whole, began: h.clock.Now(), done: make(chan struct{})}
+	in.returned.Store(int64(in.began))
+	g.now = in
+	go func() {
+		defer close(in.done)
+		in.snapshot, in.err = read(in)
+		in.took = h.clock.Now() - in.began
+		g.ended(in)
+	}()
 	return in, true
 }
 
-func (in *inspection) run() {
-	in.snapshot, in.err = in.read(watched{in.host.devices.Report, in.host.clock, &in.returned})
-	in.host.inspecting.mu.Lock()
-	in.host.inspecting.now = nil
-	in.host.inspecting.mu.Unlock()
-	close(in.done)
+// Read implements blockdev.Device for the function that inspects.
+func (in *inspection) Read(p []byte, off int64) error {
+	in.bytes.Add(int64(len(p)))
+	err := in.Device.Read(p, off)
+	now := in.clock.Now()
+	if before := in.returned.Swap(int64(now)); now-time.Duration(before) >= minPatience {
+		in.hung.Store(true)
+	}
+	return err
 }
 
 // await waits for the end of an inspection as long as its IO returns.
-func (in *inspection) await(give time.Duration) error {
-	patience := min(max(minPatience, in.host.times().Budget()), maxPatience)
+func (h *Host) await(in *inspection, give time.Duration) error {
 	for {
-		now, returned := in.host.clock.Now(), time.Duration(in.returned.Load())
-		if now >= returned+patience {
-			return in.host.hangs(patience, "IO to %s hangs")
+		left, err := h.patience(in, give)
+		if err != nil {
+			return err
 		}
-		if now >= give {
-			return in.host.hangs(maxPatience, "%s is slow")
-		}
-		t := time.NewTimer(min(returned+patience, give) - now)
+		t := time.NewTimer(left)
 		select {
 		case <-in.done:
 			t.Stop()
@@ -96,9 +104,18 @@ func (in *inspection) await(give time.Duration) error {
 	}
 }
 
-// hangs returns the error of a report that takes too long. It includes the state of the lease,
-// which matters most to its reader.
-func (h *Host) hangs(after time.Duration, why string) error {
+// patience returns how long to wait for an inspection, at most until give, or an error if it takes too
+// long. The error includes the state of the lease, which matters most to its reader.
+func (h *Host) patience(in *inspection, give time.Duration) (left time.Duration, err error) {
+	now, after := h.clock.Now(), min(max(minPatience, h.times().Budget()), maxPatience)
+	why := "IO to %s hangs"
+	end := time.Duration(in.returned.Load()) + after
+	if now < end {
+		end, after, why = min(end, give), maxPatience, "%s is slow"
+	}
+	if now < end {
+		return end - now, nil
+	}
 	lease := "this host has lost its lease"
 	switch left := h.leaseLeft(); {
 	case h.Err() != nil:
@@ -106,18 +123,124 @@ func (h *Host) hangs(after time.Duration, why string) error {
 	case left > 0:
 		lease = fmt.Sprintf("this host has %.1f s left of its lease", left.Seconds())
 	}
-	return fmt.Errorf("reading the lockspace takes longer than %v: "+why+"; %s", after, h.disk.Dev.Info().Path, lease)
+	return 0, fmt.Errorf("reading the lockspace takes longer than %v: "+why+"; %s", after, h.disk.Dev.Info().Path, lease)
 }
 
-// watched records when a read has returned.
-type watched struct {
-	blockdev.Device
-	clock    clock.Clock
-	returned *atomic.Int64
+// The status page asks continuously, in every window, on every host, and a report reads all slots
+// of all locks. Therefore the pages of a host share what was read, at an interval that depends on
+// the size of the lockspace. The host knows its lease, the renewals of other hosts and its clients
+// without reading. These are current in every answer.
+const (
+	// minimum interval of reading the locks that are held or waited for
+	glanceEvery = 2 * time.Second
+	glanceHot   = 1 << 20 // bytes read of these each time, and of the host table
+	glanceRate  = 2 << 20 // bytes a second read of all others
+	glanceShare = 10      // the device is read at most 1/glanceShare of the time
+
+	glancePatience = time.Second     // how long a page waits for a read
+	glanceFirst    = 5 * time.Second // how long it waits for the first one
+)
+
+// statusCache is what was read of the disk. It has at most one inspection in progress: repeated
+// requests must not fill the kernel with IO to a device that hangs.
+type statusCache struct {
+	mu    sync.Mutex    // guards the rest
+	now   *inspection   // in progress; nil if none
+	kept  *inspection   // the last one without an error; nil if none yet
+	err   error         // of the last one
+	next  time.Duration // when pages may begin another one
+	all   time.Duration // when the whole lockspace was last read
+	pause time.Duration // after which it is read again
+	turn  int           // index at which the next read of hot locks begins if there are too many
 }
 
-func (w watched) Read(p []byte, off int64) error {
-	err := w.Device.Read(p, off)
-	w.returned.Store(int64(w.clock.Now()))
-	return err
+// ended keeps what an inspection has read.
+func (g *statusCache) ended(in *inspection) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now, g.err, g.next = nil, in.err, in.began+in.took+glanceEvery
+	if in.err != nil {
+		return
+	}
+	if g.kept = in; in.whole {
+		g.all, g.pause = in.began, time.Duration(in.bytes.Load())*time.Second/glanceRate
+	}
+	if !in.hung.Load() {
+		g.next = max(g.next, in.began+(1+glanceShare)*in.took)
+	}
+}
+
+// Glance returns the current answer for a page. It starts a read if one is due, and waits for it up
+// to glancePatience, for the first one up to glanceFirst.
+func (h *Host) Glance() *report.Glance {
+	g := &h.inspected
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	began, patience := h.clock.Now(), glanceFirst
+	if g.kept != nil {
+		patience = glancePatience
+	}
+	if g.now == nil && began >= g.next {
+		whole, read := true, inspector(lockspace.Inspect)
+		if g.kept != nil && began < g.all+g.pause {
+			whole, read = false, h.again(g, g.kept.snapshot)
+		}
+		h.beginInspection(whole, read)
+	}
+	if in := g.now; in != nil {
+		g.mu.Unlock()
+		_ = h.await(in, began+patience)
+		g.mu.Lock()
+	}
+	err := g.err
+	if g.now != nil {
+		if _, late := h.patience(g.now, g.now.began+maxPatience); late != nil {
+			err = late
+		}
+	}
+	a := &report.Glance{At: time.Now().UTC()}
+	if err != nil {
+		a.Error = api.ErrorOf(err)
+	} else if g.kept == nil {
+		a.Error = &api.Error{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."}
+	}
+	if in := g.kept; in != nil {
+		a.Report = h.tell(in.snapshot)
+		age := h.clock.Now() - in.began
+		a.Read = report.GlanceRead{AgoMS: age.Milliseconds(), TookMS: in.took.Milliseconds(), Bytes: in.bytes.Load(),
+			EveryMS: max(g.pause, glanceEvery).Milliseconds()}
+		if a.Error != nil {
+			a.Report.AddReadError(a.Error.Message, a.Error.Hint, age)
+		}
+	}
+	return a
+}
+
+// again returns a function that reads the locks of a snapshot that are held or waited for, up to
+// glanceHot bytes.
+func (h *Host) again(g *statusCache, s *lockspace.Snapshot) inspector {
+	hot := map[int]bool{}
+	for _, slot := range s.Slots {
+		hot[slot.Lock] = hot[slot.Lock] || slot.Phase != layout.Idle
+	}
+	for _, number := range h.InUse() {
+		hot[number] = true
+	}
+	var locks []int
+	for _, number := range s.UsedLocks() {
+		if hot[number] {
+			locks = append(locks, number)
+		}
+	}
+	geometry, highest := s.Superblock.Geometry, max(s.HighestHost(), h.mem.Highest())
+	room := glanceHot
+	hosts := geometry.Hosts*geometry.Stride <= room/2
+	if hosts {
+		room -= geometry.Hosts * geometry.Stride
+	}
+	if most := max(1, room/(highest*geometry.Stride)); len(locks) > most {
+		g.turn = (g.turn + most) % len(locks)
+		locks = slices.Concat(locks[g.turn:], locks[:g.turn])[:most]
+	}
+	return func(dev blockdev.Device) (*lockspace.Snapshot, error) { return s.Reread(dev, locks, highest, hosts) }
 }

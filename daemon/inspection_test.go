@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
@@ -31,7 +32,7 @@ import (
 func (g *statusCache) due(whole bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.tried, g.took, g.pause = 1, 0, time.Hour
+	g.next, g.pause = 0, time.Hour
 	if whole {
 		g.pause = 0
 	}
@@ -61,7 +62,7 @@ func TestGlancesShareWhatIsRead(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 50 {
-					g := &d.pages
+					g := &d.inspected
 					if a := d.Glance(); a.Report == nil || a.Error != nil {
 						t.Error("no report")
 					}
@@ -77,9 +78,9 @@ func TestGlancesShareWhatIsRead(t *testing.T) {
 		reads.Range(func(any, any) bool { n++; return true })
 		require.LessOrEqual(t, n, 1+int((d.clock.Now()-began)/glanceEvery), "of %d answers", answers.Load())
 
-		g := &d.pages
+		g := &d.inspected
 		g.mu.Lock()
-		g.tried = d.clock.Now() + time.Hour // nothing is due
+		g.next = d.clock.Now() + time.Hour // nothing is due
 		g.mu.Unlock()
 		time.Sleep(d.times().Renew() / 2)
 		first := d.Glance()
@@ -96,7 +97,7 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(t, acquire(t, d, locks.Request{Name: name}).Release())
 		}
-		g := &d.pages
+		g := &d.inspected
 		whole := d.Glance()
 		require.Len(t, whole.Report.Locks, 3)
 		require.Positive(t, whole.Read.Bytes)
@@ -127,7 +128,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, locks.Request{Name: "x"}).Release())
-		g := &d.pages
+		g := &d.inspected
 		require.Nil(t, d.Glance().Error)
 		hang := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		g.due(true)
@@ -267,8 +268,9 @@ func TestCostOfAGlance(t *testing.T) {
 	for n := 1; n <= locks; n++ {
 		lockspacetest.PutEntry(t, dev, sb, layout.Entry{Lock: n, Name: fmt.Sprint("lock-", n), Permits: 1, Creation: uint64(n)})
 	}
-	var n atomic.Int64
-	s, err := lockspace.Inspect(counted{dev, &n})
+	in := &inspection{Device: dev, clock: clock.Boottime}
+	n := &in.bytes
+	s, err := lockspace.Inspect(in)
 	require.NoError(t, err)
 	require.InDelta(t, 13.6, float64(n.Load())/(1<<20), 0.1, "MiB for all")
 	every := time.Duration(n.Load()) * time.Second / glanceRate
@@ -278,7 +280,7 @@ func TestCostOfAGlance(t *testing.T) {
 	for l := range held {
 		hot = append(hot, l+1)
 	}
-	_, err = s.Reread(counted{dev, &n}, hot, s.HighestHost(), true)
+	_, err = s.Reread(in, hot, s.HighestHost(), true)
 	require.NoError(t, err)
 	require.Equal(t, int64((held+1)*hosts*4096), n.Load())
 	require.InDelta(t, 0.69, float64(n.Load())/(1<<20), 0.01, "MiB for ten that are held")
