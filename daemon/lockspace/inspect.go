@@ -32,15 +32,12 @@ func Inspect(dev blockdev.Device) (*Snapshot, error) {
 		return nil, err
 	}
 	s := &Snapshot{Device: dev.Info(), Superblock: sb, CopyUsed: copyUsed}
-	w := Walker{Dev: dev, Space: sb.Space(), Visit: s.add}
-	if err := w.VisitSuperblocks(sb); err != nil {
-		return nil, err
-	}
-	if err := w.VisitEntries(); err != nil {
-		return nil, err
-	}
-	if err := w.VisitHosts(); err != nil {
-		return nil, err
+	w := Walker{Dev: dev, SB: sb, Visit: s.add}
+	w.VisitSuperblocks()
+	w.VisitEntries(1, sb.Geometry.Locks)
+	w.VisitHosts()
+	if w.Err != nil {
+		return nil, w.Err
 	}
 	// Read the slots of hosts that ever joined only, as hosts do.
 	return s.Reread(dev, s.UsedLocks(), s.HighestHost(), true)
@@ -86,20 +83,16 @@ func (s *Snapshot) Reread(dev blockdev.Device, locks []int, highest int, hosts b
 	next.Damaged = slices.DeleteFunc(slices.Clone(s.Damaged), func(r Record) bool {
 		return r.Kind == KindSlot && slices.Contains(locks, r.Lock) || hosts && r.Kind == KindHost
 	})
-	w := Walker{Dev: dev, Space: s.Superblock.Space(), Visit: next.add}
+	w := Walker{Dev: dev, SB: s.Superblock, Visit: next.add}
 	for _, lock := range locks {
-		if err := w.VisitSlots(lock, highest); err != nil {
-			return nil, err
-		}
+		w.VisitSlots(lock, highest)
 	}
 	if hosts {
 		next.Hosts = nil
-		if err := w.VisitHosts(); err != nil {
-			return nil, err
-		}
+		w.VisitHosts()
 	}
 	slices.SortStableFunc(next.Damaged, func(a, b Record) int { return cmp.Compare(a.Offset, b.Offset) })
-	return &next, nil
+	return &next, w.Err
 }
 
 // HighestHost returns the highest host id that a host record has or covers, at least 1.

@@ -26,7 +26,7 @@ type Record struct {
 	Lock   int // number of the lock of an entry or a slot
 	Host   int // id of the host of a host record or a slot
 
-	// One of these is not nil.
+	// Without Err, one of these is not nil.
 	Superblock     *layout.Superblock
 	HostRecord     *layout.HostRecord
 	Entry          *layout.Entry
@@ -50,41 +50,71 @@ func (r Record) Describe() string {
 	return string(r.Kind)
 }
 
+// HostAt returns the record of a host without its contents.
+func HostAt(g layout.Geometry, host int) Record {
+	return Record{Offset: g.Host(host), Kind: KindHost, Host: host}
+}
+
+// EntryAt returns the directory entry of a lock without its contents.
+func EntryAt(g layout.Geometry, lock int) Record {
+	return Record{Offset: g.Entry(lock), Kind: KindEntry, Lock: lock}
+}
+
+// SlotAt returns the slot of a host in a lock without its contents.
+func SlotAt(g layout.Geometry, lock, host int) Record {
+	return Record{Offset: g.Slot(lock, host), Kind: KindSlot, Lock: lock, Host: host}
+}
+
+// decode sets the contents of a host record, an entry or a slot, or its error, unless it is blank.
+func (r *Record) decode(space layout.Space, sector []byte) (blank bool) {
+	switch r.Kind {
+	case KindHost:
+		r.HostRecord = new(layout.HostRecord)
+		*r.HostRecord, r.Err = space.DecodeHost(sector, r.Host)
+		blank = r.HostRecord.Blank()
+	case KindEntry:
+		r.Entry = new(layout.Entry)
+		*r.Entry, r.Err = space.DecodeEntry(sector, r.Lock)
+		blank = r.Entry.Blank()
+	case KindSlot:
+		r.Slot = new(layout.Slot)
+		*r.Slot, r.Err = space.DecodeSlot(sector, r.Lock, r.Host)
+		blank = r.Slot.Blank()
+	}
+	return blank && r.Err == nil
+}
+
 // Walk calls visit with every record of a lockspace that is not blank, in the order of the disk. It
 // returns the errors of the device as a whole and those of visit.
 func Walk(dev blockdev.Device, sb layout.Superblock, visit func(Record) error) error {
-	w := Walker{Dev: dev, Space: sb.Space(), Visit: visit}
-	err := w.VisitSuperblocks(sb)
-	if err == nil {
-		err = w.VisitHosts()
+	w := Walker{Dev: dev, SB: sb, Visit: visit}
+	w.VisitSuperblocks()
+	w.VisitHosts()
+	w.VisitEntries(1, sb.Geometry.Locks)
+	for lock := range sb.Geometry.Locks + 1 {
+		w.VisitSlots(lock, sb.Geometry.Hosts)
 	}
-	if err == nil {
-		err = w.VisitEntries()
-	}
-	for lock := 0; err == nil && lock <= sb.Geometry.Locks; lock++ {
-		err = w.VisitSlots(lock, sb.Geometry.Hosts)
-	}
-	return err
+	return w.Err
 }
 
-// Walker reads the parts of a lockspace and calls Visit with every record that is not blank. Its
-// methods return the errors of the device as a whole and those of Visit.
+// Walker reads the parts of a lockspace and calls Visit with every record that is not blank.
 type Walker struct {
 	Dev   blockdev.Device
-	Space layout.Space
+	SB    layout.Superblock
 	Visit func(Record) error
+	Err   error // the first one of the device as a whole or of Visit; nothing is read after it
 }
 
-// VisitSuperblocks reads the superblock and its copy. One that differs from want has an error.
-func (w Walker) VisitSuperblocks(want layout.Superblock) error {
-	stride := w.Space.Geometry.Stride
-	return ScanRecords(w.Dev, 0, stride, 2, func(i int, sector []byte, err error) error {
-		r := Record{Offset: w.Space.Geometry.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i], Err: err}
+// VisitSuperblocks reads the superblock and its copy. One that differs from SB has an error.
+func (w *Walker) VisitSuperblocks() {
+	g := w.SB.Geometry
+	w.scan("superblock", 0, 2, func(i int, sector []byte, err error) error {
+		r := Record{Offset: g.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i], Err: err}
 		var sb layout.Superblock
 		if err == nil {
 			sb, r.Err = layout.DecodeSuperblock(sector, i)
 		}
-		if r.Err == nil && sb != want {
+		if r.Err == nil && sb != w.SB {
 			r.OtherLockspace = true
 			r.Err = fmt.Errorf("it belongs to lockspace %s: %w", DescribeSuperblock(sb), layout.ErrIdentity)
 		}
@@ -96,62 +126,38 @@ func (w Walker) VisitSuperblocks(want layout.Superblock) error {
 }
 
 // VisitHosts reads the host table.
-func (w Walker) VisitHosts() error {
-	g := w.Space.Geometry
-	return w.visit("host table", g.Host(1), g.Hosts, func(i int) Record { return Record{Kind: KindHost, Host: i + 1} },
-		func(sector []byte, r *Record) (blank bool, err error) {
-			host, err := w.Space.DecodeHost(sector, r.Host)
-			r.HostRecord = &host
-			return host.Blank(), err
-		})
+func (w *Walker) VisitHosts() {
+	w.visit("host table", w.SB.Geometry.Hosts, func(i int) Record { return HostAt(w.SB.Geometry, 1+i) })
 }
 
-// VisitEntries reads the directory.
-func (w Walker) VisitEntries() error { return w.VisitEntryRange(1, w.Space.Geometry.Locks) }
-
-// VisitEntryRange reads the directory entries of count locks from first on.
-func (w Walker) VisitEntryRange(first, count int) error {
-	return w.visit("lock directory", w.Space.Geometry.Entry(first), count, func(i int) Record { return Record{Kind: KindEntry, Lock: first + i} },
-		func(sector []byte, r *Record) (blank bool, err error) {
-			entry, err := w.Space.DecodeEntry(sector, r.Lock)
-			r.Entry = &entry
-			return entry.Blank(), err
-		})
+// VisitEntries reads the directory entries of count locks from first on.
+func (w *Walker) VisitEntries(first, count int) {
+	w.visit("lock directory", count, func(i int) Record { return EntryAt(w.SB.Geometry, first+i) })
 }
 
 // VisitSlots reads the slots of hosts 1..count in a lock.
-func (w Walker) VisitSlots(lock, count int) error {
+func (w *Walker) VisitSlots(lock, count int) {
 	what := fmt.Sprintf("the slots of lock %d", lock)
-	return w.visit(what, w.Space.Geometry.Slot(lock, 1), count, func(i int) Record { return Record{Kind: KindSlot, Lock: lock, Host: i + 1} },
-		func(sector []byte, r *Record) (blank bool, err error) {
-			slot, err := w.Space.DecodeSlot(sector, lock, r.Host)
-			r.Slot = &slot
-			return slot.Blank(), err
-		})
+	w.visit(what, count, func(i int) Record { return SlotAt(w.SB.Geometry, lock, 1+i) })
 }
 
-// visit reads count records of one kind, from off on. identity returns the i-th one without its
-// contents, which decode adds.
-func (w Walker) visit(what string, off int64, count int, identity func(i int) Record, decode func(sector []byte, r *Record) (blank bool, err error)) error {
-	stride := w.Space.Geometry.Stride
-	err := ScanRecords(w.Dev, off, stride, count, func(i int, sector []byte, err error) error {
-		r := identity(i)
-		r.Offset = off + int64(i)*int64(stride)
-		bare, blank := r, false
-		if err == nil {
-			blank, err = decode(sector, &r)
-		}
-		switch {
-		case err != nil:
-			bare.Err = err
-			return w.Visit(bare)
-		case blank:
+// visit reads count records of one kind. at returns the place of the i-th one.
+func (w *Walker) visit(what string, count int, at func(i int) Record) {
+	space := w.SB.Space()
+	w.scan(what, at(0).Offset, count, func(i int, sector []byte, err error) error {
+		r := at(i)
+		if r.Err = err; err == nil && r.decode(space, sector) {
 			return nil
 		}
 		return w.Visit(r)
 	})
-	if err != nil {
-		return fmt.Errorf("read %s: %w", what, err)
+}
+
+func (w *Walker) scan(what string, off int64, count int, fn func(i int, sector []byte, err error) error) {
+	if w.Err != nil {
+		return
 	}
-	return nil
+	if err := ScanRecords(w.Dev, off, w.SB.Geometry.Stride, count, fn); err != nil {
+		w.Err = fmt.Errorf("read %s: %w", what, err)
+	}
 }

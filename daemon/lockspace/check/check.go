@@ -156,14 +156,10 @@ type picture struct {
 // readPicture reads the superblocks, the slots and entries of some locks, and all host records.
 func (ex *examiner) readPicture(locks []int) (*picture, error) {
 	p := &picture{ex: ex, locks: locks, slots: map[int][]layout.Slot{}, entries: map[int]layout.Entry{}, hosts: map[int]layout.HostRecord{}}
-	w := lockspace.Walker{Dev: ex.dev, Space: ex.sb.Space(), Visit: p.add}
-	if err := w.VisitSuperblocks(ex.sb); err != nil {
-		return nil, fmt.Errorf("read superblock: %w", err)
-	}
+	w := lockspace.Walker{Dev: ex.dev, SB: ex.sb, Visit: p.add}
+	w.VisitSuperblocks()
 	for _, lock := range locks {
-		if err := w.VisitSlots(lock, ex.sb.Geometry.Hosts); err != nil {
-			return nil, err
-		}
+		w.VisitSlots(lock, ex.sb.Geometry.Hosts)
 	}
 	for first := 0; first < len(locks); { // consecutive entries are read together
 		n := 1
@@ -171,13 +167,12 @@ func (ex *examiner) readPicture(locks []int) (*picture, error) {
 			n++
 		}
 		from := max(1, locks[first]) // the internal lock has no entry
-		if err := w.VisitEntryRange(from, locks[first]+n-from); err != nil {
-			return nil, err
-		}
+		w.VisitEntries(from, locks[first]+n-from)
 		first += n
 	}
-	if err := w.VisitHosts(); err != nil {
-		return nil, err
+	w.VisitHosts()
+	if w.Err != nil {
+		return nil, w.Err
 	}
 	s := lockspace.Snapshot{Hosts: slices.Collect(maps.Values(p.hosts))}
 	p.verdicts = s.PublishedVerdicts()

@@ -59,9 +59,9 @@ func PlanEntryRepair(dev blockdev.Device, sb layout.Superblock, lock, self int, 
 	p.slots[lockspace.DirectoryLock] = append(slices.DeleteFunc(p.slots[lockspace.DirectoryLock], own), intents...)
 	delete(p.hosts, self)
 	p.damaged = slices.DeleteFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindEntry })
-	w := lockspace.Walker{Dev: dev, Space: sb.Space(), Visit: p.add}
-	if err := w.VisitEntries(); err != nil {
-		return EntryRepair{}, err
+	w := lockspace.Walker{Dev: dev, SB: sb, Visit: p.add}
+	if w.VisitEntries(1, sb.Geometry.Locks); w.Err != nil {
+		return EntryRepair{}, w.Err
 	}
 	var up []string
 	if others != nil {

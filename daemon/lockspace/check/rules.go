@@ -52,16 +52,15 @@ func (p *picture) suspect(severity Severity, r lockspace.Record, rule, problem, 
 }
 
 func (p *picture) suspectHost(severity Severity, host int, rule, problem, remedy string) *suspicion {
-	return p.suspect(severity, lockspace.Record{Kind: lockspace.KindHost, Host: host, Offset: p.ex.sb.Geometry.Host(host)}, rule, problem, remedy)
+	return p.suspect(severity, lockspace.HostAt(p.ex.sb.Geometry, host), rule, problem, remedy)
 }
 
 func (p *picture) suspectEntry(severity Severity, lock int, rule, problem, remedy string) *suspicion {
-	return p.suspect(severity, lockspace.Record{Kind: lockspace.KindEntry, Lock: lock, Offset: p.ex.sb.Geometry.Entry(lock)}, rule, problem, remedy)
+	return p.suspect(severity, lockspace.EntryAt(p.ex.sb.Geometry, lock), rule, problem, remedy)
 }
 
 func (p *picture) suspectSlot(severity Severity, s layout.Slot, rule, problem, remedy string) *suspicion {
-	r := lockspace.Record{Kind: lockspace.KindSlot, Lock: s.Lock, Host: s.Host, Offset: p.ex.sb.Geometry.Slot(s.Lock, s.Host)}
-	f := p.suspect(severity, r, rule, problem, remedy)
+	f := p.suspect(severity, lockspace.SlotAt(p.ex.sb.Geometry, s.Lock, s.Host), rule, problem, remedy)
 	f.state = fmt.Sprint(s.Incarnation, s.Sequence, s.Phase, s.Creation, s.Ticket)
 	return f
 }
