@@ -4,20 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/layout"
 )
-
-// RepairOptions are the options of a repair. The zero value is usable.
-type RepairOptions struct {
-	Progress func(message string) // is called with what is about to be done; nil if none
-	// of the host that joins to repair the directory; Device is not used
-	Config Config
-}
 
 // joinPatience is the number of leases that joining, waiting for the end of dead hosts, and
 // repairing may take.
@@ -32,40 +29,40 @@ type Repaired struct {
 }
 
 // Repair repairs the findings of Check that have Repair set: the superblock or its copy, host
-// records, and unreadable directory entries. It joins the lockspace under the id of such a record,
-// and for entries as an additional host. It reads every record again before it writes. The results
-// show what was not repaired; an error ends the repair.
-func Repair(ctx context.Context, path string, c *check.Result, o RepairOptions) (done []Repaired, err error) {
-	if o.Progress == nil {
-		o.Progress = func(string) {}
-	}
-	if o.Config.Logger == nil {
-		o.Config.Logger = slog.New(slog.DiscardHandler)
-	}
+// records, and unreadable directory entries. It joins the lockspace of cfg under the id of such a
+// record, and for entries as an additional host. It reads every record again before it writes, and
+// calls progress with what is about to be done. The results show what was not repaired; an error
+// ends the repair.
+func Repair(ctx context.Context, c *check.Result, cfg Config, progress func(message string)) (done []Repaired, err error) {
 	var entries []check.Finding
 	for _, f := range c.Findings {
+		r := Repaired{What: f.What, Offset: f.Offset}
 		switch {
 		case !f.Repair:
+			continue
 		case f.Kind == lockspace.KindEntry:
 			entries = append(entries, f)
+			continue
 		case f.Kind == lockspace.KindHost: // before entries, which wait for all hosts
-			done = append(done, repairHost(ctx, path, f, c.Superblock, o))
+			r.Done, r.Err = repairHost(ctx, f, c.Superblock, cfg, progress)
 		default:
-			r := Repaired{What: f.What, Offset: f.Offset}
-			if r.Err = repairSuperblock(path, f.Kind, o.Progress); r.Err == nil {
+			if r.Err = repairSuperblock(cfg.Device, f.Kind, progress); r.Err == nil {
 				r.Done = "written again"
 			}
-			done = append(done, r)
 		}
+		done = append(done, r)
 	}
 	if len(entries) == 0 {
 		return done, nil
 	}
-	patience := joinPatience * c.Superblock.Lease
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", check.ErrNotRepaired, patience))
+	ctx, cancel := withPatience(ctx, joinPatience*c.Superblock.Lease)
 	defer cancel()
-	repaired, err := repairEntries(ctx, path, entries, o)
+	repaired, err := repairEntries(ctx, entries, cfg, progress)
 	return append(done, repaired...), err
+}
+
+func withPatience(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", check.ErrNotRepaired, patience))
 }
 
 func repairSuperblock(path string, kind lockspace.RecordKind, progress func(string)) error {
@@ -78,15 +75,15 @@ func repairSuperblock(path string, kind lockspace.RecordKind, progress func(stri
 }
 
 // repairEntries joins the lockspace and repairs its directory.
-func repairEntries(ctx context.Context, path string, entries []check.Finding, o RepairOptions) (done []Repaired, err error) {
-	o.Config.Device, o.Config.repair = path, true
-	o.Progress("joining the lockspace as a host of its own, to hold the directory's lock")
-	h, err := Join(ctx, o.Config)
+func repairEntries(ctx context.Context, entries []check.Finding, cfg Config, progress func(string)) (done []Repaired, err error) {
+	cfg.repair = true
+	progress("joining the lockspace as a host of its own, to hold the directory's lock")
+	h, err := Join(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.closeSoon(ctx)) }()
-	r, err := locks.NewRepairer(h.Manager, o.Progress)
+	r, err := locks.NewRepairer(h.Manager, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -99,4 +96,59 @@ func repairEntries(ctx context.Context, path string, entries []check.Finding, o 
 		done = append(done, of)
 	}
 	return done, nil
+}
+
+// repairHost rewrites the record of a host, unless its own host rewrites it first, by a join under its
+// id, after which the record says left. The join waits first until no incarnation of that host can be
+// live (ABANDONED in package lease). Then it claims the id by the long claim: a host that is live
+// after all ends the claim by its next renewal.
+func repairHost(ctx context.Context, f check.Finding, sb layout.Superblock, cfg Config, progress func(string)) (done string, err error) {
+	t := timing.Times{Lease: sb.Lease}
+	silent := t.Blind() + t.MaxWatchdog()
+	ctx, cancel := withPatience(ctx, silent+joinPatience*sb.Lease)
+	defer cancel()
+	if sb.Policy != layout.PolicyLease {
+		progress(fmt.Sprintf("%s: policy %v: host %d must be off, interrupt this if it is not", f.What, sb.Policy, f.Host))
+	}
+	progress(fmt.Sprintf("%s: waiting up to %v for host %d to write it, then joining as host %d, which takes about %v",
+		f.What, silent.Round(time.Second/10), f.Host, f.Host, (t.LongWait() + t.Lease).Round(time.Second/10)))
+	cfg.HostID, cfg.reclaim = f.Host, true
+	h, err := Join(ctx, cfg)
+	switch {
+	case err == nil:
+		err = h.settleAndLeave(ctx)
+	case errors.Is(err, lease.ErrInUse), errors.Is(err, lease.ErrNotLeft):
+		return "", nil // its own host has written it
+	case errors.Is(err, hostid.ErrTaken):
+		err = fmt.Errorf("%w: bakeryd of host %d runs on this machine and writes the record when it renews its lease: %w", check.ErrNotRepaired, f.Host, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("written as host %d, which has left", f.Host), nil
+}
+
+// settleAndLeave leaves once no other incarnation of this host's id can be live.
+func (h *Host) settleAndLeave(ctx context.Context) (err error) {
+	for err == nil {
+		known, changed := h.mem.Known()
+		if known[h.mem.ID()-1].Settled {
+			break
+		}
+		select {
+		case <-changed:
+		case <-h.mem.Lost():
+			err = h.mem.Err()
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	return errors.Join(err, h.closeSoon(ctx))
+}
+
+// closeSoon leaves the lockspace, even if ctx is done.
+func (h *Host) closeSoon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.times().Grace())
+	defer cancel()
+	return h.Close(ctx)
 }

@@ -15,8 +15,9 @@ import (
 // repairHost repairs the record of a host, from another machine.
 func (c *cluster) repairHost(id int) (r Repaired, said []string) {
 	f := check.Finding{What: lockspace.Record{Kind: lockspace.KindHost, Host: id}.Describe(), Kind: lockspace.KindHost, Host: id, Offset: c.Geo.Host(id)}
-	o := RepairOptions{Progress: func(message string) { said = append(said, message) }, Config: c.config(id)}
-	return repairHost(c.t.Context(), "memory", f, c.SB, o), said
+	r = Repaired{Finding: f}
+	r.Done, r.Err = repairHost(c.t.Context(), f, c.SB, c.config(id), func(message string) { said = append(said, message) })
+	return r, said
 }
 
 func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
@@ -49,8 +50,8 @@ func TestRepairHost_ProcessHasID_RefusesToWrite(t *testing.T) {
 		require.NoError(t, ids.TakeLockFile(1))
 		defer ids.ReleaseLockFiles()
 		f := check.Finding{What: "record of host 1", Kind: lockspace.KindHost, Host: 1}
-		r := repairHost(t.Context(), "memory", f, c.SB, RepairOptions{Progress: func(string) {}, Config: cfg})
-		require.ErrorIs(t, r.Err, check.ErrNotRepaired)
-		require.ErrorIs(t, r.Err, hostid.ErrTaken)
+		_, err = repairHost(t.Context(), f, c.SB, cfg, func(string) {})
+		require.ErrorIs(t, err, check.ErrNotRepaired)
+		require.ErrorIs(t, err, hostid.ErrTaken)
 	})
 }

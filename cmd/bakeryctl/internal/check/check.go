@@ -48,10 +48,7 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 	}
 	repairs := []Repair{}
 	if repair && slices.ContainsFunc(c.Findings, func(f check.Finding) bool { return f.Repair }) {
-		repaired, err := daemon.Repair(ctx, path, c, daemon.RepairOptions{
-			Progress: o.Progress,
-			Config:   daemon.Config{Logger: ondevice.Logger(p.Log())},
-		})
+		repaired, err := daemon.Repair(ctx, c, daemon.Config{Device: path, Logger: ondevice.Logger(p.Log())}, o.Progress)
 		if ctx.Err() != nil {
 			return nil, &cli.Failure{Code: cli.ExitInterrupted, Err: err}
 		}
