@@ -39,9 +39,6 @@ func (m *Machine) claimed() {
 		wait = m.t.LongWait()
 		m.delay(ErrSlowClaim, m.now+wait)
 	}
-	if m.mutation == noWait {
-		wait = 0
-	}
 	m.timer = m.now + wait
 }
 
@@ -57,7 +54,7 @@ func (m *Machine) confirm(records []Record) {
 	switch {
 	case r.Incarnation != m.own.Incarnation:
 		m.giveWay(r)
-	case m.hosts[m.id-1].Gone && m.mutation != deaf:
+	case m.hosts[m.id-1].Gone:
 		m.finish(Refused{Reason: fmt.Errorf("join as host %d: %w", m.id, ErrVerdict)})
 	case !m.within(m.readAt):
 		m.startOver(m.now)
@@ -89,7 +86,7 @@ func (m *Machine) enter() {
 		return
 	}
 	m.phase, m.held = live, true
-	m.begun()
+	m.t0 = m.term0 // T0-FIRST
 	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline()})
 	switch {
 	case m.ready:
@@ -103,21 +100,13 @@ func (m *Machine) enter() {
 	m.timer = m.now + m.t.Poll()
 }
 
-// begun starts a term of the lease after the acknowledgement of a write (T0-FIRST).
-func (m *Machine) begun() {
-	m.t0 = m.term0
-	if m.mutation == lateT0 {
-		m.t0 = m.now
-	}
-}
-
 // within reports whether the claim's step that follows a read is within its budget.
 func (m *Machine) within(readAt time.Duration) bool {
 	budget := m.t.ClaimBudget()
 	if m.long {
 		budget = m.t.Budget()
 	}
-	return m.now-readAt <= budget || m.mutation == noBudget
+	return m.now-readAt <= budget
 }
 
 // startOver repeats the claim, the long way, with another incarnation: a write of the present one
@@ -127,7 +116,7 @@ func (m *Machine) within(readAt time.Duration) bool {
 // (QUIET). On a device that is too slow for claims they would otherwise see one incarnation after
 // another, none of them settled, and wait for the slots of this id forever.
 func (m *Machine) startOver(at time.Duration) {
-	if m.long && m.wrote >= 0 && m.mutation != noBackoff {
+	if m.long && m.wrote >= 0 {
 		if at = max(at, m.wrote+m.restless(m.hosts[m.id-1])); at > m.now {
 			m.delay(ErrSlowDevice, at)
 		}

@@ -270,7 +270,7 @@ func TestSimulationComplaints(t *testing.T) {
 		s := newSim(seed + 1)
 		s.calm = true
 		for _, h := range s.hosts {
-			s.start(h, sound)
+			s.start(h)
 		}
 		s.run(1)
 		a, b := s.hosts[0], s.hosts[1]

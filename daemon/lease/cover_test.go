@@ -70,6 +70,9 @@ func TestCover(t *testing.T) {
 // TestCoverMutations: a read horizon from a read before the own record was written covers too
 // little, as does one from a partial read. A joiner may be about to go live by an earlier look.
 func TestCoverMutations(t *testing.T) {
+	if !mutating(t) {
+		return
+	}
 	slow := map[mutation]bool{coverSoon: true}
 	if *quick || *deep {
 		slow[earlyCover], slow[narrowLook] = true, false
@@ -105,11 +108,15 @@ func TestCoverDeadJoiner(t *testing.T) {
 // do not reach them. It fails if no host searches beyond its read horizon, or if horizons are not
 // adopted.
 func TestCoverSucceeds(t *testing.T) {
+	mutating := mutating(t)
 	for _, c := range []struct {
 		mutation mutation
 		hosts    int
 		ends     bool
 	}{{sound, 2, true}, {sound, 3, true}, {noSweep, 2, false}, {unheeded, 3, false}} {
+		if c.mutation != sound && !mutating {
+			continue
+		}
 		for _, late := range []bool{false, true} {
 			w := joiners(c.hosts, false)
 			w.mutate(c.mutation)

@@ -22,8 +22,7 @@ type statement struct {
 // one: its claim may take any time, and it goes live at its end (JOINERS).
 func (m *Machine) suspect(id int) bool {
 	h := &m.hosts[id-1]
-	return id != m.id && (h.State == layout.StateLive || h.State == layout.StateJoining && m.mutation == judgeJoining) &&
-		!h.Gone && !m.sentenced(id, h.Incarnation)
+	return id != m.id && h.State == layout.StateLive && !h.Gone && !m.sentenced(id, h.Incarnation)
 }
 
 // due returns when the table must be read for a verdict or a fencing window.
@@ -102,15 +101,14 @@ func (m *Machine) damagedAt() time.Duration {
 //	                        writes the verdict
 func (m *Machine) judge() {
 	m.drop()
-	if !m.heard() {
+	if !m.ready { // HEARD: each live host has covered this one since it is ready, or joined later and found it
 		return
 	}
 	m.publishStatements()
 	var dead []int
 	for i := range m.found() {
 		h := &m.hosts[i]
-		if m.suspect(i+1) && (h.Looked >= h.DeadAt(m.t) || m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2 ||
-			m.mutation == judgeDamaged && h.Looked-h.Since >= m.t.Dead()+h.maxWatchdog) {
+		if m.suspect(i+1) && h.Looked >= h.DeadAt(m.t) {
 			dead = append(dead, i+1)
 		}
 	}
@@ -157,7 +155,7 @@ func (m *Machine) publishStatements() {
 // renewal.
 func (m *Machine) unclear(w statement) bool {
 	h := m.hosts[w.Host-1]
-	return w.operator && !h.Readable && h.damagedFor() <= m.t.Alive() && m.mutation != evictTorn
+	return w.operator && !h.Readable && h.damagedFor() <= m.t.Alive()
 }
 
 // state queues a verdict for publication after a fresh read.

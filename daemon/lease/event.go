@@ -56,9 +56,6 @@ func (m *Machine) ReadFailed(now time.Duration) []Action {
 // Written reports that the record of the last [Write] is durable.
 func (m *Machine) Written(now time.Duration) []Action {
 	m.returned(&m.writing, "Written")
-	if m.mutation == revive && m.phase == live {
-		m.t0 = m.writeAt
-	}
 	m.clean = m.clean && !(m.leased() && max(now, m.now) >= m.Deadline())
 	m.begin(now)
 	m.acked, m.shown, m.wrote = m.own.Sequence, m.own.ReadHorizon, m.now
@@ -197,7 +194,7 @@ func (m *Machine) finish(a Action) {
 func (m *Machine) lose(reason error) {
 	lost := Lost{Reason: reason}
 	expired := errors.Is(reason, ErrExpired) && !m.takenOver
-	if expired && m.clean && !m.writing || m.mutation == nameUnclean {
+	if expired && m.clean && !m.writing {
 		lost.Incarnation = m.own.Incarnation
 	}
 	m.finish(lost)

@@ -49,7 +49,7 @@ func (m *Machine) Evict(now time.Duration, host int, incarnation uint64, forget 
 }
 
 func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
-	if m.phase != live || !m.heard() {
+	if m.phase != live || !m.ready { // HEARD
 		return ErrNotLive
 	}
 	if host < 1 || host > len(m.hosts) {

@@ -120,18 +120,13 @@ func (m *Machine) observe(records []Record) {
 			m.applyVerdicts(i+1, r)
 		}
 	}
-	if m.mutation == assumed {
-		for i := len(records); i < len(m.hosts); i++ {
-			m.hosts[i].Readable, m.hosts[i].Read, m.hosts[i].Looked = true, m.readAt, m.readAt
-		}
-	}
 }
 
 // damage records whether a record is unreadable. Only an unbroken span of such reads counts. One
 // read may have overlapped a write. Between two that lie far apart the owner may have repaired it
 // and renewed its lease.
 func (m *Machine) damage(h *Host, unreadable bool) {
-	if unreadable && (h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive() && m.mutation != sparse) {
+	if unreadable && (h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive()) {
 		h.Damaged = m.now
 	}
 	if !unreadable {
@@ -145,12 +140,6 @@ func (m *Machine) damage(h *Host, unreadable bool) {
 // known watchdog of the id is no bound: another incarnation may have taken the id before the
 // damage.
 func (m *Machine) abandonedAfter(h *Host) time.Duration {
-	switch m.mutation {
-	case abandonedEarly:
-		return m.t.Dead() / 2
-	case noWatchdog:
-		return m.t.Blind()
-	}
 	return m.t.Blind() + max(m.t.MaxWatchdog(), h.maxWatchdog)
 }
 
@@ -197,7 +186,7 @@ func (m *Machine) see(h *Host, r Record) {
 			return
 		}
 	case r.Incarnation != h.Incarnation:
-		if h.State == layout.StateLive && !h.Gone || m.mutation == endedJoiner {
+		if h.State == layout.StateLive && !h.Gone {
 			h.earlier = remember(h.earlier, h.Incarnation)
 		}
 		h.Gone, h.Forgotten, h.Settled = false, false, false
@@ -208,13 +197,10 @@ func (m *Machine) see(h *Host, r Record) {
 	case m.readAt-h.Since >= m.t.Dead()+h.maxWatchdog:
 		h.settle()
 	}
-	if m.mutation == sinceAsked && h.Since == m.now {
-		h.Since = m.readAt
-	}
 	h.Incarnation, h.State, h.Sequence = r.Incarnation, r.State, r.Sequence
 	h.Name, h.ReadHorizon, h.PRKey, h.Read = r.Name, r.ReadHorizon, r.PRKey, m.readAt
 	h.Watchdog = 0
-	if r.WatchdogArmed && m.mutation != noWatchdog {
+	if r.WatchdogArmed {
 		h.Watchdog = time.Duration(r.WatchdogSeconds) * time.Second
 	}
 	h.maxWatchdog = max(h.maxWatchdog, h.Watchdog)
@@ -268,11 +254,6 @@ func (m *Machine) covered(records []Record) bool {
 				return false
 			}
 		case r.Blank():
-		case m.mutation == hidden:
-			if !h.Gone && r.ReadHorizon < m.id {
-				return false
-			}
-		case r.State == layout.StateJoining && m.mutation == coverSoon:
 		case r.State == layout.StateJoining && !h.Settled:
 			return false
 		case r.State == layout.StateJoining && m.foundBy(h):
@@ -291,8 +272,7 @@ func (m *Machine) still(h Host) bool { return h.Read-h.Since >= m.t.Dead()+h.max
 // read its own record. That read ends within a budget, so it began when the own record already
 // stood.
 func (m *Machine) passes(h Host) bool {
-	found := m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen() || m.mutation == foundAlways
-	return m.mutation == coverDamaged || found && h.damagedFor() >= m.t.Blind()
+	return m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen() && h.damagedFor() >= m.t.Blind()
 }
 
 // foundBy reports whether a joiner whose record stands still will find this host before it goes

@@ -28,9 +28,7 @@ func (m *Machine) look(records []Record) {
 	case r.Blank(), m.known(r):
 		m.claim(r)
 	case r.State == layout.StateLeft:
-		if m.mutation != shortLeft {
-			m.long = true
-		}
+		m.long = true
 		m.claim(r)
 	case m.ownIncarnation(r), m.hosts[m.id-1].Forgotten:
 		m.long = true
@@ -59,10 +57,8 @@ func (m *Machine) taken(r Record) {
 	case same && h.Gone:
 		m.long = true
 		m.claim(r)
-	case same && m.mutation == rebooted && r.BootID != m.cfg.Self.BootID:
-		m.claim(r)
 	case same && stood >= dead:
-		if r.State == layout.StateJoining && m.mutation != shortStill {
+		if r.State == layout.StateJoining {
 			m.long = true
 		}
 		m.claim(r)
@@ -86,7 +82,7 @@ func (m *Machine) unreadable(reason error) {
 	h, may := &m.hosts[m.id-1], m.mayReclaim()
 	switch {
 	case may && h.Abandoned:
-		m.long, m.rewrote = m.mutation != shortDamaged, true
+		m.long, m.rewrote = true, true
 		m.claim(Record{})
 	case m.now-m.blind < m.t.Alive():
 		m.timer = m.now + m.t.Retry()
@@ -120,7 +116,7 @@ func (m *Machine) unreadable(reason error) {
 //	must not claim
 func (m *Machine) mayReclaim() bool {
 	had := slices.Contains(m.cfg.Had, m.id) || m.cfg.ID != 0 && len(m.spent) > 0
-	return !m.rewrote && (m.cfg.Reclaim || had && (m.cfg.Policy == layout.PolicyLease || m.mutation == hadSuffices))
+	return !m.rewrote && (m.cfg.Reclaim || had && m.cfg.Policy == layout.PolicyLease)
 }
 
 func (m *Machine) refuse(r Record, reason error) {

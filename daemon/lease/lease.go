@@ -223,56 +223,10 @@ const (
 	over
 )
 
-// mutation breaks one rule, so that tests can show that they notice.
-type mutation uint8
-
-const (
-	sound          mutation = iota
-	noBudget                // a claim does not measure its steps
-	noWait                  // a claim looks immediately
-	lateT0                  // the lease runs from the acknowledgement
-	revive                  // an acknowledgement after the end of the lease renews it
-	earlyCover              // the read horizon is not raised by a read after the own record was written
-	shortLeft               // every record that says left is claimed the short way
-	rebooted                // another boot id is proof of death
-	shortStill              // a joining record that stood still is claimed the short way
-	hidden                  // a record is believed to show the host that is live
-	judgeEarly              // a host is declared dead after half a lease
-	judgeJoining            // a joining record that stood still is declared dead
-	actEarly                // a verdict is acted on before it is durable
-	sinceAsked              // Since is the time of the request for the read that first showed a record
-	noWatchdog              // no wait for watchdogs
-	wishKills               // a wish is treated as a verdict
-	resumeBlind             // an incarnation under a verdict is resumed
-	resumeLate              // a resumed lease runs from the resumption
-	nameUnclean             // Lost names the incarnation whatever became of its writes
-	deaf                    // a claim goes live under a verdict on itself
-	coverSoon               // no wait for a joining record
-	narrowLook              // a claim looks only at the records that it found before
-	nearsighted             // a live host reads up to its own record
-	noSweep                 // no host searches for hosts beyond the read horizon
-	unheeded                // the read horizons of other hosts do not count
-	assumed                 // a record that was not read counts as read, and unchanged
-	unheard                 // a host publishes verdicts before it is ready
-	sparse                  // reads that lie far apart make an unbroken span
-	abandonedEarly          // a record is abandoned after half of the span
-	endedJoiner             // a joiner that was overwritten is remembered as ended
-	ownBlind                // a lease is renewed whether or not the own record can be read
-	lateRead                // a renewal's term does not depend on how long its read took
-	coverDamaged            // a joiner passes every unreadable record
-	foundAlways             // an unreadable record is passed without waiting for the look of a joiner behind it
-	judgeDamaged            // the span of a damaged record counts from the last change seen
-	evictTorn               // an operator's command treats one unreadable read as silence
-	shortDamaged            // a claim of an abandoned record is short
-	hadSuffices             // a machine takes an id that it had, whatever the policy
-	noBackoff               // a long claim that failed is repeated immediately
-)
-
 // Machine is one join of one host. It is not safe for concurrent use.
 type Machine struct {
-	cfg      Config
-	t        timing.Times
-	mutation mutation
+	cfg Config
+	t   timing.Times
 
 	now   time.Duration
 	out   []Action

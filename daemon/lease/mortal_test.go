@@ -88,13 +88,13 @@ func (w *world) doMortal(n *node, mv move) {
 
 // again gives a node a new machine, which starts immediately.
 func (w *world) again(n *node, change func(*Config)) {
-	cfg, mu := *n.cfg, n.m.mutation
+	cfg, mu := *n.cfg, n.m.mutated()
 	change(&cfg)
 	n.life++
 	n.reading, n.view, n.sampled = false, nil, 0 // a hanging read belongs to the old machine
 	w.stalled &^= 1 << itemOf(n.id-1, doSample)
 	n.m = mustNew(cfg)
-	n.m.mutation = mu
+	n.m.mutate(mu)
 	n.adopt()
 	w.carry(n, n.m.Start(w.now))
 }

@@ -146,6 +146,9 @@ func TestMortality(t *testing.T) {
 
 // TestMortalityMutations shows that each rule that is left out is found.
 func TestMortalityMutations(t *testing.T) {
+	if !mutating(t) {
+		return
+	}
 	for _, c := range []struct {
 		name     string
 		mutation mutation
@@ -184,7 +187,11 @@ func TestMortalityMutations(t *testing.T) {
 // TestMortalityJoiner: a claim goes live whenever its process continues, so that standing still
 // proves nothing about it (JOINERS).
 func TestMortalityJoiner(t *testing.T) {
+	mutating := mutating(t)
 	for mu, broken := range map[mutation]string{sound: "", judgeJoining: "VERDICT"} {
+		if mu != sound && !mutating {
+			continue
+		}
 		w := newWorld(2, Config{ID: 2, Self: layout.HostRecord{MachineID: machineID(2)}}, Config{ID: 1})
 		w.disk[0] = past(layout.StateLeft, 9)
 		w.mutate(mu)
@@ -199,19 +206,26 @@ func TestMortalityJoiner(t *testing.T) {
 
 // TestMortalityBlind: hosts that resume, or are about to go live, obey a verdict.
 func TestMortalityBlind(t *testing.T) {
+	mutating := mutating(t)
 	for _, mu := range []mutation{sound, resumeBlind} {
+		if mu != sound && !mutating {
+			continue
+		}
 		r := live1(t)
 		term, _ := r.m.Term()
 		r.set(3, layout.StateLive, 3, 7, 1).Verdicts = []layout.Verdict{{Host: 1, Incarnation: 101}}
 		s := r.successor(t, term, 1)
-		s.m.mutation = mu
+		s.m.mutate(mu)
 		s.start()
 		s.read(0)
 		require.Equal(t, mu == resumeBlind, s.m.MayWrite(s.now))
 	}
 	for _, mu := range []mutation{sound, deaf} {
+		if mu != sound && !mutating {
+			continue
+		}
 		r := newRig(t, Config{ID: 2})
-		r.m.mutation = mu
+		r.m.mutate(mu)
 		r.start()
 		r.read(0)
 		r.write(0)

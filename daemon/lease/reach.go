@@ -85,12 +85,12 @@ func (m *Machine) find(records []Record) {
 		case r.Blank():
 		default:
 			top = i + 1
-			if m.phase == live && r.State == layout.StateLive && m.mutation != unheeded {
+			if m.phase == live && r.State == layout.StateLive {
 				m.cover(r.ReadHorizon)
 			}
 		}
 	}
-	if top > 0 && (m.mutation != earlyCover || m.phase == looking) {
+	if top > 0 {
 		m.raise(top)
 	}
 	m.readHorizon = max(m.readHorizon, min(unread, m.cfg.Hosts)) // read, not published: a later joiner may find it blank
@@ -102,9 +102,7 @@ func (m *Machine) find(records []Record) {
 // reach returns the number of records for a read that is requested now.
 func (m *Machine) reach() int {
 	switch {
-	case m.phase == live && m.mutation == nearsighted:
-		return m.id
-	case m.phase == leaving, m.phase == live && !m.sweeps(), m.phase == claiming && m.mutation == narrowLook:
+	case m.phase == leaving, m.phase == live && !m.sweeps():
 		return m.readHorizon
 	}
 	return m.cfg.Hosts
@@ -120,7 +118,7 @@ func (m *Machine) sweeps() bool {
 	case m.now < m.renewAt():
 		due += m.t.Renew()
 	}
-	return m.now >= due && !m.company(m.id-1, false) && m.mutation != noSweep
+	return m.now >= due && !m.company(m.id-1, false)
 }
 
 // far reports whether this host must wait until another one sweeps and finds it.
@@ -140,7 +138,3 @@ func (m *Machine) company(highest int, joining bool) bool {
 	}
 	return false
 }
-
-// heard reports whether every live host reads this host's record (HEARD): it has covered this
-// host since that is ready, or joined later and found it.
-func (m *Machine) heard() bool { return m.ready || m.mutation == unheard }

@@ -65,11 +65,9 @@ func (m *Machine) keep(records []Record) {
 	}
 	m.judge()
 	if m.unpublished || m.raised() || m.now >= min(m.renewAt(), m.complainAt()) {
-		m.unseen = records[m.id-1].Err != nil && m.mutation != ownBlind
+		m.unseen = records[m.id-1].Err != nil
 		m.write(layout.StateLive, m.own.Sequence+1)
-		if m.mutation != lateRead {
-			m.term0 = min(m.now, m.readAt+m.t.Budget())
-		}
+		m.term0 = min(m.now, m.readAt+m.t.Budget())
 	}
 }
 
@@ -95,7 +93,7 @@ func (m *Machine) renewed() {
 		m.timer = m.now + m.t.Retry()
 		return
 	}
-	m.begun()
+	m.t0 = m.term0 // T0-FIRST
 	m.takenOver = false
 	m.pace()
 	m.published()

@@ -35,7 +35,7 @@ func (m *Machine) resumeTerm(records []Record) bool {
 		return false
 	}
 	t := *m.term
-	if t.ID < 1 || t.ID > m.cfg.Hosts || m.now < t.T0 || m.now+m.t.Budget() >= t.T0+m.t.Lease && m.mutation != resumeLate {
+	if t.ID < 1 || t.ID > m.cfg.Hosts || m.now < t.T0 || m.now+m.t.Budget() >= t.T0+m.t.Lease {
 		m.term = nil
 		return false
 	}
@@ -45,7 +45,7 @@ func (m *Machine) resumeTerm(records []Record) bool {
 		return true
 	}
 	m.term = nil
-	if r.Incarnation != t.Incarnation || r.State != layout.StateLive || m.hosts[t.ID-1].Gone && m.mutation != resumeBlind {
+	if r.Incarnation != t.Incarnation || r.State != layout.StateLive || m.hosts[t.ID-1].Gone {
 		return false
 	}
 	m.resume(t, r, records)
@@ -55,9 +55,6 @@ func (m *Machine) resumeTerm(records []Record) bool {
 // resume makes the machine live, as the previous process was.
 func (m *Machine) resume(t Term, r Record, records []Record) {
 	m.id, m.t0, m.phase, m.held, m.clean, m.takenOver = t.ID, t.T0, live, true, t.Clean, true
-	if m.mutation == resumeLate {
-		m.t0 = m.now
-	}
 	own := m.cfg.Self
 	own.ID, own.Incarnation, own.State, own.Sequence = r.ID, r.Incarnation, r.State, r.Sequence+m.leap(t)
 	own.PRKey = cmp.Or(own.PRKey, r.PRKey)

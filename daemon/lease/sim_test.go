@@ -85,7 +85,7 @@ func (s *sim) note(h *simHost, format string, args ...any) {
 }
 
 // start gives a host a new machine.
-func (s *sim) start(h *simHost, mu mutation) {
+func (s *sim) start(h *simHost) {
 	id := s.fixed
 	if h == s.hosts[len(s.hosts)-1] {
 		id = len(s.disk)
@@ -102,7 +102,6 @@ func (s *sim) start(h *simHost, mu mutation) {
 			return s.serial
 		},
 	})
-	h.m.mutation = mu
 	s.carry(h, h.m.Start(s.now))
 }
 
@@ -228,7 +227,7 @@ func (s *sim) trouble(h *simHost) {
 		s.crash(h)
 		h.boots += byte(s.rng.IntN(2))
 		h.term = nil // the write under way may land at any time
-		s.start(h, h.m.mutation)
+		s.start(h)
 	case 4:
 		s.crash(h)
 		s.restart(h)
@@ -241,7 +240,7 @@ func (s *sim) trouble(h *simHost) {
 		}
 	default:
 		if h.m.Over() && !h.m.Writing() {
-			s.start(h, h.m.mutation)
+			s.start(h)
 		}
 	}
 }
@@ -321,7 +320,7 @@ func newSim(seed uint64) *sim {
 
 // wild starts a run full of trouble: three hosts on one id or choosing, some with copied machine
 // ids.
-func (s *sim) wild(mu mutation) {
+func (s *sim) wild() {
 	if s.rng.IntN(3) > 0 {
 		s.fixed = 1
 	}
@@ -329,7 +328,7 @@ func (s *sim) wild(mu mutation) {
 		s.hosts[1].machine = s.hosts[0].machine
 	}
 	for _, h := range s.hosts {
-		s.start(h, mu)
+		s.start(h)
 		var again func()
 		again = func() {
 			s.trouble(h)
@@ -350,7 +349,7 @@ func TestSimulation(t *testing.T) {
 	var counts [4]int
 	for seed := first; seed < first+uint64(runs); seed++ {
 		s := newSim(seed)
-		s.wild(sound)
+		s.wild()
 		s.run(20)
 		if s.broken != "" {
 			t.Fatalf("%s is broken; repeat with -lease.seed=%d\n%s", s.broken, seed, strings.Join(s.log, "\n"))
@@ -374,7 +373,7 @@ func TestSimulationCalm(t *testing.T) {
 		s.calm = true
 		s.fixed = int(seed % 2)
 		for _, h := range s.hosts {
-			s.after(time.Duration(s.rng.Int64N(int64(s.times.Budget()))), func() { s.start(h, sound) })
+			s.after(time.Duration(s.rng.Int64N(int64(s.times.Budget()))), func() { s.start(h) })
 			h.m = mustNew(Config{Hosts: len(s.disk), Times: s.times})
 		}
 		s.run(3)

@@ -70,7 +70,7 @@ func (s *sim) restart(h *simHost) {
 	h.down = true
 	s.after(s.delay(), func() {
 		h.down, h.resume = false, h.term
-		s.start(h, h.m.mutation)
+		s.start(h)
 		h.resume = nil
 	})
 }
@@ -187,7 +187,7 @@ func TestSimulationDeaths(t *testing.T) {
 			h.m = mustNew(Config{Hosts: len(s.disk), Times: s.times})
 		}
 		for _, h := range s.hosts {
-			s.after(time.Duration(s.rng.Int64N(int64(s.times.Renew()))), func() { s.start(h, sound) })
+			s.after(time.Duration(s.rng.Int64N(int64(s.times.Renew()))), func() { s.start(h) })
 		}
 		died := make(map[*simHost]time.Duration)
 		for _, h := range s.hosts[:1+s.rng.IntN(3)] {

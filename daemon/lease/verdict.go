@@ -19,7 +19,7 @@ func (m *Machine) applyVerdicts(by int, r Record) {
 	for _, v := range r.Verdicts {
 		switch {
 		case v.Host > len(m.hosts):
-		case v.Kind.Dead(), m.mutation == wishKills:
+		case v.Kind.Dead():
 			m.declareDead(v, by)
 		case v.Host == m.id && v.Incarnation == m.own.Incarnation && m.phase == live:
 			m.ask(by, r.Name)
@@ -73,9 +73,6 @@ func (m *Machine) publish(v layout.Verdict) bool {
 	}
 	m.verdicts[i] = next
 	m.unpublished = true
-	if m.mutation == actEarly {
-		m.declareDead(v, m.id)
-	}
 	return true
 }
 

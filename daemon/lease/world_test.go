@@ -153,7 +153,7 @@ func (n *node) adopt() {
 
 func (w *world) mutate(mu mutation) {
 	for i := range w.nodes {
-		w.nodes[i].m.mutation = mu
+		w.nodes[i].m.mutate(mu)
 	}
 }
 

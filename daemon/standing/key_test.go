@@ -17,7 +17,7 @@ import (
 // unkeyed lists fields that the future does not depend on, or that keyMachines adds in another
 // form.
 var unkeyed = map[string]bool{
-	"lease.Machine.cfg": true, "lease.Machine.t": true, "lease.Machine.mutation": true, // never change
+	"lease.Machine.cfg": true, "lease.Machine.t": true, // never change
 	"lease.Machine.now": true, "lease.Machine.out": true,
 	"lease.Machine.sweptAt": true, "lease.Machine.joinersUntil": true, // all reads cover all records
 	"lease.Machine.readAt": true, "lease.Machine.writeAt": true, "lease.Machine.looked": true,

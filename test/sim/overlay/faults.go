@@ -17,7 +17,7 @@ var faults = []fault{
 `},
 	}},
 	{"judge", "a host is declared dead after half a lease", "EXCLUSION|ORDER|WORD", false, []patch{
-		{"daemon/lease/death.go", `(h.Looked >= h.DeadAt(m.t) || `, `(h.Looked-h.Since >= m.t.Lease/2 || `},
+		{"daemon/lease/death.go", `&& h.Looked >= h.DeadAt(m.t) {`, `&& h.Looked-h.Since >= m.t.Lease/2 {`},
 	}},
 	{"margin", "a host does not wait for the difference of clocks", "VERDICT|EXCLUSION|WORD|SINGLE", false, []patch{
 		{"daemon/lease/timing/times.go", `func (t Times) Margin() time.Duration { return t.Lease / 5 }
@@ -30,8 +30,8 @@ var faults = []fault{
 `},
 	}},
 	{"t0", "the lease runs from the acknowledgement of its write", "DEADLINE|EXCLUSION|WORD", false, []patch{
-		{"daemon/lease/claim.go", `	m.t0 = m.term0
-`, `	m.t0 = m.now
+		{"daemon/lease/event.go", `	m.acked, m.shown, m.wrote = m.own.Sequence, m.own.ReadHorizon, m.now
+`, `	m.acked, m.shown, m.wrote, m.term0 = m.own.Sequence, m.own.ReadHorizon, m.now, m.now
 `},
 	}},
 	{"flight", "a slow write of a slot is repeated", "WRITER", false, []patch{
@@ -57,7 +57,7 @@ var faults = []fault{
 `},
 	}},
 	{"claim", "the short claim does not measure how long its steps take", "SINGLE|WRITER|EXCLUSION|VERDICT|DEADLINE", false, []patch{
-		{"daemon/lease/claim.go", `	return m.now-readAt <= budget || m.mutation == noBudget
+		{"daemon/lease/claim.go", `	return m.now-readAt <= budget
 `, `	return budget > 0
 `},
 	}},
@@ -96,7 +96,7 @@ var faults = []fault{
 // confirmed`},
 	}},
 	{"backoff", "a failed claim is repeated immediately", "PROGRESS", true, []patch{
-		{"daemon/lease/claim.go", `	if m.long && m.wrote >= 0 && m.mutation != noBackoff {
+		{"daemon/lease/claim.go", `	if m.long && m.wrote >= 0 {
 `, `	if m.long && m.wrote < 0 {
 `},
 	}},
@@ -106,8 +106,8 @@ var faults = []fault{
 `},
 	}},
 	{"passes", "a joining host waits until every record is readable", "PROGRESS", true, []patch{
-		{"daemon/lease/hosts.go", `	return m.mutation == coverDamaged || found && h.damagedFor() >= m.t.Blind()
-`, `	return m.mutation == coverDamaged && found
+		{"daemon/lease/hosts.go", `	return m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen() && h.damagedFor() >= m.t.Blind()
+`, `	return h.Readable
 `},
 	}},
 	{"ended", "a dead host is forgotten if its record becomes unreadable", "PROGRESS", true, []patch{
