@@ -31,7 +31,7 @@ func TestCapabilities(t *testing.T) {
 func TestCapabilitiesCountsKeys(t *testing.T) {
 	l := &lun{}
 	for i := range 3 {
-		require.NoError(t, scsi{dev: &nexus{lun: l}}.register(0, Key(i+1, 0xabc), true))
+		require.NoError(t, scsi{dev: &nexus{lun: l}}.change(registerIgnore, 0, Key(i+1, 0xabc)))
 	}
 	got, err := scsi{dev: &nexus{lun: l}}.capabilities(t.Context())
 	require.NoError(t, err)

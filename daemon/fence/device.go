@@ -18,80 +18,73 @@ var (
 	errAgain    = errors.New("the device was not ready")
 )
 
-// transport sends the commands that change reservations. Each method returns errConflict,
-// errRefused or errAgain, or wraps an errno or the device's error.
+// action is a change of reservations: the service action of PERSISTENT RESERVE OUT, by SPC-4.
+type action byte
+
+const (
+	register       action = 0x00 // replaces the own key by another one; by 0: unregisters
+	reserve        action = 0x01 // acquires a WriteExclusiveAllRegistrants, or joins the present one
+	preempt        action = 0x04 // removes all registrations of another key
+	preemptAbort   action = 0x05 // and its writes under way
+	registerIgnore action = 0x06 // replaces any own key, or none
+)
+
+// transport sends the commands that change reservations.
 type transport interface {
-	// register replaces the own key old by new. With ignore it replaces any key or none. Without
-	// ignore it returns errConflict if old is not the registered key. new 0 unregisters.
-	register(old, new uint64, ignore bool) error
-
-	// reserve acquires a reservation of type WriteExclusiveAllRegistrants, or joins the present
-	// one. Some targets answer errConflict for another registrant's reservation although all are
-	// its holders.
-	reserve(key uint64) error
-
-	// preempt removes all registrations of target, and with abort also its writes under way. It
-	// returns errConflict if target or own is not registered.
-	preempt(own, target uint64, abort bool) error
+	// change carries out an action with the own key and another one. It returns errRefused or
+	// errAgain, or wraps an errno or the device's error, or returns errConflict if the own key is
+	// not registered, or a key to remove. Some targets also return errConflict for another
+	// registrant's reservation although all are its holders.
+	change(a action, own, other uint64) error
 
 	String() string
-}
-
-// reader reads the state of a device. It returns errRefused or errAgain, or wraps an errno or the
-// device's error.
-type reader interface {
-	state() (State, error)
 }
 
 // handle is an open device.
 type handle struct {
 	transports []transport // in the order in which to try them
-	readers    []reader
-	close      func()
+	// readers read the state. They return errRefused or errAgain, or wrap an errno or the
+	// device's error.
+	readers []func() (State, error)
+	close   func()
 }
 
 // opener opens the device at path. It returns ErrUnsupported or wraps an errno.
 type opener func(path string) (*handle, error)
 
-// device is one device on which keys are registered.
+// device is one device on which keys are registered. It is open only as long as the task needs. If
+// a path names another disk meanwhile, the own key shows that: it is not registered there.
 type device struct {
 	path string
 	open opener
 	log  *slog.Logger
 
-	busy chan struct{} // holds one element while a session is open; guards way and warn
-	way  string        // the transport that has worked, "": none yet
-	warn bool          // the operator was warned that the device does not abort
+	busy    chan struct{} // holds one element while the device is open; guards the fields below
+	*handle               // while it is open
+	way     string        // the transport that has worked, "": none yet
+	warn    bool          // the operator was warned that the device does not abort
 }
 
 func newDevice(path string, open opener, log *slog.Logger) *device {
 	return &device{path: path, open: open, log: log, busy: make(chan struct{}, 1)}
 }
 
-// session is a device while it is open, which is only as long as the task needs. If a path names
-// another disk meanwhile, the own key shows that: it is not registered there.
-type session struct {
-	*device
-	*handle
-}
-
 // do opens the device and calls f. It returns when ctx ends. A command in the kernel then
-// continues in the background, no command is sent after it, and the next session begins when it
-// has returned.
-func (d *device) do(ctx context.Context, f func(context.Context, *session) error) error {
+// continues in the background, no command is sent after it, and the next call begins when it has
+// returned.
+func (d *device) do(ctx context.Context, f func() error) error {
 	select {
 	case d.busy <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("an earlier command is still under way: %w", ctx.Err())
 	}
-	return within(ctx, func() error {
+	return within(ctx, func() (err error) {
 		defer func() { <-d.busy }()
-		h, err := d.open(d.path)
-		if err != nil {
+		if d.handle, err = d.open(d.path); err != nil {
 			return err
 		}
-		defer h.close()
-		return f(ctx, &session{device: d, handle: h})
+		defer d.close()
+		return f()
 	})
 }
 
@@ -109,33 +102,33 @@ func within(ctx context.Context, f func() error) error {
 }
 
 // command sends a command without which the device is not usable.
-func (s *session) command(ctx context.Context, f func(transport) error) error {
-	err := s.try(ctx, f)
+func (d *device) command(ctx context.Context, a action, own, other uint64) error {
+	err := d.try(ctx, a, own, other)
 	if errors.Is(err, errRefused) {
 		return unsupported(err)
 	}
 	return err
 }
 
-// try calls f with the transport that worked on this device before. The first time, or if that one
-// does not know the command, it uses the first transport that does.
-func (s *session) try(ctx context.Context, f func(transport) error) error {
-	order := slices.Clone(s.transports) // two at most
-	if i := slices.IndexFunc(order, func(t transport) bool { return t.String() == s.way }); i > 0 {
+// try sends a command with the transport that worked on this device before. The first time, or if
+// that one does not know the command, it uses the first transport that does.
+func (d *device) try(ctx context.Context, a action, own, other uint64) error {
+	order := slices.Clone(d.transports) // two at most
+	if i := slices.IndexFunc(order, func(t transport) bool { return t.String() == d.way }); i > 0 {
 		order[0], order[i] = order[i], order[0]
 	}
 	var errs []error
 	for _, t := range order {
-		err := whileAgain(ctx, func() error { return f(t) })
+		err := whileAgain(ctx, func() error { return t.change(a, own, other) })
 		if err == nil || errors.Is(err, errConflict) {
-			s.way = t.String()
+			d.way = t.String()
 			return err
 		}
 		errs = append(errs, fmt.Errorf("by %s: %w", t, err))
 		// Kernels before 6.4 report a refusal like a device that is not ready. It is a real
 		// answer from a transport that has worked before, but not from one that is tried because
 		// that one refused.
-		if !errors.Is(err, errRefused) && (s.way != "" && len(errs) == 1 || !errors.Is(err, errAgain)) {
+		if !errors.Is(err, errRefused) && (d.way != "" && len(errs) == 1 || !errors.Is(err, errAgain)) {
 			return errs[len(errs)-1]
 		}
 	}
@@ -180,10 +173,10 @@ func unsupported(err error) error {
 }
 
 // look reads the state. known reports whether there is a way to read it.
-func (s *session) look(ctx context.Context) (state State, known bool, err error) {
-	for _, r := range s.readers {
+func (d *device) look(ctx context.Context) (state State, known bool, err error) {
+	for _, read := range d.readers {
 		err := whileAgain(ctx, func() (err error) {
-			state, err = r.state()
+			state, err = read()
 			return err
 		})
 		if !errors.Is(err, errRefused) {
@@ -193,44 +186,44 @@ func (s *session) look(ctx context.Context) (state State, known bool, err error)
 	return State{}, false, nil
 }
 
-func (s *session) register(ctx context.Context, key uint64, resumed bool) error {
-	state, known, err := s.look(ctx)
+func (d *device) register(ctx context.Context, key uint64, resumed bool) error {
+	state, known, err := d.look(ctx)
 	if err != nil {
 		return err
 	}
 	if known && state.Held && !state.ours() {
 		return reservedBy(state)
 	}
-	if err := s.registerKey(ctx, key, resumed); err != nil {
+	if err := d.registerKey(ctx, key, resumed); err != nil {
 		return err
 	}
-	err = s.inForce(ctx, key)
+	err = d.inForce(ctx, key)
 	if err != nil && !resumed && !errors.Is(err, ErrFenced) {
-		_ = s.unregister(ctx, key) // nothing was written under this key yet; the earlier error is returned
+		_ = d.unregister(ctx, key) // nothing was written under this key yet; the earlier error is returned
 	}
 	return err
 }
 
 // registerKey registers the own key, unless it is registered.
-func (s *session) registerKey(ctx context.Context, key uint64, registered bool) error {
-	old, ignore := uint64(0), true
+func (d *device) registerKey(ctx context.Context, key uint64, registered bool) error {
 	if registered {
-		old, ignore = key, false
+		err := d.command(ctx, register, key, key)
+		if errors.Is(err, errConflict) {
+			return ErrFenced
+		}
+		return err
 	}
-	err := s.command(ctx, func(t transport) error { return t.register(old, key, ignore) })
-	switch conflict := errors.Is(err, errConflict); {
-	case conflict && registered:
-		return ErrFenced
-	case conflict:
+	err := d.command(ctx, registerIgnore, 0, key)
+	if errors.Is(err, errConflict) {
 		// NVMe registers or replaces, and Linux chooses between them by whether there is an old
 		// key.
-		return s.command(ctx, func(t transport) error { return t.register(key, key, true) })
+		return d.command(ctx, registerIgnore, key, key)
 	}
 	return err
 }
 
-func (s *session) unregister(ctx context.Context, key uint64) error {
-	err := s.command(ctx, func(t transport) error { return t.register(key, 0, false) })
+func (d *device) unregister(ctx context.Context, key uint64) error {
+	err := d.command(ctx, register, key, 0)
 	if errors.Is(err, errConflict) {
 		return nil
 	}
@@ -239,9 +232,9 @@ func (s *session) unregister(ctx context.Context, key uint64) error {
 
 // inForce ensures that the reservation is in force and the own key registered, as far as that can
 // be read.
-func (s *session) inForce(ctx context.Context, own uint64) error {
+func (d *device) inForce(ctx context.Context, own uint64) error {
 	for range 3 { // if the last registrant leaves between two steps, the reservation ends and is acquired again
-		state, known, err := s.look(ctx)
+		state, known, err := d.look(ctx)
 		switch {
 		case err != nil:
 			return err
@@ -252,12 +245,12 @@ func (s *session) inForce(ctx context.Context, own uint64) error {
 		case known && state.Held:
 			return reservedBy(state)
 		}
-		err = s.command(ctx, func(t transport) error { return t.reserve(own) })
+		err = d.command(ctx, reserve, own, 0)
 		switch {
 		case errors.Is(err, errConflict) && known:
 			// Another host was faster, or the own key was removed: the next look decides.
 		case errors.Is(err, errConflict):
-			if err := s.registerKey(ctx, own, true); err != nil {
+			if err := d.registerKey(ctx, own, true); err != nil {
 				return err
 			}
 			return fmt.Errorf("%w: the reservation cannot be read", ErrReserved)
@@ -278,11 +271,11 @@ func reservedBy(s State) error {
 // fence removes the key of a target. It first ensures the reservation, without which an
 // unregistered host may write. It removes the key, and then reads it, in case the device confirms
 // without removing it.
-func (s *session) fence(ctx context.Context, own, target uint64, drain time.Duration) error {
-	if err := s.inForce(ctx, own); err != nil {
+func (d *device) fence(ctx context.Context, own, target uint64, drain time.Duration) error {
+	if err := d.inForce(ctx, own); err != nil {
 		return err
 	}
-	aborted, err := s.cut(ctx, own, target)
+	aborted, err := d.cut(ctx, own, target)
 	if err != nil {
 		return err
 	}
@@ -292,7 +285,7 @@ func (s *session) fence(ctx context.Context, own, target uint64, drain time.Dura
 				return fmt.Errorf("%w: interrupted while waiting for writes that the device had begun: %w", ErrUnconfirmed, err)
 			}
 		}
-		state, known, err := s.look(ctx)
+		state, known, err := d.look(ctx)
 		switch {
 		case err != nil:
 			return err
@@ -305,7 +298,7 @@ func (s *session) fence(ctx context.Context, own, target uint64, drain time.Dura
 		}
 		// Some targets drop the reservation with the registration of its creator: the target
 		// could write again.
-		if err := s.inForce(ctx, own); err != nil {
+		if err := d.inForce(ctx, own); err != nil {
 			return err
 		}
 		aborted = false
@@ -314,8 +307,8 @@ func (s *session) fence(ctx context.Context, own, target uint64, drain time.Dura
 
 // cut removes the registrations of a key. aborted reports whether no writes under it are under
 // way any more. It is no error if there are none.
-func (s *session) cut(ctx context.Context, own, target uint64) (aborted bool, err error) {
-	state, known, err := s.look(ctx)
+func (d *device) cut(ctx context.Context, own, target uint64) (aborted bool, err error) {
+	state, known, err := d.look(ctx)
 	switch {
 	case err != nil:
 		return false, err
@@ -324,30 +317,30 @@ func (s *session) cut(ctx context.Context, own, target uint64) (aborted bool, er
 	case known && !state.registered(target):
 		return false, nil
 	}
-	err = s.try(ctx, func(t transport) error { return t.preempt(own, target, true) })
+	err = d.try(ctx, preemptAbort, own, target)
 	aborted = err == nil
 	if errors.Is(err, errRefused) {
-		if !s.warn {
-			s.warn = true
-			s.log.Warn("device cannot abort writes of a fenced host, waiting for them each time", "device", s.path, "err", err)
+		if !d.warn {
+			d.warn = true
+			d.log.Warn("device cannot abort writes of a fenced host, waiting for them each time", "device", d.path, "err", err)
 		}
-		err = s.command(ctx, func(t transport) error { return t.preempt(own, target, false) })
+		err = d.command(ctx, preempt, own, target)
 	}
 	if errors.Is(err, errConflict) {
-		return false, s.conflicted(ctx, own, target)
+		return false, d.conflicted(ctx, own, target)
 	}
 	return aborted, err
 }
 
 // conflicted returns why a preempt ended in a conflict: nil if the target was no longer
 // registered.
-func (s *session) conflicted(ctx context.Context, own, target uint64) error {
-	state, known, err := s.look(ctx)
+func (d *device) conflicted(ctx context.Context, own, target uint64) error {
+	state, known, err := d.look(ctx)
 	switch {
 	case err != nil:
 		return err
 	case !known:
-		return s.registerKey(ctx, own, true)
+		return d.registerKey(ctx, own, true)
 	case !state.registered(own):
 		return ErrFenced
 	case state.registered(target):

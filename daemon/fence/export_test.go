@@ -84,11 +84,13 @@ func handleOf(n *nexus, kind string) *handle {
 	h := &handle{close: func() {}}
 	switch kind {
 	case "SG_IO":
-		h.transports, h.readers = []transport{sg}, []reader{sg}
+		h.transports, h.readers = []transport{sg}, readersOf(sg.state)
 	case "IOC_PR, nothing to read with":
-		h.transports, h.readers = []transport{k}, []reader{blind{}}
+		h.transports, h.readers = []transport{k}, readersOf(blind)
 	default:
-		h.transports, h.readers = []transport{k, sg}, []reader{blind{}, sg}
+		h.transports, h.readers = []transport{k, sg}, readersOf(blind, sg.state)
 	}
 	return h
 }
+
+func readersOf(readers ...func() (State, error)) []func() (State, error) { return readers }

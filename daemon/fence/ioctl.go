@@ -13,20 +13,15 @@ type (
 		key         uint64
 		kind, flags uint32
 	}
-	prRegistration struct { // struct pr_registration
+	prKeys struct { // struct pr_registration, with flags and padding; struct pr_preempt, with type and flags
 		oldKey, newKey uint64
-		flags, _       uint32
-	}
-	prPreempt struct { // struct pr_preempt
-		oldKey, newKey uint64
-		kind, flags    uint32
+		detail, _      uint32
 	}
 )
 
 var (
 	_ [16]byte = [unsafe.Sizeof(prReservation{})]byte{}
-	_ [24]byte = [unsafe.Sizeof(prRegistration{})]byte{}
-	_ [24]byte = [unsafe.Sizeof(prPreempt{})]byte{}
+	_ [24]byte = [unsafe.Sizeof(prKeys{})]byte{}
 )
 
 const (
@@ -47,8 +42,21 @@ const (
 	prConflict = 0x18
 )
 
+// calls has the kernel's call for each action.
+var calls = map[action]struct {
+	name    string
+	request uintptr
+	detail  uint32
+}{
+	register:       {"IOC_PR_REGISTER", ioctlRegister, 0},
+	reserve:        {"IOC_PR_RESERVE", ioctlReserve, prWriteExclAllReg},
+	preempt:        {"IOC_PR_PREEMPT", ioctlPreempt, prWriteExclAllReg},
+	preemptAbort:   {"IOC_PR_PREEMPT_ABORT", ioctlPreemptAbort, prWriteExclAllReg},
+	registerIgnore: {"IOC_PR_REGISTER", ioctlRegister, prIgnoreKey},
+}
+
 // kernel is the transport of Linux's own calls, which reach SCSI and NVMe disks and every path of
-// a multipath device.
+// a multipath device. It also sends NVMe's own commands, where the kernel has no call.
 type kernel struct {
 	fd        int
 	namespace uint32 // of an NVMe device; 0: another device
@@ -57,29 +65,18 @@ type kernel struct {
 // String implements transport.
 func (k kernel) String() string { return "IOC_PR" }
 
-func (k kernel) register(old, key uint64, ignore bool) error {
-	if key == 0 && k.namespace != 0 {
-		// Linux would replace the key by 0.
-		return nvme(k).unregister(old)
+// change implements transport.
+func (k kernel) change(a action, own, other uint64) error {
+	if a == register && other == 0 && k.namespace != 0 {
+		return k.unregister(own) // Linux would replace the key by 0
 	}
-	arg := &prRegistration{oldKey: old, newKey: key}
-	if ignore {
-		arg.flags = prIgnoreKey
+	call := calls[a]
+	arg := unsafe.Pointer(&prKeys{oldKey: own, newKey: other, detail: call.detail})
+	if a == reserve {
+		arg = unsafe.Pointer(&prReservation{key: own, kind: call.detail})
 	}
-	return k.call("IOC_PR_REGISTER", ioctlRegister, unsafe.Pointer(arg))
-}
-
-func (k kernel) reserve(key uint64) error {
-	arg := &prReservation{key: key, kind: prWriteExclAllReg}
-	return k.call("IOC_PR_RESERVE", ioctlReserve, unsafe.Pointer(arg))
-}
-
-func (k kernel) preempt(own, target uint64, abort bool) error {
-	arg := &prPreempt{oldKey: own, newKey: target, kind: prWriteExclAllReg}
-	if abort {
-		return k.call("IOC_PR_PREEMPT_ABORT", ioctlPreemptAbort, unsafe.Pointer(arg))
-	}
-	return k.call("IOC_PR_PREEMPT", ioctlPreempt, unsafe.Pointer(arg))
+	n, err := ioctl(k.fd, call.request, arg)
+	return k.outcome(call.name, n, err)
 }
 
 func fromLinux(kind uint32) Type {
@@ -87,11 +84,6 @@ func fromLinux(kind uint32) Type {
 		return linuxTypes[kind]
 	}
 	return Type(0xff)
-}
-
-func (k kernel) call(name string, request uintptr, arg unsafe.Pointer) error {
-	n, err := ioctl(k.fd, request, arg)
-	return k.outcome(name, n, err)
 }
 
 // outcome classifies the result of a call: an errno, or the device's answer.
@@ -112,7 +104,6 @@ func (k kernel) outcome(call string, n int, err error) error {
 	return fmt.Errorf("%s: device status %#x", call, n)
 }
 
-// NVMe's own commands, where the kernel has no call.
 type nvmeCommand struct { // struct nvme_passthru_cmd
 	opcode, flags uint8
 	_             uint16
@@ -145,9 +136,6 @@ const (
 	nvmeConflict       = 0x83
 )
 
-// nvme is a reader by NVMe's own commands.
-type nvme kernel
-
 // namespaceOf returns the namespace id of an NVMe device, 0 for others.
 func namespaceOf(fd int) uint32 {
 	n, err := ioctl(fd, ioctlNVMeID, nil)
@@ -158,26 +146,26 @@ func namespaceOf(fd int) uint32 {
 }
 
 // unregister removes the own registration, whose key must be key.
-func (v nvme) unregister(key uint64) error {
+func (k kernel) unregister(key uint64) error {
 	const unregister = 1
 	data := make([]byte, 16)
 	le.PutUint64(data, key)
-	return v.command(nvmeCommand{opcode: nvmeRegister, cdw10: unregister}, data)
+	return k.command(nvmeCommand{opcode: nvmeRegister, cdw10: unregister}, data)
 }
 
-// state implements reader.
-func (v nvme) state() (State, error) {
-	if v.namespace == 0 {
+// state reads the state of an NVMe device.
+func (k kernel) state() (State, error) {
+	if k.namespace == 0 {
 		return State{}, fmt.Errorf("%w: not an NVMe device", errRefused)
 	}
 	for room := 8 << 10; ; {
 		extended := uint32(1) // host identifiers of 16 bytes, a device's default
 		buf := make([]byte, room)
 		report := nvmeCommand{opcode: nvmeReport, cdw10: uint32(room/4 - 1), cdw11: extended}
-		err := v.command(report, buf)
+		err := k.command(report, buf)
 		if err == errHostID {
 			extended, report.cdw11 = 0, 0
-			err = v.command(report, buf)
+			err = k.command(report, buf)
 		}
 		if err != nil {
 			return State{}, err
@@ -196,10 +184,10 @@ func (v nvme) state() (State, error) {
 
 var errHostID = fmt.Errorf("%w: NVMe host identifier inconsistent format", errRefused)
 
-func (v nvme) command(c nvmeCommand, data []byte) error {
-	c.namespace, c.timeout = v.namespace, sgTimeout
+func (k kernel) command(c nvmeCommand, data []byte) error {
+	c.namespace, c.timeout = k.namespace, sgTimeout
 	c.data, c.dataLen = uint64(uintptr(unsafe.Pointer(&data[0]))), uint32(len(data))
-	n, err := ioctl(v.fd, ioctlNVMeCommand, unsafe.Pointer(&c))
+	n, err := ioctl(k.fd, ioctlNVMeCommand, unsafe.Pointer(&c))
 	runtime.KeepAlive(data)
 	if err != nil {
 		return errnoError("NVME_IOCTL_IO_CMD", err)

@@ -261,7 +261,7 @@ func overLinux(n *nexus) linux { return linux{scsi{persisting{n}}} }
 type persisting struct{ *nexus }
 
 func (p persisting) send(cdb, data []byte, out bool) (scsiResult, error) {
-	if out && (cdb[1] == outRegister || cdb[1] == outRegisterIgnore) {
+	if a := action(cdb[1]); out && (a == register || a == registerIgnore) {
 		data[20] = 1
 	}
 	return p.nexus.send(cdb, data, out)
@@ -269,22 +269,16 @@ func (p persisting) send(cdb, data []byte, out bool) (scsiResult, error) {
 
 func (k linux) String() string { return "IOC_PR" }
 
-func (k linux) register(old, key uint64, ignore bool) error {
-	if n := k.dev.(persisting); n.lun.nvme && ignore {
+func (k linux) change(a action, own, other uint64) error {
+	if n := k.dev.(persisting); n.lun.nvme && a == registerIgnore {
 		n.lun.mu.Lock()
-		registered := slices.Contains(n.lun.registered, n.nexus) && n.key != key
+		registered := slices.Contains(n.lun.registered, n.nexus) && n.key != other
 		n.lun.mu.Unlock()
-		if registered != (old != 0) {
+		if registered != (own != 0) {
 			return k.say(errConflict)
 		}
 	}
-	return k.say(k.scsi.register(old, key, ignore))
-}
-
-func (k linux) reserve(key uint64) error { return k.say(k.scsi.reserve(key)) }
-
-func (k linux) preempt(own, target uint64, abort bool) error {
-	return k.say(k.scsi.preempt(own, target, abort))
+	return k.say(k.scsi.change(a, own, other))
 }
 
 func (k linux) say(err error) error {
@@ -300,9 +294,7 @@ func (k linux) say(err error) error {
 	return err
 }
 
-// blind is a reader that the device does not have.
-type blind struct{}
-
-func (blind) state() (State, error) {
+// blind reads what the device does not have.
+func blind() (State, error) {
 	return State{}, kernel{}.outcome("NVME_IOCTL_IO_CMD", 0, unix.ENOTTY)
 }

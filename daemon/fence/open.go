@@ -31,7 +31,7 @@ func openDevice(path string) (*handle, error) {
 	sg := scsi{dev: sgDevice{fd}}
 	h := &handle{
 		transports: []transport{k},
-		readers:    []reader{nvme(k), sg},
+		readers:    []func() (State, error){k.state, sg.state},
 		close:      func() { _ = unix.Close(fd) }, // nothing was written
 	}
 	// SG_IO sends a command on one path of a multipath device, but a key must be registered on

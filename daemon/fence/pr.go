@@ -45,9 +45,7 @@ func newPR(cfg Config, open opener) (*prAgent, error) {
 
 // Register implements Agent.
 func (a *prAgent) Register(ctx context.Context) error {
-	return a.each(ctx, "register with", func(ctx context.Context, s *session) error {
-		return s.register(ctx, a.cfg.Key, a.cfg.Resumed)
-	})
+	return a.each(ctx, "register with", func(d *device) error { return d.register(ctx, a.cfg.Key, a.cfg.Resumed) })
 }
 
 // Fence implements Agent.
@@ -59,9 +57,7 @@ func (a *prAgent) Fence(ctx context.Context, t Target) error {
 	case a.cfg.Key:
 		return fmt.Errorf("%w: %s has the key of this host", ErrTarget, t)
 	}
-	err := a.each(ctx, "fence on", func(ctx context.Context, s *session) error {
-		return s.fence(ctx, a.cfg.Key, t.Key, a.cfg.Drain)
-	})
+	err := a.each(ctx, "fence on", func(d *device) error { return d.fence(ctx, a.cfg.Key, t.Key, a.cfg.Drain) })
 	if err != nil {
 		return fmt.Errorf("fence %s: %w", t, err)
 	}
@@ -70,9 +66,7 @@ func (a *prAgent) Fence(ctx context.Context, t Target) error {
 
 // Unregister implements Agent.
 func (a *prAgent) Unregister(ctx context.Context) error {
-	return a.each(ctx, "unregister from", func(ctx context.Context, s *session) error {
-		return s.unregister(ctx, a.cfg.Key)
-	})
+	return a.each(ctx, "unregister from", func(d *device) error { return d.unregister(ctx, a.cfg.Key) })
 }
 
 // String implements Agent.
@@ -81,12 +75,12 @@ func (a *prAgent) String() string {
 }
 
 // each calls f on all devices at the same time. It returns the errors of all devices that failed.
-func (a *prAgent) each(ctx context.Context, what string, f func(context.Context, *session) error) error {
+func (a *prAgent) each(ctx context.Context, what string, f func(*device) error) error {
 	errs := make([]error, len(a.devices))
 	var all sync.WaitGroup
 	for i, d := range a.devices {
 		all.Go(func() {
-			if err := d.do(ctx, f); err != nil {
+			if err := d.do(ctx, func() error { return f(d) }); err != nil {
 				errs[i] = fmt.Errorf("%s %s: %w", what, d.path, err)
 			}
 		})
@@ -132,12 +126,11 @@ func (t Type) String() string {
 
 // ReadState reads the registrations and the reservation of the device at path. It changes
 // nothing. It returns ErrUnsupported, or wraps an errno or the device's error.
-func ReadState(ctx context.Context, path string) (State, error) {
-	d := newDevice(path, openDevice, slog.New(slog.DiscardHandler))
-	var state State
-	err := d.do(ctx, func(ctx context.Context, s *session) (err error) {
+func ReadState(ctx context.Context, path string) (state State, err error) {
+	d := newDevice(path, openDevice, nil)
+	err = d.do(ctx, func() (err error) {
 		known := false
-		if state, known, err = s.look(ctx); err == nil && !known {
+		if state, known, err = d.look(ctx); err == nil && !known {
 			err = unsupported(errors.New("registrations cannot be read"))
 		}
 		return err

@@ -50,7 +50,7 @@ func TestCommands(t *testing.T) {
 	na := &nexus{lun: l}
 	record := recorder{na, &sent}
 	a, err := newPR(Config{Key: keyA, Devices: []string{"x"}}, func(string) (*handle, error) {
-		return &handle{transports: []transport{scsi{dev: record}}, readers: []reader{scsi{dev: record}}, close: func() {}}, nil
+		return &handle{transports: []transport{scsi{dev: record}}, readers: readersOf(scsi{dev: record}.state), close: func() {}}, nil
 	})
 	require.NoError(t, err)
 	nb := &nexus{lun: l}
@@ -195,7 +195,7 @@ func TestRaces(t *testing.T) {
 		a, _, na, nb := pair(t, lunOf(kind), kind)
 		faster := func(victim *nexus) {
 			na.before = func(cdb []byte) {
-				if cdb[0] == opPersistentReserveOut && cdb[1] == outPreemptAbort {
+				if cdb[0] == opPersistentReserveOut && action(cdb[1]) == preemptAbort {
 					na.lun.mu.Lock()
 					defer na.lun.mu.Unlock()
 					na.before = nil
@@ -214,9 +214,8 @@ func TestRaces(t *testing.T) {
 func TestReservedOtherwise(t *testing.T) {
 	l := &lun{}
 	other := &nexus{lun: l}
-	foreign := scsi{dev: other}
-	require.NoError(t, foreign.register(0, 77, true))
-	require.NoError(t, foreign.out(outReserve, 5, 77, 0))
+	require.NoError(t, scsi{dev: other}.change(registerIgnore, 0, 77))
+	l.held, l.kind, l.holder = true, 5, other
 	for _, kind := range []string{"SG_IO", ""} {
 		n := &nexus{lun: l}
 		err := host(t, n, kind, Config{Key: keyA}).Register(t.Context())
@@ -427,7 +426,7 @@ func TestNewRefuses(t *testing.T) {
 func TestNotPermitted(t *testing.T) {
 	n := &nexus{lun: &lun{noPersist: true}}
 	a, err := newPR(Config{Key: keyA, Devices: []string{"/dev/sda"}}, func(string) (*handle, error) {
-		return &handle{transports: []transport{overLinux(n), scsi{dev: forbidden{}}}, readers: []reader{blind{}}, close: func() {}}, nil
+		return &handle{transports: []transport{overLinux(n), scsi{dev: forbidden{}}}, readers: readersOf(blind), close: func() {}}, nil
 	})
 	require.NoError(t, err)
 	err = a.Register(t.Context())

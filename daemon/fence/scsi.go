@@ -25,12 +25,6 @@ const (
 	inReadKeys        = 0x00
 	inReadReservation = 0x01
 
-	outRegister       = 0x00
-	outReserve        = 0x01
-	outPreempt        = 0x04
-	outPreemptAbort   = 0x05
-	outRegisterIgnore = 0x06
-
 	outListLen = 24
 	cdbLen     = 10
 
@@ -74,37 +68,21 @@ type scsi struct{ dev scsiDevice }
 // String implements transport.
 func (s scsi) String() string { return "SG_IO" }
 
-func (s scsi) register(old, key uint64, ignore bool) error {
-	if ignore {
-		return s.out(outRegisterIgnore, 0, 0, key)
+// change implements transport.
+func (s scsi) change(a action, own, other uint64) error {
+	cdb, list := make([]byte, cdbLen), make([]byte, outListLen)
+	cdb[0], cdb[1] = opPersistentReserveOut, byte(a)
+	if a != register && a != registerIgnore {
+		cdb[2] = byte(WriteExclusiveAllRegistrants)
 	}
-	return s.out(outRegister, 0, old, key)
-}
-
-func (s scsi) reserve(key uint64) error {
-	return s.out(outReserve, WriteExclusiveAllRegistrants, key, 0)
-}
-
-func (s scsi) preempt(own, target uint64, abort bool) error {
-	action := byte(outPreempt)
-	if abort {
-		action = outPreemptAbort
-	}
-	return s.out(action, WriteExclusiveAllRegistrants, own, target)
-}
-
-func (s scsi) out(action byte, t Type, key, actionKey uint64) error {
-	cdb := make([]byte, cdbLen)
-	cdb[0], cdb[1], cdb[2] = opPersistentReserveOut, action, byte(t)
 	be.PutUint32(cdb[5:], outListLen)
-	list := make([]byte, outListLen)
-	be.PutUint64(list, key)
-	be.PutUint64(list[8:], actionKey)
+	be.PutUint64(list, own)
+	be.PutUint64(list[8:], other)
 	_, err := s.send(cdb, list, true)
 	return err
 }
 
-// state implements reader. The keys are read after the reservation: a key that is missing then
+// state reads the state. The keys are read after the reservation: a key that is missing then
 // was missing, or was removed, under it.
 func (s scsi) state() (State, error) {
 	var state State
