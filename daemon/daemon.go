@@ -108,7 +108,6 @@ type Host struct {
 	*measuring.Meter // of its slots
 
 	ids      *hostid.Identity
-	fencing  *membership.Fencing
 	mem      *membership.Member
 	sessions *session.Table
 	handover *handover.File // nil if no state is kept

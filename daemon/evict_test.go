@@ -71,7 +71,7 @@ func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Host) {
 	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	b := c.host(2, agent, through(f))
 	c.t.Cleanup(f.RemoveFaults)
-	a.fencing.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
+	a.mem.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
 	f.Inject(disktest.Fault{Err: unix.EIO})
 	<-b.Lost()
 	return a

@@ -130,10 +130,10 @@ func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {
 		j.tasks.Go(func() { j.mind(minding, p) })
 		defer done()
 	}
-	mem, fencing, err := j.enter(ctx, ids, p)
+	mem, err := j.enter(ctx, ids, p)
 	var h *Host
 	if err == nil {
-		if h, err = j.takeOver(ctx, ids, mem, fencing, p); err != nil { // other hosts must assume that this host may still hold its locks
+		if h, err = j.takeOver(ctx, ids, mem, p); err != nil { // other hosts must assume that this host may still hold its locks
 			mem.LoseFor(err)
 		}
 	}
@@ -154,12 +154,12 @@ func (j *joiner) interrupted(ctx context.Context) bool {
 
 // enter makes the host live, as the same incarnation if p can be continued. The member is nil if
 // there was no attempt.
-func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousProcess) (*membership.Member, *membership.Fencing, error) {
+func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousProcess) (*membership.Member, error) {
 	times, sb := j.disk.Times(), j.disk.SB
 	// its lease is over, so its commands must be stopped
 	if p != nil && j.clock.Now() >= p.expires(times) {
 		if err := j.abandon(ctx, p); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		p = nil
 	}
@@ -167,10 +167,10 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	if j.cfg.arm != nil {
 		timeout, err := j.cfg.arm(times)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", ErrWatchdog, err)
+			return nil, fmt.Errorf("%w: %w", ErrWatchdog, err)
 		}
 		if longest := times.MaxWatchdog(); timeout > longest {
-			return nil, nil, fmt.Errorf("%w: time-out of %v, want at most %v with a lease of %v: use a watchdog with a shorter time-out, such as softdog",
+			return nil, fmt.Errorf("%w: time-out of %v, want at most %v with a lease of %v: use a watchdog with a shorter time-out, such as softdog",
 				ErrWatchdog, timeout, longest, sb.Lease)
 		}
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
@@ -181,37 +181,35 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
 		key = p.term.PRKey
 	}
-	fencing := membership.NewFencing(j.cfg.Fence, j.cfg.Device, sb.Policy, j.log, p != nil, key)
-	if err := fencing.Prepare(j.cfg.HostID); err != nil {
-		return nil, nil, err
-	}
 	mem, err := membership.New(membership.Config{
-		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fencing: fencing, Events: j.cfg.Events, Tally: j.cfg.Tally,
-		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, HostID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim, Resume: resume,
+		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, Events: j.cfg.Events, Tally: j.cfg.Tally,
+		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, HostID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim, Resume: resume, Key: key,
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	mem.Start()
+	if err := mem.Start(); err != nil {
+		return nil, err
+	}
 	j.driving.Store(mem)
 	select {
 	case <-mem.Ready():
-		return mem, fencing, nil
+		return mem, nil
 	case <-mem.Over():
-		return mem, fencing, mem.Err()
+		return mem, mem.Err()
 	case <-ctx.Done():
 		if !j.interrupted(ctx) {
 			mem.Leave()
 		}
-		return mem, fencing, context.Cause(ctx)
+		return mem, context.Cause(ctx)
 	}
 }
 
 // takeOver returns the host, which is live. It handles the holds that a previous process left,
 // before any client is served: it restores them, or stops their commands if the incarnation could
 // not be continued. From here on, state is kept for the next process.
-func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, p *previousProcess) (*Host, error) {
+func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *membership.Member, p *previousProcess) (*Host, error) {
 	if p != nil && !mem.Resumed() {
 		if err := j.abandon(ctx, p); err != nil {
 			return nil, err
@@ -233,7 +231,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 			j.log.Warn("creating the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
 		}
 	}
-	h := j.host(ids, mem, fencing, file)
+	h := j.host(ids, mem, file)
 	if !j.cfg.Keep {
 		return h, nil
 	}
@@ -254,9 +252,9 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 }
 
 // host returns a host that is live.
-func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, file *handover.File) *Host {
+func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handover.File) *Host {
 	h := &Host{
-		joiner: j, ids: ids, fencing: fencing, mem: mem, handover: file,
+		joiner: j, ids: ids, mem: mem, handover: file,
 		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Events: j.cfg.Events, Tally: j.cfg.Tally, Log: j.log},
 			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
 	}
@@ -281,7 +279,7 @@ func (h *Host) keepTerms(file *handover.File) {
 	boot := hostid.BootID() // as a reader of the file has it
 	h.mem.KeepTerms(func(t lease.Term) func() {
 		n := file.QueueTerm(handover.Term{UUID: h.disk.SB.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready,
-			Clean: t.Clean, PRKey: h.fencing.Key()})
+			Clean: t.Clean, PRKey: h.mem.Key()})
 		return func() {
 			if err := file.Wait(n); err != nil {
 				h.log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)

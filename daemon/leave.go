@@ -22,7 +22,7 @@ func (h *Host) Close(ctx context.Context) error {
 		h.Wait()
 		h.mem.Leave()
 		h.mem.Wait()
-		h.fencing.Leave()
+		h.mem.Unregister()
 		left <- h.close()
 	}()
 	select {

@@ -73,6 +73,7 @@ type Declared struct {
 	Incarnation uint64
 	Name        string
 	Verdict     layout.VerdictKind // dead or forgotten
+	Again       bool               // it was declared dead before
 	By          int                // the host that declared it
 }
 

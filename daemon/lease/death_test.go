@@ -201,7 +201,7 @@ func TestDeathHeard(t *testing.T) {
 	require.Equal(t, []Declared{{Host: 3, Incarnation: 7, Name: "other", By: 4}}, told)
 	r.table[3].Verdicts[0].Kind = layout.VerdictForgotten
 	told = declared(r.until(r.now + times.Renew()))
-	require.Equal(t, []Declared{{Host: 3, Incarnation: 7, Name: "other", Verdict: layout.VerdictForgotten, By: 4}}, told)
+	require.Equal(t, []Declared{{Host: 3, Incarnation: 7, Name: "other", Verdict: layout.VerdictForgotten, Again: true, By: 4}}, told)
 	require.True(t, r.m.Host(3).Forgotten)
 	require.Empty(t, r.table[0].Verdicts, "it is not repeated")
 }

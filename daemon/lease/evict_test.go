@@ -54,7 +54,7 @@ func TestEvictWish(t *testing.T) {
 
 	require.NoError(t, r.evict(3, 7, true), "a dead one can be forgotten")
 	told = declared2(r.until(r.now))
-	require.Equal(t, []Action{Declared{Host: 3, Incarnation: 7, Name: "other", Verdict: layout.VerdictForgotten, By: 1}}, told)
+	require.Equal(t, []Action{Declared{Host: 3, Incarnation: 7, Name: "other", Verdict: layout.VerdictForgotten, Again: true, By: 1}}, told)
 	require.ErrorIs(t, r.evict(3, 7, true), ErrDead)
 }
 

@@ -42,10 +42,10 @@ func (m *Machine) declareDead(v layout.Verdict, by int) {
 	if h.unaffected(v) {
 		return
 	}
-	h.Gone, h.Forgotten = true, v.Kind == layout.VerdictForgotten
 	if v.Host != m.id {
-		m.emit(Declared{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name, Verdict: v.Kind, By: by})
+		m.emit(Declared{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name, Verdict: v.Kind, Again: h.Gone, By: by})
 	}
+	h.Gone, h.Forgotten = true, v.Kind == layout.VerdictForgotten
 }
 
 // unaffected reports whether a verdict on an incarnation of this host changes nothing.

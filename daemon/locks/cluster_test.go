@@ -77,10 +77,9 @@ func (c *cluster) config(id int, change ...func(*hostConfig)) hostConfig {
 // testHost is a host without clients and without a state for a restart.
 type testHost struct {
 	*Manager
-	dev     blockdev.Device
-	ids     *hostid.Identity
-	fencing *membership.Fencing
-	guards  sync.WaitGroup
+	dev    blockdev.Device
+	ids    *hostid.Identity
+	guards sync.WaitGroup
 }
 
 // host joins another host, which leaves at the end of the test.
@@ -109,16 +108,14 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 		return nil, err
 	}
 	disk := &store.Disk{Dev: dev, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
-	fencing := membership.NewFencing(membership.FenceConfig{}, cfg.Device, sb.Policy, cfg.Logger, false, 0)
-	if err := fencing.Prepare(cfg.HostID); err != nil {
-		return nil, err
-	}
-	mem, err := membership.New(membership.Config{Dev: dev, SB: sb, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock, Fencing: fencing,
+	mem, err := membership.New(membership.Config{Dev: dev, SB: sb, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock,
 		Tally: new(tally.Tally), Stalls: disk.Stalls, Quarantine: disk.Quarantine, HostID: cfg.HostID, Self: ids.HostRecord()})
 	if err != nil {
 		return nil, err
 	}
-	mem.Start()
+	if err := mem.Start(); err != nil {
+		return nil, err
+	}
 	select {
 	case <-mem.Ready():
 	case <-mem.Over():
@@ -129,7 +126,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 		return nil, context.Cause(ctx)
 	}
 	disk.Quarantine.Start(cfg.Clock.Now())
-	h := &testHost{dev: dev, ids: ids, fencing: fencing, Manager: New(&driver.Host{
+	h := &testHost{dev: dev, ids: ids, Manager: New(&driver.Host{
 		Host: queue.Host{Name: cfg.Name, Tally: new(tally.Tally), Log: cfg.Logger},
 		Disk: disk, Member: mem, Handoff: cfg.Handoff, Wall: time.Now,
 	}, cfg.Repairs)}
@@ -152,7 +149,7 @@ func (h *testHost) Close(ctx context.Context) error {
 	h.Wait()
 	h.mem.Leave()
 	h.mem.Wait()
-	h.fencing.Leave()
+	h.mem.Unregister()
 	h.WaitClients()
 	h.guards.Wait()
 	h.ids.ReleaseLockFiles()

@@ -7,8 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -28,22 +26,6 @@ type FenceConfig struct {
 	Devices []string // for pr: devices in addition to that of the lockspace
 }
 
-// Fencing cuts other hosts off, and registers the key by which they can cut this host off. Without
-// the policy fence it does nothing. Prepare, the writes of the host record, which register, and
-// Leave never overlap.
-type Fencing struct {
-	cfg     FenceConfig
-	device  string
-	log     *slog.Logger
-	policy  layout.Policy
-	resumed bool
-	first   uint64 // next incarnation, of which the key is made
-
-	registered atomic.Pointer[registration] // nil if none
-
-	key uint64 // as published; set before the first write that contains it
-}
-
 // registration is an agent with which a host id is registered.
 type registration struct {
 	agent fence.Agent
@@ -53,62 +35,36 @@ type registration struct {
 // registerWithin limits the time that the devices may take to register a key.
 const registerWithin = 30 * time.Second
 
-// NewFencing returns the fencing of a host of a lockspace on a device. resumed is whether the host continues the term of
-// the previous process, whose key is key.
-func NewFencing(cfg FenceConfig, device string, policy layout.Policy, log *slog.Logger, resumed bool, key uint64) *Fencing {
-	f := &Fencing{cfg: cfg, device: device, log: log, policy: policy, first: newIncarnation()}
-	if f.policy != layout.PolicyFence && (f.cfg.Command != "" || len(f.cfg.Devices) > 0) {
-		f.log.Warn("fence agent ignored: the lockspace has another recovery policy", "policy", f.policy)
-	}
-	if resumed && f.policy == layout.PolicyFence {
-		f.resumed, f.key = true, key
-	}
-	return f
-}
-
 func newIncarnation() uint64 {
 	var b [8]byte
-	for {
-		rand.Read(b[:])
-		if n := binary.LittleEndian.Uint64(b[:]); n != 0 {
-			return n
-		}
-	}
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 // incarnation returns a new incarnation for this host. The first one is drawn earlier, so that its
 // key is registered before the claim begins.
-func (f *Fencing) incarnation() uint64 {
-	n := f.first
-	f.first = newIncarnation()
+func (mb *Member) incarnation() uint64 {
+	n := mb.first
+	mb.first = newIncarnation()
 	return n
 }
 
-// Prepare registers the key if the host id is known.
-func (f *Fencing) Prepare(id int) error {
-	if id == 0 && !f.resumed {
-		return nil // registered with the first write
-	}
-	return f.register(id, f.first)
-}
-
-// register registers the key by which this host can be fenced, once per id.
-func (f *Fencing) register(id int, incarnation uint64) error {
-	if f.policy != layout.PolicyFence {
+// register registers the key by which this host can be fenced, once per id, if the recovery policy is
+// fence. Start, the writes of the host record, which call it, and Unregister never overlap.
+func (mb *Member) register(id int, incarnation uint64) error {
+	resumed := mb.cfg.Resume != nil
+	if r := mb.registered.Load(); mb.cfg.SB.Policy != layout.PolicyFence || r != nil && (r.host == id || resumed) {
 		return nil
 	}
-	if r := f.registered.Load(); r != nil && (r.host == id || f.resumed) {
-		return nil
+	mb.Unregister()
+	if !resumed {
+		mb.key = fence.Key(id, incarnation)
 	}
-	f.Leave()
-	if !f.resumed {
-		f.key = fence.Key(id, incarnation)
-	}
-	cfg := fence.Config{
-		Agent: cmp.Or(f.cfg.Agent, "pr"), Command: f.cfg.Command, Devices: append([]string{f.device}, f.cfg.Devices...),
-		Key: f.key, Resumed: f.resumed, Log: f.log,
-	}
-	agent, err := fence.New(cfg)
+	cfg := mb.cfg.Fence
+	agent, err := fence.New(fence.Config{
+		Agent: cmp.Or(cfg.Agent, "pr"), Command: cfg.Command, Devices: append([]string{mb.cfg.Dev.Info().Path}, cfg.Devices...),
+		Key: mb.key, Resumed: resumed, Log: mb.cfg.Log,
+	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
@@ -117,27 +73,27 @@ func (f *Fencing) register(id int, incarnation uint64) error {
 	if err := agent.Register(ctx); err != nil {
 		return fmt.Errorf("%w: register with %v: %w", ErrFenceAgent, agent, err)
 	}
-	f.registered.Store(&registration{agent, id})
+	mb.registered.Store(&registration{agent, id})
 	return nil
 }
 
-// Leave removes the registration, after the last write.
-func (f *Fencing) Leave() {
-	r := f.registered.Load()
+// Unregister removes the key by which other hosts can cut this one off, after the last write.
+func (mb *Member) Unregister() {
+	r := mb.registered.Load()
 	if r == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), registerWithin)
 	defer cancel()
 	if err := r.agent.Unregister(ctx); err != nil {
-		f.log.Warn("unregistering from the fence agent failed", "agent", r.agent.String(), "err", err)
+		mb.cfg.Log.Warn("unregistering from the fence agent failed", "agent", r.agent.String(), "err", err)
 	}
-	f.registered.Store(nil)
+	mb.registered.Store(nil)
 }
 
 // fence cuts a silent host off, and reports the result to the lease machine.
 func (mb *Member) fence(a lease.Fence) {
-	agent := mb.cfg.Fencing.registered.Load().agent
+	agent := mb.registered.Load().agent
 	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey}
 	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
@@ -166,9 +122,7 @@ func (mb *Member) fence(a lease.Fence) {
 
 // HasAsked reports whether this host has asked another one to leave.
 func (mb *Member) HasAsked(host int, incarnation uint64) bool {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	return mb.wished[layout.Verdict{Host: host, Incarnation: incarnation}]
+	return locked(mb, func(*lease.Machine) bool { return mb.wished[layout.Verdict{Host: host, Incarnation: incarnation}] })
 }
 
 // Evict passes an operator's request to the lease machine.
@@ -183,9 +137,9 @@ func (mb *Member) Evict(host int, incarnation uint64, forget bool) (err error) {
 }
 
 // UseAgent replaces the fence agent, as tests do.
-func (f *Fencing) UseAgent(agent fence.Agent) {
-	f.registered.Store(&registration{agent, f.registered.Load().host})
+func (mb *Member) UseAgent(agent fence.Agent) {
+	mb.registered.Store(&registration{agent, mb.registered.Load().host})
 }
 
 // Key returns the key by which other hosts fence this one; 0 if they cannot.
-func (f *Fencing) Key() uint64 { return f.key }
+func (mb *Member) Key() uint64 { return mb.key }

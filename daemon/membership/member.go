@@ -34,16 +34,19 @@ type Member struct {
 	space layout.Space
 
 	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
-	silent  map[int]uint64            // incarnations that were reported silent, by host id
 	// state of the hosts in the event journal, by host id - 1; nil if none yet
 	noted  []notedHost
-	noting sync.Mutex   // guards silent, noted and zeroed
+	noting sync.Mutex   // guards noted and zeroed
 	zeroed warn.Limiter // for warnings about lost records
 	// for warnings about renewals that wait for locks; owned by the write in flight
 	waits   warn.Limiter
 	begun   atomic.Int64                   // when a read of the table last began or was requested
 	alarm   clock.Alarm                    // rings when the machine needs the time
 	renewed func(lease.Term) (kept func()) // called with every term of the lease to keep it; nil if none
+
+	registered atomic.Pointer[registration] // with the fence agent; nil if not
+	first      uint64                       // next incarnation, of which the key is made
+	key        uint64                       // as published; set before the first write that contains it
 
 	mu          sync.Mutex // guards the fields up to hosts
 	m           *lease.Machine
@@ -57,7 +60,6 @@ type Member struct {
 	writing     underWay
 	suspect     stall.IO                // IO of a lock that is nearly stuck
 	suspectedAt time.Duration           // when suspect was first seen
-	buried      map[int]uint64          // incarnations whose death was counted, by host id
 	readBegan   time.Duration           // when the last read of the table began
 	renewing    time.Duration           // when the read began that the write in flight follows
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
@@ -83,7 +85,7 @@ type Config struct {
 	Log      *slog.Logger
 	Identity *hostid.Identity
 	Clock    clock.Clock
-	Fencing  *Fencing
+	Fence    FenceConfig
 
 	Events *events.Log // nil: none
 	Tally  *tally.Tally
@@ -95,6 +97,7 @@ type Config struct {
 	Self    layout.HostRecord // what the host publishes of itself
 	Reclaim bool              // take an id whose last incarnation has not left
 	Resume  *lease.Term       // of the previous process; nil: none
+	Key     uint64            // by which other hosts fence the previous process; 0: none
 
 	Alive      func() // called at every turn of the loop; nil: none
 	AliveEvery time.Duration
@@ -103,17 +106,25 @@ type Config struct {
 // New returns a member that has not begun to join. It returns the errors of [lease.New] and of making a timer.
 func New(cfg Config) (*Member, error) {
 	mb := &Member{
-		cfg: cfg, space: cfg.SB.Space(), turned: cfg.Clock.Now(), changed: make(chan struct{}), cut: math.MaxInt64,
-		wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{},
+		cfg: cfg, space: cfg.SB.Space(), first: newIncarnation(), changed: make(chan struct{}), cut: math.MaxInt64,
+		wished:  map[layout.Verdict]bool{},
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		asked: make(chan lease.Asked, 1), complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}),
 	}
 	mb.over, mb.finish = context.WithCancel(context.Background())
+	switch {
+	case cfg.SB.Policy != layout.PolicyFence:
+		if cfg.Fence.Command != "" || len(cfg.Fence.Devices) > 0 {
+			cfg.Log.Warn("fence agent ignored: the lockspace has another recovery policy", "policy", cfg.SB.Policy)
+		}
+	case cfg.Resume != nil:
+		mb.key = cfg.Key
+	}
 	var err error
 	mb.m, err = lease.New(lease.Config{
 		ID: cfg.HostID, Hosts: cfg.SB.Geometry.Hosts, Times: mb.times(), Policy: cfg.SB.Policy,
-		Self: cfg.Self, Incarnation: cfg.Fencing.incarnation, Reclaim: cfg.Reclaim, Resume: cfg.Resume,
+		Self: cfg.Self, Incarnation: mb.incarnation, Reclaim: cfg.Reclaim, Resume: cfg.Resume,
 		Left: cfg.Identity.LeftIncarnations(), Had: cfg.Identity.JoinedHosts(),
 	})
 	if err != nil {
@@ -123,12 +134,19 @@ func New(cfg Config) (*Member, error) {
 	return mb, err
 }
 
-// Start begins to join.
-func (mb *Member) Start() {
+// Start begins to join. If the host id is known, it first registers the key by which other hosts can
+// cut this one off; else the first write does. After an error the member is not used.
+func (mb *Member) Start() error {
+	if mb.cfg.HostID != 0 || mb.cfg.Resume != nil {
+		if err := mb.register(mb.cfg.HostID, mb.first); err != nil {
+			mb.alarm.Close()
+			return err
+		}
+	}
+	mb.turned = mb.cfg.Clock.Now()
 	mb.io.Go(func() {
 		for mb.alarm.Wait() == nil {
 			hangs := mb.beginTurn()
-			mb.suspectStall()
 			mb.event(mb.m.Tick)
 			mb.loseForStall()
 			if mb.cfg.Alive != nil {
@@ -140,6 +158,7 @@ func (mb *Member) Start() {
 		}
 	})
 	mb.event(mb.m.Start)
+	return nil
 }
 
 // event passes an event to the machine and executes its actions. It logs last, so that a log that
@@ -273,23 +292,18 @@ func (mb *Member) end(reason error, lost bool) {
 	mb.finish()
 }
 
-func (mb *Member) ID() int {
+// locked calls f with mu held.
+func locked[T any](mb *Member, f func(*lease.Machine) T) T {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.ID()
+	return f(mb.m)
 }
 
-func (mb *Member) Incarnation() uint64 {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	return mb.m.Incarnation()
-}
+func (mb *Member) ID() int { return locked(mb, (*lease.Machine).ID) }
 
-func (mb *Member) Err() error {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	return mb.reason
-}
+func (mb *Member) Incarnation() uint64 { return locked(mb, (*lease.Machine).Incarnation) }
+
+func (mb *Member) Err() error { return locked(mb, func(*lease.Machine) error { return mb.reason }) }
 
 // MayWrite reports whether a slot may be written or a lock granted now. The channel is closed when
 // that may have changed.
@@ -308,11 +322,7 @@ func (mb *Member) MayGrant() (bool, <-chan struct{}) {
 }
 
 // Highest returns the number of hosts that a read of slots must cover if it begins now.
-func (mb *Member) Highest() int {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	return mb.m.ReadHorizon()
-}
+func (mb *Member) Highest() int { return locked(mb, (*lease.Machine).ReadHorizon) }
 
 // LeaseLeft returns how long the lease still runs. The channel is closed when that may have
 // changed.
@@ -349,9 +359,7 @@ func (mb *Member) Moments() Moments {
 
 // Live reports whether the lease runs at the time now.
 func (mb *Member) Live(now time.Duration) bool {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	return mb.m.Live(now)
+	return locked(mb, func(m *lease.Machine) bool { return m.Live(now) })
 }
 
 // Watch requests a read of the host table if the last one is older than every. A host that waits
@@ -385,22 +393,12 @@ func (mb *Member) ReadHosts() ([]bakery.Host, time.Duration, error) {
 
 // LoseFor ends the lease for a reason that the machine cannot see.
 func (mb *Member) LoseFor(reason error) {
-	mb.event(func(now time.Duration) []lease.Action {
-		if mb.m.Over() {
-			return nil
-		}
-		return mb.m.Lose(now, reason)
-	})
+	mb.event(func(now time.Duration) []lease.Action { return mb.m.Lose(now, reason) })
 }
 
 // Leave gives up the membership. It blocks until that is on the disk, or the lease is over.
 func (mb *Member) Leave() {
-	mb.event(func(now time.Duration) []lease.Action {
-		if mb.m.Over() {
-			return nil
-		}
-		return mb.m.Leave(now)
-	})
+	mb.event(mb.m.Leave)
 	<-mb.over.Done()
 }
 

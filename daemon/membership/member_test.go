@@ -30,14 +30,13 @@ func live(t *testing.T, space *lockspacetest.Lockspace, dev blockdev.Device, cha
 	cfg := Config{
 		Dev: dev, SB: space.SB, Log: log, Identity: ids, Clock: clocktest.Clock{}, Tally: new(tally.Tally),
 		Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine), HostID: 1, Self: ids.HostRecord(),
-		Fencing: NewFencing(FenceConfig{}, "memory", layout.PolicyLease, log, false, 0),
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	mb, err := New(cfg)
 	require.NoError(t, err)
-	mb.Start()
+	require.NoError(t, mb.Start())
 	<-mb.Ready()
 	t.Cleanup(func() {
 		mb.Leave()
@@ -91,7 +90,7 @@ func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
 		s := space(t)
 		mb := live(t, s, s.Disk.Open(), nil)
 		number := mb.cfg.Stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: mb.cfg.Clock.Now() - mb.times().Stuck() - time.Second})
-		mb.suspectStall()
+		mb.beginTurn()
 		mb.loseForStall()
 		require.NoError(t, mb.Err())
 		mb.cfg.Stalls.End(number)

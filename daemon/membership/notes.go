@@ -16,6 +16,7 @@ import (
 type notedHost struct {
 	incarnation uint64
 	state       layout.HostState
+	silent      uint64 // the incarnation that was reported silent; 0 if none
 }
 
 // noteJoined begins the host's journal, before any client is served. Called with mu held.
@@ -80,7 +81,7 @@ func (mb *Member) reportDeath(a lease.Declared) {
 	mb.cfg.Events.Add(e)
 	switch {
 	case !mb.Live(mb.cfg.Clock.Now()): // the first read may report deaths of long ago
-	case !mb.firstWord(a):
+	case a.Again: // now its id is free
 	case a.By == mb.ID():
 		mb.cfg.Tally.DeathsDeclared.Add(1)
 	default:
@@ -88,18 +89,6 @@ func (mb *Member) reportDeath(a lease.Declared) {
 	}
 	mb.cfg.Log.Warn("host declared dead", "dead_host_id", a.Host, "dead_host_name", a.Name, "incarnation", hexID(a.Incarnation),
 		"by_host_id", a.By, "verdict", a.Verdict)
-}
-
-// firstWord reports whether this is the first report of the death. A second one may say that the id
-// is free.
-func (mb *Member) firstWord(a lease.Declared) bool {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	if mb.buried[a.Host] == a.Incarnation {
-		return false
-	}
-	mb.buried[a.Host] = a.Incarnation
-	return true
 }
 
 func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
@@ -123,7 +112,7 @@ func (mb *Member) noteHosts(hosts []lease.Host) {
 	}
 	for i := range hosts {
 		h, was := &hosts[i], mb.noted[i]
-		mb.noted[i] = notedHost{h.Incarnation, h.State}
+		mb.noted[i].incarnation, mb.noted[i].state = h.Incarnation, h.State
 		if first || i+1 == self || mb.noted[i] == was {
 			continue
 		}

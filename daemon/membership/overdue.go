@@ -54,8 +54,8 @@ func (mb *Member) ring(at time.Duration) {
 	_ = mb.alarm.Set(at) // fails only once closed
 }
 
-// beginTurn begins a turn of the loop that drives the lease. It returns the IO that hangs and was
-// not reported yet.
+// beginTurn begins a turn of the loop that drives the lease. It returns the IO of the lease that hangs
+// and was not reported yet, and records IO of a lock that is nearly stuck.
 func (mb *Member) beginTurn() (hangs []string) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
@@ -65,6 +65,13 @@ func (mb *Member) beginTurn() (hangs []string) {
 			u.reported = true
 			hangs = append(hangs, u.what)
 		}
+	}
+	// IO of a lock that is nearly stuck ends the lease only if it is still in flight a retry's pause
+	// later. After a pause of the whole process, IO that returned long ago may not have been recorded
+	// as over yet.
+	io, ok := mb.cfg.Stalls.Oldest()
+	if ok && io != mb.suspect && mb.turned >= io.Since+mb.times().Stuck()-mb.times().Retry() {
+		mb.suspect, mb.suspectedAt = io, mb.turned
 	}
 	return hangs
 }

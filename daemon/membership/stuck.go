@@ -25,18 +25,6 @@ func (mb *Member) stuckAt() (time.Duration, bool) {
 	return max(io.Since+mb.times().Stuck(), mb.suspectedAt+mb.times().Retry()), ok
 }
 
-// suspectStall records IO of a lock that is nearly stuck. It ends the lease only if it is still in
-// flight a retry's pause later. After a pause of the whole process, IO that returned long ago may
-// not have been recorded as over yet.
-func (mb *Member) suspectStall() {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	io, ok := mb.cfg.Stalls.Oldest()
-	if now := mb.cfg.Clock.Now(); ok && io != mb.suspect && now >= io.Since+mb.times().Stuck()-mb.times().Retry() {
-		mb.suspect, mb.suspectedAt = io, now
-	}
-}
-
 // loseForStall ends the lease if IO of a lock has blocked other hosts for too long. It puts every
 // lock with IO older than a renewal interval into quarantine, because it would end one of the next
 // leases.

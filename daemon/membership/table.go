@@ -25,7 +25,7 @@ func (mb *Member) readTable(hosts int) {
 	mb.returned(&mb.reading)
 	switch {
 	case errors.Is(err, errReplaced):
-		mb.event(func(now time.Duration) []lease.Action { return mb.m.Lose(now, err) })
+		mb.LoseFor(err)
 	case err != nil:
 		mb.event(mb.m.ReadFailed) // before logging, which may block
 		mb.failed("reading the host table failed, retrying", err)
@@ -92,13 +92,14 @@ func (mb *Member) readRows(records []lease.Record) error {
 func (mb *Member) noteSilence(hosts []lease.Host) {
 	for i := range hosts {
 		h := &hosts[i]
-		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.ID() && h.Overdue(mb.times()); {
+		silent := &mb.noted[i].silent
+		switch was, is := *silent == h.Incarnation && h.Incarnation != 0, i+1 != mb.ID() && h.Overdue(mb.times()); {
 		case is && !was:
-			mb.silent[i+1] = h.Incarnation
+			*silent = h.Incarnation
 			mb.noteOther(events.AtRisk, i+1, h, "silent for "+(h.Read-h.Since).Round(time.Millisecond).String())
 			mb.cfg.Log.Warn("host is silent", "silent_host_id", i+1, "silent_host_name", h.Name, "silent_for", (h.Read - h.Since).Round(time.Millisecond))
 		case was && !is:
-			delete(mb.silent, i+1)
+			*silent = 0
 			if !h.Gone {
 				mb.noteOther(events.Seen, i+1, h, "")
 				mb.cfg.Log.Info("host is seen again", "seen_host_id", i+1, "seen_host_name", h.Name)
@@ -134,7 +135,7 @@ func (mb *Member) sameLockspace(head []byte, errs []error) error {
 func (mb *Member) writeRecord(r layout.HostRecord) {
 	err := mb.cfg.Identity.TakeLockFile(r.ID)
 	if err == nil {
-		err = mb.cfg.Fencing.register(r.ID, r.Incarnation)
+		err = mb.register(r.ID, r.Incarnation)
 	}
 	if err != nil {
 		mb.returned(&mb.writing)
@@ -149,7 +150,7 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 		return
 	}
 	mb.keepTerm() // with the write in flight
-	r.PRKey = mb.cfg.Fencing.key
+	r.PRKey = mb.key
 	buf := lockspace.Pool.Get(mb.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
 	if err = mb.space.EncodeHost(buf, r); err == nil {
