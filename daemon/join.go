@@ -181,15 +181,12 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
 		key = p.term.PRKey
 	}
-	mem, err := membership.New(membership.Config{
+	mem, err := membership.Join(membership.Config{
 		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, HostID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim, Resume: resume, Key: key,
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
 	})
 	if err != nil {
-		return nil, err
-	}
-	if err := mem.Start(); err != nil {
 		return nil, err
 	}
 	j.driving.Store(mem)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -115,7 +114,7 @@ func BenchmarkTableRead(b *testing.B) {
 	for _, c := range []struct{ joined, formatted int }{{3, 3}, {3, 2000}, {64, 2000}} {
 		b.Run(fmt.Sprintf("%d of %d", c.joined, c.formatted), func(b *testing.B) {
 			g := layout.Geometry{Stride: 4096, Hosts: c.formatted, Locks: 1}
-			sb := layout.Superblock{UUID: layout.UUID{1}, Geometry: g, Lease: timing.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
+			sb := layout.Superblock{UUID: layout.UUID{1}, Geometry: g, Lease: layout.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
 			dev := disktest.NewMemory(max(g.Size(), layout.HeadSize), 4096, 4096).Open()
 			buf := blockdev.Alloc(g.Stride)
 			for copy := range 2 {

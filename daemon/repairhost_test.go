@@ -15,7 +15,7 @@ import (
 // repairHost repairs the record of a host, from another machine.
 func (c *cluster) repairHost(id int) (r Repaired, said []string) {
 	f := check.Finding{What: lockspace.Record{Kind: lockspace.KindHost, Host: id}.Describe(), Kind: lockspace.KindHost, Host: id, Offset: c.Geo.Host(id)}
-	r = Repaired{Finding: f}
+	r = Repaired{What: f.What, Offset: f.Offset}
 	r.Done, r.Err = repairHost(c.t.Context(), f, c.SB, c.config(id), func(message string) { said = append(said, message) })
 	return r, said
 }

@@ -53,7 +53,7 @@ func (m *Machine) taken(r Record) {
 	case m.cfg.ID == 0 && (!same || h.Since > m.watch):
 		m.another()
 	case h.Since > m.watch:
-		m.refuse(r, ErrInUse)
+		m.finish(Refused{Reason: m.conflict(r, ErrInUse)})
 	case same && h.Gone:
 		m.long = true
 		m.claim(r)
@@ -63,10 +63,10 @@ func (m *Machine) taken(r Record) {
 		}
 		m.claim(r)
 	case !same && stood >= m.t.Alive():
-		m.refuse(r, ErrNotLeft)
+		m.finish(Refused{Reason: m.conflict(r, ErrNotLeft)})
 	default:
 		if same && stood >= m.t.Alive() {
-			m.delay(&Conflict{ID: m.id, Name: r.Name, Reason: ErrNotLeft}, h.Since+dead)
+			m.delay(m.conflict(r, ErrNotLeft), h.Since+dead)
 		}
 		m.timer = m.now + m.t.Retry()
 	}
@@ -119,8 +119,9 @@ func (m *Machine) mayReclaim() bool {
 	return !m.rewrote && (m.cfg.Reclaim || had && m.cfg.Policy == layout.PolicyLease)
 }
 
-func (m *Machine) refuse(r Record, reason error) {
-	m.finish(Refused{Reason: &Conflict{ID: m.id, Name: r.Name, Reason: reason}})
+// conflict names the host that has the requested id.
+func (m *Machine) conflict(r Record, reason error) error {
+	return fmt.Errorf("host id %d, host %q: %w: wait for that host to leave, or choose another id", m.id, r.Name, reason)
 }
 
 // another abandons the present id for another one.

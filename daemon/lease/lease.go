@@ -166,20 +166,6 @@ var (
 	ErrFar = errors.New("the host id is far above those in use, where other hosts look once a lease")
 )
 
-// Conflict names the host that has the requested id. It wraps ErrInUse or ErrNotLeft.
-type Conflict struct {
-	ID     int
-	Name   string
-	Reason error
-}
-
-func (c *Conflict) Error() string {
-	return fmt.Sprintf("host id %d, host %q: %v: wait for that host to leave, or choose another id", c.ID, c.Name, c.Reason)
-}
-
-// Unwrap returns the sentinel.
-func (c *Conflict) Unwrap() error { return c.Reason }
-
 // Config configures one join of one host.
 type Config struct {
 	ID    int          // the host id, or 0 to choose a free one
@@ -287,21 +273,16 @@ type Machine struct {
 	giveUp time.Duration // end of leaving without a lease
 }
 
-// New returns a machine that waits for [Machine.Start].
-func New(cfg Config) (*Machine, error) {
-	if err := cfg.Times.Validate(); err != nil {
-		return nil, err
-	}
-	if cfg.Hosts < 1 || cfg.ID < 0 || cfg.ID > cfg.Hosts {
-		return nil, fmt.Errorf("host id %d, want from 1 to %d, or 0 to choose one: %w", cfg.ID, cfg.Hosts, layout.ErrField)
-	}
-	if cfg.Policy > layout.PolicyManual {
-		return nil, fmt.Errorf("%v, want lease, fence or manual: %w", cfg.Policy, layout.ErrField)
+// New returns a machine that waits for [Machine.Start]. It panics on a Config that no superblock can
+// cause: a programmer's error.
+func New(cfg Config) *Machine {
+	if cfg.ID < 0 || cfg.ID > cfg.Hosts || cfg.Times.Lease < layout.MinLease || cfg.Policy > layout.PolicyManual {
+		panic(fmt.Sprintf("lease: impossible config %+v", cfg))
 	}
 	return &Machine{
 		cfg: cfg, t: cfg.Times, id: cfg.ID,
 		watch: -1, blind: -1, stands: -1, wrote: -1, term: cfg.Resume,
 		tried: make([]bool, cfg.Hosts),
 		hosts: make([]Host, cfg.Hosts),
-	}, nil
+	}
 }

@@ -93,7 +93,7 @@ func (w *world) again(n *node, change func(*Config)) {
 	n.life++
 	n.reading, n.view, n.sampled = false, nil, 0 // a hanging read belongs to the old machine
 	w.stalled &^= 1 << itemOf(n.id-1, doSample)
-	n.m = mustNew(cfg)
+	n.m = New(cfg)
 	n.m.mutate(mu)
 	n.adopt()
 	w.carry(n, n.m.Start(w.now))

@@ -191,7 +191,7 @@ func joinTimes(hosts, of int, atOnce bool) (took time.Duration, records int) {
 	s.calm, s.times = true, timing.Times{Lease: 30 * time.Second}
 	s.disk, s.torn, s.hosts = make([]layout.HostRecord, of), make([]int, of), nil
 	for i := range hosts {
-		h := &simHost{name: fmt.Sprint(i + 1), machine: byte(i + 1), ended: make(map[uint64]bool), m: mustNew(Config{Hosts: of, Times: s.times})}
+		h := &simHost{name: fmt.Sprint(i + 1), machine: byte(i + 1), ended: make(map[uint64]bool), m: New(Config{Hosts: of, Times: s.times})}
 		s.hosts = append(s.hosts, h)
 	}
 	next := 0
@@ -201,7 +201,7 @@ func joinTimes(hosts, of int, atOnce bool) (took time.Duration, records int) {
 		next++
 		h.life++
 		h.left = make([]uint64, of)
-		h.m = mustNew(Config{ID: next, Hosts: of, Times: s.times, Self: layout.HostRecord{MachineID: machineID(h.machine)},
+		h.m = New(Config{ID: next, Hosts: of, Times: s.times, Self: layout.HostRecord{MachineID: machineID(h.machine)},
 			Incarnation: func() uint64 { s.serial++; return s.serial }})
 		s.carry(h, h.m.Start(s.now))
 	}

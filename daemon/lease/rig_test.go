@@ -34,9 +34,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	}
 	next := uint64(100)
 	cfg.Incarnation = func() uint64 { next++; return next }
-	m, err := New(cfg)
-	require.NoError(t, err)
-	r := &rig{t: t, m: m, times: times, now: time.Hour, table: make([]Record, 4)}
+	r := &rig{t: t, m: New(cfg), times: times, now: time.Hour, table: make([]Record, 4)}
 	for i := range r.table {
 		r.table[i].ID = i + 1
 	}

@@ -94,7 +94,7 @@ func (s *sim) start(h *simHost) {
 	if h.left == nil {
 		h.left = make([]uint64, len(s.disk))
 	}
-	h.m = mustNew(Config{
+	h.m = New(Config{
 		ID: id, Hosts: len(s.disk), Times: s.times, Left: slices.Clone(h.left), Policy: s.policy, Resume: h.resume,
 		Self: layout.HostRecord{Name: h.name, MachineID: machineID(h.machine), BootID: [16]byte{h.machine, h.boots}},
 		Incarnation: func() uint64 {
@@ -374,7 +374,7 @@ func TestSimulationCalm(t *testing.T) {
 		s.fixed = int(seed % 2)
 		for _, h := range s.hosts {
 			s.after(time.Duration(s.rng.Int64N(int64(s.times.Budget()))), func() { s.start(h) })
-			h.m = mustNew(Config{Hosts: len(s.disk), Times: s.times})
+			h.m = New(Config{Hosts: len(s.disk), Times: s.times})
 		}
 		s.run(3)
 		require.Empty(t, s.broken)

@@ -184,7 +184,7 @@ func TestSimulationDeaths(t *testing.T) {
 		s.calm = true
 		s.policy = []layout.Policy{layout.PolicyLease, layout.PolicyFence}[seed%2]
 		for _, h := range s.hosts {
-			h.m = mustNew(Config{Hosts: len(s.disk), Times: s.times})
+			h.m = New(Config{Hosts: len(s.disk), Times: s.times})
 		}
 		for _, h := range s.hosts {
 			s.after(time.Duration(s.rng.Int64N(int64(s.times.Renew()))), func() { s.start(h) })

@@ -131,18 +131,10 @@ func newWorld(hosts int, cfgs ...Config) *world {
 		if cfg.Times == (timing.Times{}) {
 			cfg.Times = exploreTimes
 		}
-		w.nodes[i] = node{id: i + 1, m: mustNew(cfg), cfg: &cfg}
+		w.nodes[i] = node{id: i + 1, m: New(cfg), cfg: &cfg}
 		w.nodes[i].adopt()
 	}
 	return w
-}
-
-func mustNew(cfg Config) *Machine {
-	m, err := New(cfg)
-	if err != nil {
-		panic(err)
-	}
-	return m
 }
 
 // adopt gives the node's machine its own incarnations.

@@ -108,12 +108,9 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 		return nil, err
 	}
 	disk := &store.Disk{Dev: dev, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
-	mem, err := membership.New(membership.Config{Dev: dev, SB: sb, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock,
+	mem, err := membership.Join(membership.Config{Dev: dev, SB: sb, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock,
 		Tally: new(tally.Tally), Stalls: disk.Stalls, Quarantine: disk.Quarantine, HostID: cfg.HostID, Self: ids.HostRecord()})
 	if err != nil {
-		return nil, err
-	}
-	if err := mem.Start(); err != nil {
 		return nil, err
 	}
 	select {

@@ -50,7 +50,7 @@ func (mb *Member) incarnation() uint64 {
 }
 
 // register registers the key by which this host can be fenced, once per id, if the recovery policy is
-// fence. Start, the writes of the host record, which call it, and Unregister never overlap.
+// fence. Join, the writes of the host record, which call it, and Unregister never overlap.
 func (mb *Member) register(id int, incarnation uint64) error {
 	resumed := mb.cfg.Resume != nil
 	if r := mb.registered.Load(); mb.cfg.SB.Policy != layout.PolicyFence || r != nil && (r.host == id || resumed) {

@@ -103,8 +103,10 @@ type Config struct {
 	AliveEvery time.Duration
 }
 
-// New returns a member that has not begun to join. It returns the errors of [lease.New] and of making a timer.
-func New(cfg Config) (*Member, error) {
+// Join returns a member that begins to join. If the host id is known, it first registers the key by which
+// other hosts can cut this one off; else the first write does. It returns the errors of that, and of
+// making a timer.
+func Join(cfg Config) (*Member, error) {
 	mb := &Member{
 		cfg: cfg, space: cfg.SB.Space(), first: newIncarnation(), changed: make(chan struct{}), cut: math.MaxInt64,
 		wished:  map[layout.Verdict]bool{},
@@ -121,44 +123,39 @@ func New(cfg Config) (*Member, error) {
 	case cfg.Resume != nil:
 		mb.key = cfg.Key
 	}
-	var err error
-	mb.m, err = lease.New(lease.Config{
+	mb.m = lease.New(lease.Config{
 		ID: cfg.HostID, Hosts: cfg.SB.Geometry.Hosts, Times: mb.times(), Policy: cfg.SB.Policy,
 		Self: cfg.Self, Incarnation: mb.incarnation, Reclaim: cfg.Reclaim, Resume: cfg.Resume,
 		Left: cfg.Identity.LeftIncarnations(), Had: cfg.Identity.JoinedHosts(),
 	})
-	if err != nil {
+	if cfg.HostID != 0 || cfg.Resume != nil {
+		if err := mb.register(cfg.HostID, mb.first); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if mb.alarm, err = cfg.Clock.NewAlarm(); err != nil {
 		return nil, err
 	}
-	mb.alarm, err = cfg.Clock.NewAlarm()
-	return mb, err
+	mb.turned = cfg.Clock.Now()
+	mb.io.Go(mb.loop)
+	mb.event(mb.m.Start)
+	return mb, nil
 }
 
-// Start begins to join. If the host id is known, it first registers the key by which other hosts can
-// cut this one off; else the first write does. After an error the member is not used.
-func (mb *Member) Start() error {
-	if mb.cfg.HostID != 0 || mb.cfg.Resume != nil {
-		if err := mb.register(mb.cfg.HostID, mb.first); err != nil {
-			mb.alarm.Close()
-			return err
+// loop lets the machine know the time, until it is over.
+func (mb *Member) loop() {
+	for mb.alarm.Wait() == nil {
+		hangs := mb.beginTurn()
+		mb.event(mb.m.Tick)
+		mb.loseForStall()
+		if mb.cfg.Alive != nil {
+			mb.cfg.Alive()
+		}
+		for _, what := range hangs {
+			mb.logAside(mb.cfg.Log.Error, "IO hangs", "device", mb.cfg.Dev.Info().Path, "what", what)
 		}
 	}
-	mb.turned = mb.cfg.Clock.Now()
-	mb.io.Go(func() {
-		for mb.alarm.Wait() == nil {
-			hangs := mb.beginTurn()
-			mb.event(mb.m.Tick)
-			mb.loseForStall()
-			if mb.cfg.Alive != nil {
-				mb.cfg.Alive()
-			}
-			for _, what := range hangs {
-				mb.logAside(mb.cfg.Log.Error, "IO hangs", "device", mb.cfg.Dev.Info().Path, "what", what)
-			}
-		}
-	})
-	mb.event(mb.m.Start)
-	return nil
 }
 
 // event passes an event to the machine and executes its actions. It logs last, so that a log that

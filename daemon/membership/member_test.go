@@ -34,9 +34,8 @@ func live(t *testing.T, space *lockspacetest.Lockspace, dev blockdev.Device, cha
 	if change != nil {
 		change(&cfg)
 	}
-	mb, err := New(cfg)
+	mb, err := Join(cfg)
 	require.NoError(t, err)
-	require.NoError(t, mb.Start())
 	<-mb.Ready()
 	t.Cleanup(func() {
 		mb.Leave()

@@ -271,10 +271,7 @@ func (w *world) join(i int, resume *lease.Term) {
 	if h.left != 0 {
 		cfg.Left = []uint64{h.left}
 	}
-	lm, err := lease.New(cfg)
-	if err != nil {
-		panic(err)
-	}
+	lm := lease.New(cfg)
 	h.lm, h.down, h.reading, h.sampled, h.read = lm, false, false, false, [both]time.Duration{}
 	w.tell(i, lm.Start)
 }

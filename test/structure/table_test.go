@@ -43,7 +43,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/client", "daemon/api daemon/clock daemon/line layout"},
 
 	// The lockspace, with no host joined.
-	{"daemon/lease/timing", ""},
+	{"daemon/lease/timing", "layout"},
 	{"daemon/lease", "daemon/lease/timing layout"},
 	{"daemon/lockspace", "blockdev daemon/text layout"},
 	{"daemon/lockspace/measure", "blockdev blockdev/latency daemon/lockspace daemon/retry daemon/text"},

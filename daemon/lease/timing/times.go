@@ -2,33 +2,12 @@
 // never knows a clock.
 package timing
 
-import (
-	"errors"
-	"fmt"
-	"time"
-)
-
-// MinLease and MaxLease bound the lease of a lockspace.
-const (
-	MinLease = time.Second
-	MaxLease = time.Hour
-)
-
-// ErrTimes is returned when a lease is out of bounds.
-var ErrTimes = errors.New("lease out of bounds")
+import "time"
 
 // Times holds the one number from which all times derive. It comes from the superblock, so that
 // hosts cannot disagree on it.
 type Times struct {
 	Lease time.Duration // how long a host may continue without a successful renewal
-}
-
-// Validate returns an ErrTimes for a lease out of bounds.
-func (t Times) Validate() error {
-	if t.Lease < MinLease || t.Lease > MaxLease {
-		return fmt.Errorf("lease of %v, want from %v to %v: %w", t.Lease, MinLease, MaxLease, ErrTimes)
-	}
-	return nil
 }
 
 // Renew returns the time from one renewal to the next.

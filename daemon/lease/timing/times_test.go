@@ -5,13 +5,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 func TestTimes(t *testing.T) {
-	require.NoError(t, Times{Lease: 30 * time.Second}.Validate())
-	require.ErrorIs(t, Times{}.Validate(), ErrTimes)
-	require.ErrorIs(t, Times{Lease: 2 * time.Hour}.Validate(), ErrTimes)
-	for _, lease := range []time.Duration{MinLease, 5 * time.Second, 30 * time.Second, MaxLease} {
+	for _, lease := range []time.Duration{layout.MinLease, 5 * time.Second, 30 * time.Second, layout.MaxLease} {
 		x := Times{Lease: lease}
 		require.LessOrEqual(t, x.ClaimBudget(), x.Budget())
 		require.Greater(t, x.LongWait(), x.Lease+x.Budget(), "a host that a claim overwrote is over before the claimant looks")

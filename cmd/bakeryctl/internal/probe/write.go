@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // addWrites measures the device and adds the findings.
@@ -112,7 +113,7 @@ func (r *Report) judgeLatency(writes latency.Summary, current time.Duration) {
 	slowest := fmt.Sprintf("the slowest of %d durable writes took %v", writes.Count, most)
 	switch {
 	case !ok:
-		r.add(id, Unfit, fmt.Sprintf("%s, and none may take longer than a twentieth of the lease, which is at most %v", slowest, timing.MaxLease),
+		r.add(id, Unfit, fmt.Sprintf("%s, and none may take longer than a twentieth of the lease, which is at most %v", slowest, layout.MaxLease),
 			"find out why the device hangs")
 	case current == 0:
 		r.add(id, OK, fmt.Sprintf("%s: the lease must be at least %v; %v is recommended", slowest, least, choose), remedy)
