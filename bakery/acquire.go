@@ -65,7 +65,7 @@ func (m *Machine) attach() Action {
 	switch {
 	case !attachOnly:
 		return m.claim()
-	case own.Readable && (own.Slot.Phase == phaseIdle || own.Slot.Incarnation != m.cfg.Incarnation):
+	case own.Readable && (own.Slot.Phase == layout.Idle || own.Slot.Incarnation != m.cfg.Incarnation):
 		return m.done(Attached)
 	}
 	return m.withdraw(Attached)
@@ -83,7 +83,7 @@ func (m *Machine) claim() Action {
 	m.last = number
 	m.ownSlot.Ticket = layout.MakeTicket(number, m.cfg.Host)
 	m.ownSlot.Mode = m.request.Mode
-	return m.write(stepClaim, phaseChoosing)
+	return m.write(stepClaim, layout.Choosing)
 }
 
 // look is steps 2 and 3. It enters immediately if no slot conflicts and the reserved number is
@@ -119,7 +119,7 @@ func (m *Machine) look(fresh []Host) Action {
 	}
 	m.last++
 	m.ownSlot.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
-	return m.write(stepNumber, phaseWaiting)
+	return m.write(stepNumber, layout.Waiting)
 }
 
 // wait is step 4: it enters when the hosts ahead admit this one.
@@ -169,7 +169,7 @@ func (m *Machine) enter() Action {
 // withdraw leaves the doorway or the queue. The ticket stays in the slot.
 func (m *Machine) withdraw(o Outcome) Action {
 	m.after = o
-	return m.write(stepWithdraw, phaseIdle)
+	return m.write(stepWithdraw, layout.Idle)
 }
 
 // withdrawn ends the attempt. If a slot showed a newer entry, it first checks that the entry

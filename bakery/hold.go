@@ -5,14 +5,14 @@ import "github.com/bakeryd/bakeryd/layout"
 // Release ends the hold. The slot keeps its ticket, so that tokens grow.
 func (m *Machine) Release() Action {
 	m.expect("Release", stepEntered)
-	return m.write(stepRelease, phaseIdle)
+	return m.write(stepRelease, layout.Idle)
 }
 
 // Settle writes the hold to the disk as held. Other hosts order a held slot like a waiting one,
 // so it changes nothing for them.
 func (m *Machine) Settle() Action {
 	m.expect("Settle", stepEntered)
-	return m.write(stepSettle, phaseHeld)
+	return m.write(stepSettle, layout.Held)
 }
 
 // Downgrade turns an exclusive hold into a shared one with the same ticket. It ends in Granted;
@@ -24,7 +24,7 @@ func (m *Machine) Downgrade() Action {
 		return m.enter()
 	}
 	m.ownSlot.Mode = layout.Shared
-	return m.write(stepDowngrade, phaseHeld)
+	return m.write(stepDowngrade, layout.Held)
 }
 
 // Upgrade turns a shared hold into an exclusive one if no other host takes part in the lock. It
@@ -38,7 +38,7 @@ func (m *Machine) Upgrade() Action {
 		return m.enter()
 	}
 	m.ownSlot.Mode = layout.Exclusive
-	return m.write(stepUpgrade, phaseChoosing)
+	return m.write(stepUpgrade, layout.Choosing)
 }
 
 // alone ends an upgrade. This read shows each host that arrived before the claim was written;
@@ -53,5 +53,5 @@ func (m *Machine) alone(fresh []Host) Action {
 		return m.enter()
 	}
 	m.ownSlot.Mode = layout.Shared
-	return m.write(stepBack, phaseHeld)
+	return m.write(stepBack, layout.Held)
 }

@@ -72,13 +72,13 @@ func TestMachine_Steps_CostFewRequests(t *testing.T) {
 	require.Equal(t, [2]int{2, 1}, [2]int{r.writes, r.reads}, "one more write to leave")
 	require.Equal(t, r.m.Token(), r.views[1].Slot.Ticket, "the ticket stays")
 
-	r.show(1, 7, phaseHeld, layout.Exclusive)
+	r.show(1, 7, layout.Held, layout.Exclusive)
 	a := r.run(r.m.Acquire(Request{}))
 	require.Equal(t, Action{Kind: Poll, Host: 1, Rank: 1, Enters: true}, a)
 	require.Equal(t, [2]int{4, 3}, [2]int{r.writes, r.reads}, "two writes and two reads to wait in line")
 	require.Equal(t, uint64(8), r.m.Token().Number())
 	require.Equal(t, a, r.m.Polled(r.views[0]), "nothing has changed")
-	r.show(1, 7, phaseIdle, layout.Exclusive)
+	r.show(1, 7, layout.Idle, layout.Exclusive)
 	require.Equal(t, Granted, r.run(r.m.Polled(r.views[0])).Kind)
 	require.Equal(t, [2]int{4, 4}, [2]int{r.writes, r.reads}, "a change is followed by one read")
 }
@@ -93,13 +93,13 @@ func TestOutcomes(t *testing.T) {
 	}{
 		"exhausted at the claim":         {prepare: func(r *rig) { r.m.last = highest }, want: Exhausted},
 		"exhausted by a clock":           {request: Request{Clock: highest + 1}, want: Exhausted},
-		"exhausted at the look":          {prepare: func(r *rig) { r.show(1, highest, phaseIdle, 0) }, want: Exhausted, writes: 2},
+		"exhausted at the look":          {prepare: func(r *rig) { r.show(1, highest, layout.Idle, 0) }, want: Exhausted, writes: 2},
 		"exhausted by the creation id":   {prepare: func(r *rig) { r.m = New(Config{Host: 2, Incarnation: 102, Permits: 1, Creation: highest}) }, want: Exhausted},
-		"busy, held":                     {prepare: func(r *rig) { r.show(1, 1, phaseHeld, 0) }, request: Request{Try: true}, want: Busy, writes: 2},
-		"busy, waited for":               {prepare: func(r *rig) { r.show(1, 1, phaseWaiting, 0) }, request: Request{Try: true}, want: Busy, writes: 2},
-		"busy, and another is not there": {prepare: func(r *rig) { r.show(1, 1, phaseHeld, 0); r.views[2] = View{} }, request: Request{Try: true}, want: Busy, writes: 2},
+		"busy, held":                     {prepare: func(r *rig) { r.show(1, 1, layout.Held, 0) }, request: Request{Try: true}, want: Busy, writes: 2},
+		"busy, waited for":               {prepare: func(r *rig) { r.show(1, 1, layout.Waiting, 0) }, request: Request{Try: true}, want: Busy, writes: 2},
+		"busy, and another is not there": {prepare: func(r *rig) { r.show(1, 1, layout.Held, 0); r.views[2] = View{} }, request: Request{Try: true}, want: Busy, writes: 2},
 		"superseded": {prepare: func(r *rig) {
-			r.show(1, 1, phaseIdle, 0)
+			r.show(1, 1, layout.Idle, 0)
 			r.views[0].Slot.Creation = 5
 			r.entry = 9
 		}, want: Superseded, writes: 2},
@@ -113,7 +113,7 @@ func TestOutcomes(t *testing.T) {
 			require.Equal(t, c.writes, r.writes)
 			require.False(t, r.m.Holding())
 			if c.writes > 0 {
-				require.Equal(t, phaseIdle, r.views[1].Slot.Phase)
+				require.Equal(t, layout.Idle, r.views[1].Slot.Phase)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func TestLastNumber(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	r := newRig(2, 3, nil)
-	r.show(2, 5, phaseIdle, 0)
+	r.show(2, 5, layout.Idle, 0)
 	r.m.attached = false
 	a := r.m.Acquire(Request{})
 	require.Equal(t, Read, a.Kind)
@@ -141,13 +141,13 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, layout.MakeTicket(5, 2), r.m.OwnSlot().Ticket, "or a rewrite of the slot would lose the ticket")
 
 	r.m.Cancel() // too late: no attempt is under way
-	r.show(1, 3, phaseHeld, layout.Exclusive)
+	r.show(1, 3, layout.Held, layout.Exclusive)
 	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind)
 	r.m.Cancel()
 	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(r.m.Recheck()))
-	require.Equal(t, phaseIdle, r.views[1].Slot.Phase)
+	require.Equal(t, layout.Idle, r.views[1].Slot.Phase)
 
-	r.show(1, 3, phaseIdle, layout.Exclusive)
+	r.show(1, 3, layout.Idle, layout.Exclusive)
 	require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
 	r.m.Cancel()
 	require.Equal(t, Granted, r.run(r.m.Settle()).Kind, "no effect on a hold")
@@ -164,30 +164,30 @@ func TestPollTarget(t *testing.T) {
 		want    Action
 	}{
 		"directly ahead": {show: func(r *rig) {
-			r.show(1, 3, phaseHeld, excl)
-			r.show(2, 5, phaseWaiting, excl)
-			r.show(4, 4, phaseWaiting, excl)
+			r.show(1, 3, layout.Held, excl)
+			r.show(2, 5, layout.Waiting, excl)
+			r.show(4, 4, layout.Waiting, excl)
 		}, want: Action{Host: 2, Rank: 3}},
 		"choosing comes after those in line": {show: func(r *rig) {
-			r.show(1, 3, phaseHeld, excl)
-			r.show(4, 9, phaseChoosing, excl)
+			r.show(1, 3, layout.Held, excl)
+			r.show(4, 9, layout.Choosing, excl)
 		}, want: Action{Host: 1, Rank: 2}},
-		"only choosing": {show: func(r *rig) { r.show(4, 9, phaseChoosing, excl) }, want: Action{Host: 4, Rank: 1}},
+		"only choosing": {show: func(r *rig) { r.show(4, 9, layout.Choosing, excl) }, want: Action{Host: 4, Rank: 1}},
 		"a reader waits for writers": {mode: shared, show: func(r *rig) {
-			r.show(1, 3, phaseHeld, excl)
-			r.show(4, 5, phaseWaiting, shared)
+			r.show(1, 3, layout.Held, excl)
+			r.show(4, 5, layout.Waiting, shared)
 		}, want: Action{Host: 1, Rank: 2}},
 		"unreadable": {show: func(r *rig) {
-			r.show(1, 3, phaseHeld, excl)
+			r.show(1, 3, layout.Held, excl)
 			r.views[1] = View{}
 		}, want: Action{Host: 2, Rank: 2}},
 		"several permits": {permits: 2, show: func(r *rig) {
-			r.show(1, 3, phaseHeld, excl)
-			r.show(2, 4, phaseHeld, excl)
+			r.show(1, 3, layout.Held, excl)
+			r.show(2, 4, layout.Held, excl)
 		}, want: Action{Host: 0, Rank: 2}},
 		"several permits, all choosing": {permits: 2, show: func(r *rig) {
-			r.show(1, 3, phaseChoosing, excl)
-			r.show(2, 4, phaseChoosing, excl)
+			r.show(1, 3, layout.Choosing, excl)
+			r.show(2, 4, layout.Choosing, excl)
 		}, want: Action{Host: 0, Rank: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,9 +202,9 @@ func TestPollTarget(t *testing.T) {
 func TestOthers(t *testing.T) {
 	r := newRig(1, 6, nil)
 	require.Equal(t, Granted, r.run(r.m.Acquire(Request{Mode: layout.Shared})).Kind)
-	r.show(2, 9, phaseWaiting, layout.Exclusive)
-	r.show(3, 9, phaseHeld, layout.Shared)
-	r.show(4, 9, phaseIdle, layout.Exclusive)
+	r.show(2, 9, layout.Waiting, layout.Exclusive)
+	r.show(3, 9, layout.Held, layout.Shared)
+	r.show(4, 9, layout.Idle, layout.Exclusive)
 	r.views[4] = View{} // counts in both modes
 	for host := 2; host <= 5; host++ {
 		r.m.peers[host-1].live = uint64(100 + host)
@@ -217,18 +217,18 @@ func TestAttach(t *testing.T) {
 	attach := func(own View, change func(*Config)) (*rig, Action) {
 		r := newRig(2, 3, change)
 		r.m.attached = false
-		r.show(1, 40, phaseIdle, 0)
+		r.show(1, 40, layout.Idle, 0)
 		r.views[1] = own
 		return r, r.run(r.m.Attach())
 	}
 	done := Action{Kind: Done, Outcome: Attached}
-	old := View{Readable: true, Slot: Slot{Incarnation: 7, Ticket: layout.MakeTicket(50, 2), Phase: phaseHeld}}
+	old := View{Readable: true, Slot: Slot{Incarnation: 7, Ticket: layout.MakeTicket(50, 2), Phase: layout.Held}}
 
 	r, a := attach(old, nil)
 	require.Equal(t, done, a)
 	require.Zero(t, r.writes)
 	require.Equal(t, layout.MakeTicket(50, 2), r.m.OwnSlot().Ticket)
-	require.Equal(t, phaseIdle, r.m.OwnSlot().Phase)
+	require.Equal(t, layout.Idle, r.m.OwnSlot().Phase)
 
 	r, a = attach(View{}, nil)
 	require.Equal(t, done, a)
@@ -247,7 +247,7 @@ func TestAttach(t *testing.T) {
 	r.m.attached = false
 	r.views[0], r.views[1] = View{}, View{}
 	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind)
-	r.show(1, 1<<30, phaseIdle, 0)
+	r.show(1, 1<<30, layout.Idle, 0)
 	require.Equal(t, Granted, r.run(r.m.Polled(r.views[0])).Kind)
 	require.EqualValues(t, 1<<30+ownSpan+1, r.m.Token().Number())
 
@@ -403,7 +403,7 @@ func TestMachine_SeveralPermits_KeepTheMode(t *testing.T) {
 func crowd() *rig {
 	r := newRig(layout.MaxHosts, layout.MaxHosts, nil)
 	for host := 1; host < layout.MaxHosts; host++ {
-		r.show(host, uint64(host), phaseWaiting, layout.Exclusive)
+		r.show(host, uint64(host), layout.Waiting, layout.Exclusive)
 	}
 	return r
 }
@@ -431,12 +431,12 @@ func BenchmarkLook(b *testing.B) {
 // it.
 func TestRemoveWithoutNumbers(t *testing.T) {
 	m := New(Config{Host: 1, Incarnation: 7, Creation: layout.MaxCreation, Permits: 1})
-	a := m.Resume(Slot{Incarnation: 7, Creation: layout.MaxCreation, Ticket: layout.MakeTicket(5, 1), Phase: phaseHeld}, true)
+	a := m.Resume(Slot{Incarnation: 7, Creation: layout.MaxCreation, Ticket: layout.MakeTicket(5, 1), Phase: layout.Held}, true)
 	require.Equal(t, Granted, a.Kind)
 	a = m.Remove()
 	require.Equal(t, Write, a.Kind)
 	require.Equal(t, uint64(layout.MaxCreation), a.Slot.Creation)
-	require.Equal(t, phaseIdle, a.Slot.Phase)
+	require.Equal(t, layout.Idle, a.Slot.Phase)
 	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, m.Written())
 }
 
@@ -451,5 +451,5 @@ func TestMachine_RemoveBelowHiddenNumbers_IsTakenBack(t *testing.T) {
 	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(r.m.Remove()))
 	require.Equal(t, uint64(creation), r.entry, "the entry stays")
 	require.Equal(t, uint64(creation), r.views[0].Slot.Creation)
-	require.Equal(t, phaseIdle, r.views[0].Slot.Phase)
+	require.Equal(t, layout.Idle, r.views[0].Slot.Phase)
 }

@@ -81,8 +81,8 @@ var mutations = []mutated{
 	{"the wait does not look at choosing", "EXCLUSION", twoByTwo,
 		&mutation{views: func(_ *world, m *Machine, views []View) {
 			others(m, views, func(v *View) {
-				if m.step == stepWait && v.Slot.Phase == phaseChoosing {
-					v.Slot.Phase = phaseIdle
+				if m.step == stepWait && v.Slot.Phase == layout.Choosing {
+					v.Slot.Phase = layout.Idle
 				}
 			})
 		}}},
@@ -135,7 +135,7 @@ var mutations = []mutated{
 		&mutation{views: func(_ *world, m *Machine, views []View) {
 			others(m, views, func(v *View) {
 				if m.step == stepLook && !v.Readable {
-					*v = View{Readable: true, Slot: Slot{Incarnation: 1, Creation: m.cfg.Creation, Phase: phaseChoosing}}
+					*v = View{Readable: true, Slot: Slot{Incarnation: 1, Creation: m.cfg.Creation, Phase: layout.Choosing}}
 				}
 			})
 		}}},
@@ -217,13 +217,13 @@ var mutations = []mutated{
 		with(twoByTwo, func(sc *scenario) { sc.permits, sc.changes = 2, 1 }),
 		&mutation{downgrade: func(m *Machine) Action {
 			m.ownSlot.Mode = layout.Shared
-			return m.write(stepDowngrade, phaseHeld)
+			return m.write(stepDowngrade, layout.Held)
 		}}},
 	{"an upgrade next to another exclusive claim", "EXCLUSION",
 		with(twoByTwo, func(sc *scenario) { sc.permits, sc.modes, sc.changes = 2, mixed, 1 }),
 		&mutation{upgrade: func(m *Machine) Action {
 			m.ownSlot.Mode = layout.Exclusive
-			return m.write(stepUpgrade, phaseChoosing)
+			return m.write(stepUpgrade, layout.Choosing)
 		}}},
 	{"what could not be told is not asked again", "DEADLOCK",
 		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.fails = 1, 1, 1 }),

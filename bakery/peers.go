@@ -1,6 +1,10 @@
 package bakery
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
 
 // peer holds facts about another host. Incarnations are random and never reused, so only their
 // identity counts, never their order.
@@ -56,7 +60,7 @@ func (m *Machine) standing(i int, fresh []Host) standing {
 	if s.Creation > m.cfg.Creation && (s.Incarnation != p.spared || p.spared == 0) {
 		return newer
 	}
-	if s.Phase == phaseIdle || s.Creation != m.cfg.Creation || s.Incarnation == p.over {
+	if s.Phase == layout.Idle || s.Creation != m.cfg.Creation || s.Incarnation == p.over {
 		return idle
 	}
 	if s.Incarnation == p.live {

@@ -28,7 +28,7 @@ func (m *Machine) Remove() Action {
 		return m.unmark(m.cfg.Creation, Cancelled)
 	}
 	m.ownSlot.Creation = m.last + 1
-	return m.write(stepMark, phaseHeld)
+	return m.write(stepMark, layout.Held)
 }
 
 func (m *Machine) drain(fresh []Host) Action {
@@ -56,7 +56,7 @@ func (m *Machine) drain(fresh []Host) Action {
 // DirectoryCleared reports that the entry is cleared durably.
 func (m *Machine) DirectoryCleared() Action {
 	m.expect("DirectoryCleared", stepClear)
-	return m.write(stepUnmark, phaseIdle)
+	return m.write(stepUnmark, layout.Idle)
 }
 
 // DirectoryKept reports that the entry is not cleared and will not be. The removal is undone.

@@ -1,5 +1,7 @@
 package bakery
 
+import "github.com/bakeryd/bakeryd/layout"
+
 // Resume continues the work of an earlier machine of the same incarnation after its driver ended.
 // It is called on a new machine, instead of the first Acquire or Attach. slot is the own slot as
 // it is on the disk now, durable, with no write under way. entered is true if its ticket was ever
@@ -34,7 +36,7 @@ func (m *Machine) Resume(slot Slot, entered bool) Action {
 	// A ticket that attach guessed lies an ownSpan above the clock and the creation id. It stays
 	// a guess until a look could read all other slots. A host that waits or holds has had that
 	// look.
-	m.torn = own && slot.Phase < phaseWaiting && slot.Ticket.Number() > m.last+ownSpan/2
+	m.torn = own && slot.Phase < layout.Waiting && slot.Ticket.Number() > m.last+ownSpan/2
 	m.last = max(m.last, slot.Ticket.Number())
 	m.ownSlot.Ticket, m.ownSlot.Mode, m.attached = slot.Ticket, slot.Mode, true
 	m.request = Request{Mode: slot.Mode}
@@ -43,16 +45,16 @@ func (m *Machine) Resume(slot Slot, entered bool) Action {
 		m.ownSlot = slot
 		m.step = stepReturn
 		return Action{Kind: ReadDirectory}
-	case !own || slot.Phase == phaseIdle:
+	case !own || slot.Phase == layout.Idle:
 		return m.done(Attached)
 	case slot.Creation < m.cfg.Creation:
 		return m.withdraw(Attached)
 	}
 	m.ownSlot.Phase = slot.Phase
 	switch {
-	case entered || slot.Phase == phaseHeld: // a slot that shows held was granted
+	case entered || slot.Phase == layout.Held: // a slot that shows held was granted
 		return m.enter()
-	case slot.Phase == phaseChoosing:
+	case slot.Phase == layout.Choosing:
 		return m.read(stepLook) // CLAIM-FIRST: earlier reads do not count
 	}
 	return m.read(stepWait)
@@ -66,5 +68,5 @@ func (m *Machine) returned(creation uint64) Action {
 	if creation == m.cfg.Creation {
 		return m.unmark(creation, Cancelled)
 	}
-	return m.write(stepUnmark, phaseIdle)
+	return m.write(stepUnmark, layout.Idle)
 }

@@ -1,5 +1,7 @@
 package bakery
 
+import "github.com/bakeryd/bakeryd/layout"
+
 // grant continues after host i's machine was granted the lock: the driver notes the grant for the
 // next driver before it notifies a client.
 func (w *world) grant(i int) {
@@ -99,7 +101,7 @@ func (w *world) resume(i int, e entry) {
 	case lost:
 		return // to be attached
 	case !own.Readable:
-		slot = Slot{Incarnation: ac.inc, Creation: e.creation, Ticket: ticket, Phase: phaseHeld, Mode: ac.held}
+		slot = Slot{Incarnation: ac.inc, Creation: e.creation, Ticket: ticket, Phase: layout.Held, Mode: ac.held}
 	}
 	resume := (*Machine).Resume
 	if mu := w.sc.mutate; mu != nil && mu.resume != nil {

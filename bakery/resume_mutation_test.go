@@ -16,11 +16,11 @@ var restarting = with(twoByTwo, func(sc *scenario) { sc.settles, sc.resumes = 0,
 var resumeMutations = []mutated{
 	{"a claim is resumed as a hold", "EXCLUSION", restarting,
 		resuming(func(m *Machine, slot Slot, entered bool) Action {
-			return m.Resume(slot, entered || slot.Phase == phaseChoosing)
+			return m.Resume(slot, entered || slot.Phase == layout.Choosing)
 		})},
 	{"a place in the queue is resumed as a hold", "EXCLUSION", restarting,
 		resuming(func(m *Machine, slot Slot, entered bool) Action {
-			return m.Resume(slot, entered || slot.Phase == phaseWaiting)
+			return m.Resume(slot, entered || slot.Phase == layout.Waiting)
 		})},
 	{"the note of a hold outlives it", "EXCLUSION", restarting, &mutation{keepNote: true}},
 	{"the note of a hold is lost", "TOKENS", restarting,
@@ -33,7 +33,7 @@ var resumeMutations = []mutated{
 			}
 			m.last++
 			m.ownSlot.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
-			return m.write(stepNumber, phaseWaiting)
+			return m.write(stepNumber, layout.Waiting)
 		})},
 	{"the doorway is left by entering", "EXCLUSION", restarting,
 		resuming(func(m *Machine, slot Slot, entered bool) Action {

@@ -34,7 +34,7 @@ func TestResume(t *testing.T) {
 	old := func(s *Slot) { s.Incarnation = earlier }
 	shared := func(s *Slot) { s.Mode = layout.Shared }
 	creation := func(c uint64) func(s *Slot) { return func(s *Slot) { s.Creation = c } }
-	held := func(r *rig) { r.show(1, 49, phaseHeld, layout.Exclusive) }
+	held := func(r *rig) { r.show(1, 49, layout.Held, layout.Exclusive) }
 	for name, c := range map[string]struct {
 		slot    Slot
 		entered bool
@@ -45,21 +45,21 @@ func TestResume(t *testing.T) {
 		phase   layout.Phase
 	}{
 		"never written":             {slot: Slot{}, want: attached},
-		"idle":                      {slot: slot(phaseIdle), want: attached},
-		"released, still noted":     {slot: slot(phaseIdle), entered: true, want: attached},
-		"of an earlier incarnation": {slot: slot(phaseHeld, old), want: attached, phase: phaseHeld},
-		"an earlier one's removal":  {slot: slot(phaseHeld, old, creation(9)), want: attached, phase: phaseHeld},
-		"held by the fast path":     {slot: slot(phaseChoosing), entered: true, others: held, want: Action{Kind: Granted}, phase: phaseChoosing},
-		"held after waiting":        {slot: slot(phaseWaiting, shared), entered: true, others: held, want: Action{Kind: Granted}, phase: phaseWaiting},
-		"held, settled":             {slot: slot(phaseHeld), entered: true, others: held, want: Action{Kind: Granted}, phase: phaseHeld},
-		"held, not noted":           {slot: slot(phaseHeld), others: held, want: Action{Kind: Granted}, phase: phaseHeld},
-		"choosing, alone":           {slot: slot(phaseChoosing), want: Action{Kind: Granted}, phase: phaseChoosing},
-		"choosing, not alone":       {slot: slot(phaseChoosing), others: held, want: Action{Kind: Poll, Host: 1, Rank: 1, Enters: true}, writes: 1, phase: phaseWaiting},
-		"waiting, first now":        {slot: slot(phaseWaiting), want: Action{Kind: Granted}, phase: phaseWaiting},
-		"waiting still":             {slot: slot(phaseWaiting), others: held, want: Action{Kind: Poll, Host: 1, Rank: 1, Enters: true}, phase: phaseWaiting},
-		"a removal that was not":    {slot: slot(phaseHeld, creation(9)), entered: true, want: Action{Kind: Done, Outcome: Cancelled}, writes: 1},
-		"a removal that was":        {slot: slot(phaseHeld, creation(9)), entered: true, entry: 11, want: Action{Kind: Done, Outcome: Removed}, writes: 1},
-		"an entry that is gone":     {slot: slot(phaseChoosing, creation(2)), want: attached, writes: 1},
+		"idle":                      {slot: slot(layout.Idle), want: attached},
+		"released, still noted":     {slot: slot(layout.Idle), entered: true, want: attached},
+		"of an earlier incarnation": {slot: slot(layout.Held, old), want: attached, phase: layout.Held},
+		"an earlier one's removal":  {slot: slot(layout.Held, old, creation(9)), want: attached, phase: layout.Held},
+		"held by the fast path":     {slot: slot(layout.Choosing), entered: true, others: held, want: Action{Kind: Granted}, phase: layout.Choosing},
+		"held after waiting":        {slot: slot(layout.Waiting, shared), entered: true, others: held, want: Action{Kind: Granted}, phase: layout.Waiting},
+		"held, settled":             {slot: slot(layout.Held), entered: true, others: held, want: Action{Kind: Granted}, phase: layout.Held},
+		"held, not noted":           {slot: slot(layout.Held), others: held, want: Action{Kind: Granted}, phase: layout.Held},
+		"choosing, alone":           {slot: slot(layout.Choosing), want: Action{Kind: Granted}, phase: layout.Choosing},
+		"choosing, not alone":       {slot: slot(layout.Choosing), others: held, want: Action{Kind: Poll, Host: 1, Rank: 1, Enters: true}, writes: 1, phase: layout.Waiting},
+		"waiting, first now":        {slot: slot(layout.Waiting), want: Action{Kind: Granted}, phase: layout.Waiting},
+		"waiting still":             {slot: slot(layout.Waiting), others: held, want: Action{Kind: Poll, Host: 1, Rank: 1, Enters: true}, phase: layout.Waiting},
+		"a removal that was not":    {slot: slot(layout.Held, creation(9)), entered: true, want: Action{Kind: Done, Outcome: Cancelled}, writes: 1},
+		"a removal that was":        {slot: slot(layout.Held, creation(9)), entered: true, entry: 11, want: Action{Kind: Done, Outcome: Removed}, writes: 1},
+		"an entry that is gone":     {slot: slot(layout.Choosing, creation(2)), want: attached, writes: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, a := resumed(c.slot, c.entered, func(cfg *Config) { cfg.Creation = 3 }, func(r *rig) {
@@ -85,14 +85,14 @@ func TestResume(t *testing.T) {
 				require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(r.m.Recheck()))
 			}
 			require.True(t, r.m.attached)
-			require.Equal(t, phaseIdle, r.m.OwnSlot().Phase)
+			require.Equal(t, layout.Idle, r.m.OwnSlot().Phase)
 			require.GreaterOrEqual(t, r.m.OwnSlot().Ticket, c.slot.Ticket)
 			if a.Outcome == Removed {
 				require.EqualValues(t, 9, r.views[1].Slot.Creation, "the slot still shows the removal")
 				return
 			}
 			require.EqualValues(t, 3, r.m.OwnSlot().Creation)
-			r.show(1, 60, phaseIdle, layout.Exclusive)
+			r.show(1, 60, layout.Idle, layout.Exclusive)
 			require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
 			require.Greater(t, r.m.Token(), c.slot.Ticket)
 		})
@@ -103,7 +103,7 @@ func TestResume(t *testing.T) {
 func TestResumeUnreadable(t *testing.T) {
 	r := newRig(2, 3, nil)
 	r.m.attached, r.views[1] = false, View{}
-	noted := Slot{Incarnation: 102, Ticket: layout.MakeTicket(50, 2), Phase: phaseHeld, Mode: layout.Shared}
+	noted := Slot{Incarnation: 102, Ticket: layout.MakeTicket(50, 2), Phase: layout.Held, Mode: layout.Shared}
 	require.Equal(t, Granted, r.run(r.m.Resume(noted, true)).Kind)
 	require.Equal(t, Granted, r.run(r.m.Settle()).Kind)
 	require.Equal(t, View{Readable: true, Slot: noted}, r.views[1])
@@ -113,7 +113,7 @@ func TestResumeUnreadable(t *testing.T) {
 func TestResumeUpgrade(t *testing.T) {
 	r := newRig(2, 3, nil)
 	require.Equal(t, Granted, r.run(r.m.Acquire(Request{Mode: layout.Shared})).Kind)
-	r.show(1, 60, phaseHeld, layout.Shared)
+	r.show(1, 60, layout.Held, layout.Shared)
 	upgrade := r.m.Upgrade()
 	require.Equal(t, Write, upgrade.Kind)
 
@@ -122,23 +122,23 @@ func TestResumeUpgrade(t *testing.T) {
 	require.Equal(t, layout.Exclusive, r.m.Mode(), "as the slot shows; no client is notified")
 	require.Equal(t, Granted, r.run(r.m.Downgrade()).Kind)
 	require.Equal(t, layout.Shared, r.m.Mode())
-	require.Equal(t, phaseHeld, r.views[1].Slot.Phase)
+	require.Equal(t, layout.Held, r.views[1].Slot.Phase)
 	require.Equal(t, upgrade.Slot.Ticket, r.m.Token())
 }
 
 // A ticket that attach guessed stays a guess: see TestAttach.
 func TestResumeGuess(t *testing.T) {
 	guess := Slot{Incarnation: 102, Ticket: layout.MakeTicket(40+ownSpan, 2)}
-	high := func(r *rig) { r.show(1, 1<<30, phaseIdle, 0) }
+	high := func(r *rig) { r.show(1, 1<<30, layout.Idle, 0) }
 	for name, c := range map[string]struct {
 		phase layout.Phase
 		clock uint64
 		want  uint64
 	}{
-		"idle":                  {phaseIdle, 0, 1<<30 + ownSpan + 1},
-		"choosing":              {phaseChoosing, 0, 1<<30 + ownSpan + 1},
-		"idle, by the clock":    {phaseIdle, 40 + ownSpan, 1<<30 + 1},
-		"waiting, after a look": {phaseWaiting, 0, 40 + ownSpan},
+		"idle":                  {layout.Idle, 0, 1<<30 + ownSpan + 1},
+		"choosing":              {layout.Choosing, 0, 1<<30 + ownSpan + 1},
+		"idle, by the clock":    {layout.Idle, 40 + ownSpan, 1<<30 + 1},
+		"waiting, after a look": {layout.Waiting, 0, 40 + ownSpan},
 	} {
 		t.Run(name, func(t *testing.T) {
 			own := guess

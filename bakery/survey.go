@@ -2,13 +2,6 @@ package bakery
 
 import "github.com/bakeryd/bakeryd/layout"
 
-const (
-	phaseIdle     = layout.Idle
-	phaseChoosing = layout.Choosing
-	phaseWaiting  = layout.Waiting
-	phaseHeld     = layout.Held
-)
-
 // tally counts slots that stand ahead of a host.
 type tally struct{ exclusive, shared, blocked int }
 
@@ -89,7 +82,7 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 func (s *survey) count(host int, o Slot, mode layout.Mode) {
 	conflict := o.Mode == layout.Exclusive || mode == layout.Exclusive
 	s.ahead.add(o.Mode)
-	if o.Phase == phaseChoosing {
+	if o.Phase == layout.Choosing {
 		if conflict && s.ahead.blocked == 0 {
 			s.unsettled = host
 		}

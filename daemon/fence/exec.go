@@ -23,13 +23,6 @@ type execAgent struct {
 	command string
 }
 
-func newExec(cfg Config) (*execAgent, error) {
-	if strings.TrimSpace(cfg.Command) == "" || strings.ContainsRune(cfg.Command, 0) {
-		return nil, fmt.Errorf("%w: agent exec without a command", ErrConfig)
-	}
-	return &execAgent{command: cfg.Command}, nil
-}
-
 // Register implements Agent. It has no effect.
 func (a *execAgent) Register(ctx context.Context) error { return ctx.Err() }
 

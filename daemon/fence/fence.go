@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -118,7 +119,10 @@ func New(cfg Config) (Agent, error) {
 	case "pr":
 		return newPR(cfg, openDevice)
 	case "exec":
-		return newExec(cfg)
+		if strings.TrimSpace(cfg.Command) == "" || strings.ContainsRune(cfg.Command, 0) {
+			return nil, fmt.Errorf("%w: agent exec without a command", ErrConfig)
+		}
+		return &execAgent{cfg.Command}, nil
 	}
 	return nil, fmt.Errorf("%w: agent %q, want pr or exec", ErrConfig, cfg.Agent)
 }

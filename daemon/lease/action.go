@@ -6,9 +6,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Action is a request to the driver or a notification. Every event returns its actions in the
+// Action is a request to the driver or a notification: one of the types below. Every event returns its actions in the
 // order in which they are to be carried out. Notifications come before writes.
-type Action interface{ action() }
+type Action any
 
 // ReadTable requests one read of the records of hosts 1..Hosts, begun after the event that
 // returned this action. It ends in [Machine.TableRead] or [Machine.ReadFailed]. At most one is
@@ -106,19 +106,3 @@ type Asked struct {
 // Complained reports unreadable records that block other hosts and that this host may repair: its
 // own slots, and entries of the lock directory. It comes at most once every [timing.Times.Renew].
 type Complained struct{ Of []layout.Complaint }
-
-func (ReadTable) action()  {}
-func (Write) action()      {}
-func (Wait) action()       {}
-func (Delayed) action()    {}
-func (Joined) action()     {}
-func (Ready) action()      {}
-func (Renewed) action()    {}
-func (Lost) action()       {}
-func (Refused) action()    {}
-func (Left) action()       {}
-func (Declared) action()   {}
-func (Fence) action()      {}
-func (Wished) action()     {}
-func (Asked) action()      {}
-func (Complained) action() {}

@@ -70,12 +70,12 @@ var faults = []fault{
 	}},
 	{"choosing", "a host does not wait for another that is choosing", "EXCLUSION|TOKEN|ORDER|HISTORY", false, []patch{
 		{"bakery/survey.go", `	s.ahead.add(o.Mode)
-	if o.Phase == phaseChoosing {
-`, `	if o.Phase == phaseChoosing {
+	if o.Phase == layout.Choosing {
+`, `	if o.Phase == layout.Choosing {
 		return
 	}
 	s.ahead.add(o.Mode)
-	if o.Phase == phaseChoosing {
+	if o.Phase == layout.Choosing {
 `},
 	}},
 	{"upgrade", "a ticket serves further grants after it has become exclusive", "TOKEN", false, []patch{
