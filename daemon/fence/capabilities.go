@@ -58,11 +58,7 @@ func ReadCapabilities(ctx context.Context, path string) (Capabilities, error) {
 
 // capabilities reads the keys first, which every target with reservations supports.
 func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
-	var keys, said []byte
-	err = whileAgain(ctx, func() (err error) {
-		keys, err = s.in(inReadKeys, 8<<10)
-		return err
-	})
+	keys, err := whileAgain(ctx, func() ([]byte, error) { return s.in(inReadKeys, 8<<10) })
 	if errors.Is(err, errRefused) {
 		return c, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
@@ -70,10 +66,7 @@ func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
 		return c, err
 	}
 	c.Keys = len(keys) / 8
-	err = whileAgain(ctx, func() (err error) {
-		said, err = s.receive(inReportCapabilities, capabilitiesLen)
-		return err
-	})
+	said, err := whileAgain(ctx, func() ([]byte, error) { return s.receive(inReportCapabilities, capabilitiesLen) })
 	switch {
 	case errors.Is(err, errRefused):
 		return c, nil

@@ -119,7 +119,7 @@ func (d *device) try(ctx context.Context, a action, own, other uint64) error {
 	}
 	var errs []error
 	for _, t := range order {
-		err := whileAgain(ctx, func() error { return t.change(a, own, other) })
+		_, err := whileAgain(ctx, func() (any, error) { return nil, t.change(a, own, other) })
 		if err == nil || errors.Is(err, errConflict) {
 			d.way = t.String()
 			return err
@@ -153,18 +153,17 @@ func join(errs []error) (all error) {
 
 // whileAgain repeats f while it returns errAgain. A device may have one unit attention for each
 // event that happened to it. Each ends with the answer that reports it.
-func whileAgain(ctx context.Context, f func() error) error {
+func whileAgain[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
 	const attempts = 10
 	for i := range attempts {
 		if err := retry.Pause(ctx, time.Duration(i*i)*5*time.Millisecond); err != nil {
-			return err
+			return result, err
 		}
-		err := f()
-		if !errors.Is(err, errAgain) || i == attempts-1 {
-			return err
+		if result, err = f(); !errors.Is(err, errAgain) {
+			break
 		}
 	}
-	return nil
+	return result, err
 }
 
 // unsupported adds advice for the operator.
@@ -175,10 +174,7 @@ func unsupported(err error) error {
 // look reads the state. known reports whether there is a way to read it.
 func (d *device) look(ctx context.Context) (state State, known bool, err error) {
 	for _, read := range d.readers {
-		err := whileAgain(ctx, func() (err error) {
-			state, err = read()
-			return err
-		})
+		state, err = whileAgain(ctx, read)
 		if !errors.Is(err, errRefused) {
 			return state, err == nil, err
 		}
@@ -187,11 +183,11 @@ func (d *device) look(ctx context.Context) (state State, known bool, err error) 
 }
 
 func (d *device) register(ctx context.Context, key uint64, resumed bool) error {
-	state, known, err := d.look(ctx)
+	state, _, err := d.look(ctx)
 	if err != nil {
 		return err
 	}
-	if known && state.Held && !state.ours() {
+	if state.Held && !state.ours() {
 		return reservedBy(state)
 	}
 	if err := d.registerKey(ctx, key, resumed); err != nil {
@@ -308,43 +304,31 @@ func (d *device) fence(ctx context.Context, own, target uint64, drain time.Durat
 // cut removes the registrations of a key. aborted reports whether no writes under it are under
 // way any more. It is no error if there are none.
 func (d *device) cut(ctx context.Context, own, target uint64) (aborted bool, err error) {
-	state, known, err := d.look(ctx)
-	switch {
-	case err != nil:
-		return false, err
-	case known && !state.registered(own):
-		return false, ErrFenced
-	case known && !state.registered(target):
-		return false, nil
-	}
-	err = d.try(ctx, preemptAbort, own, target)
-	aborted = err == nil
-	if errors.Is(err, errRefused) {
-		if !d.warn {
-			d.warn = true
-			d.log.Warn("device cannot abort writes of a fenced host, waiting for them each time", "device", d.path, "err", err)
+	for conflict := false; ; conflict = true { // another host may have removed a key: that is looked at once more
+		state, known, err := d.look(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case known && !state.registered(own):
+			return false, ErrFenced
+		case known && !state.registered(target):
+			return false, nil
+		case conflict && known:
+			return false, fmt.Errorf("%w: the device refuses to remove its key", ErrUnconfirmed)
+		case conflict:
+			return false, d.registerKey(ctx, own, true)
 		}
-		err = d.command(ctx, preempt, own, target)
+		err = d.try(ctx, preemptAbort, own, target)
+		aborted := err == nil
+		if errors.Is(err, errRefused) {
+			if !d.warn {
+				d.warn = true
+				d.log.Warn("device cannot abort writes of a fenced host, waiting for them each time", "device", d.path, "err", err)
+			}
+			err = d.command(ctx, preempt, own, target)
+		}
+		if !errors.Is(err, errConflict) {
+			return aborted, err
+		}
 	}
-	if errors.Is(err, errConflict) {
-		return false, d.conflicted(ctx, own, target)
-	}
-	return aborted, err
-}
-
-// conflicted returns why a preempt ended in a conflict: nil if the target was no longer
-// registered.
-func (d *device) conflicted(ctx context.Context, own, target uint64) error {
-	state, known, err := d.look(ctx)
-	switch {
-	case err != nil:
-		return err
-	case !known:
-		return d.registerKey(ctx, own, true)
-	case !state.registered(own):
-		return ErrFenced
-	case state.registered(target):
-		return fmt.Errorf("%w: the device refuses to remove its key", ErrUnconfirmed)
-	}
-	return nil
 }

@@ -29,8 +29,7 @@ type Identity struct {
 	Options // as New completed them
 	UUID    layout.UUID
 
-	mu    sync.Mutex
-	files map[int]*os.File // held lock files by host id, guarded by mu
+	files sync.Map // held lock files by host id
 }
 
 // Options are the parts of an identity that the configuration sets.
@@ -45,7 +44,7 @@ type Options struct {
 // New returns the identity in a lockspace and creates its directories. It returns api.ErrInvalid
 // for an invalid name, and the errors of creating directories.
 func New(cfg Options, uuid layout.UUID) (*Identity, error) {
-	id := &Identity{Options: cfg, UUID: uuid, files: map[int]*os.File{}}
+	id := &Identity{Options: cfg, UUID: uuid}
 	if cfg.Name == "" {
 		name, _ := os.Hostname()
 		id.Name = name[:min(len(name), layout.MaxName)]
@@ -109,10 +108,7 @@ func (id *Identity) HostRecord() layout.HostRecord {
 // A process with a write that is stuck in the kernel does not end, so that no next process writes
 // before that write returns. It returns ErrTaken. Calls for the same id do not overlap.
 func (id *Identity) TakeLockFile(host int) error {
-	id.mu.Lock()
-	held := id.files[host] != nil
-	id.mu.Unlock()
-	if held {
+	if _, held := id.files.Load(host); held {
 		return nil
 	}
 	path := filepath.Join(id.RuntimeDir, fmt.Sprintf("%s-%d.lock", id.UUID, host))
@@ -132,9 +128,7 @@ func (id *Identity) TakeLockFile(host int) error {
 			f.Close() // its previous owner removed it
 			continue
 		}
-		id.mu.Lock()
-		id.files[host] = f
-		id.mu.Unlock()
+		id.files.Store(host, f)
 		return nil
 	}
 }
@@ -151,14 +145,13 @@ func stillAt(f *os.File, path string) bool {
 
 // ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight.
 func (id *Identity) ReleaseLockFiles() {
-	id.mu.Lock()
-	files := id.files
-	id.files = map[int]*os.File{}
-	id.mu.Unlock()
-	for _, f := range files {
+	id.files.Range(func(host, file any) bool {
+		f := file.(*os.File)
 		_ = os.Remove(f.Name()) // before it is unlocked: no other process can have it
 		f.Close()
-	}
+		id.files.Delete(host)
+		return true
+	})
 }
 
 // LeftPath returns the path of the file with the incarnation that last left a host id before its

@@ -52,37 +52,43 @@ func (mb *Member) noteTable(records []lease.Record) {
 // readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
 // nothing could be read.
 func (mb *Member) readRows(records []lease.Record) error {
-	g := mb.space.Geometry
 	const before = 2 // superblocks
-	total := before + len(records)
-	per := min(total, max(before, lockspace.ScanChunk/g.Stride))
-	buf := lockspace.Pool.Get(per * g.Stride)
-	defer lockspace.Pool.Put(buf)
-	for first := 0; first < total; first += per {
-		part := buf[:min(per, total-first)*g.Stride]
-		errs, err := lockspace.ReadRecords(mb.cfg.Dev, part, int64(first)*int64(g.Stride), g.Stride)
-		if err != nil && (first == 0 || !lockspace.IsBadSector(err)) {
-			return err
+	var other, unread error
+	readable := false
+	err := lockspace.ScanRecords(mb.cfg.Dev, 0, mb.space.Geometry.Stride, before+len(records), func(i int, sector []byte, err error) error {
+		if err == nil {
+			readable = true
+		} else {
+			unread = err
 		}
-		if first == 0 {
-			if err := mb.sameLockspace(part, errs); err != nil {
-				return err
+		switch {
+		case i >= before:
+			r := &records[i-before]
+			if *r = (lease.Record{Err: err}); err == nil {
+				r.HostRecord, r.Err = mb.space.DecodeHost(sector, i-before+1)
 			}
+		case err != nil: // not known: the lease runs out if nothing else can be read
+		case i == 0:
+			other = mb.otherLockspace(sector, i)
+		case other != nil && mb.otherLockspace(sector, i) != nil: // format wipes or replaces both
+			return other
 		}
-		for i := range len(part) / g.Stride {
-			id, sector := first+i-before+1, part[i*g.Stride:][:g.Stride]
-			if id < 1 {
-				continue
-			}
-			r := &records[id-1]
-			*r = lease.Record{Err: err}
-			if err == nil {
-				r.Err = errs[i]
-			}
-			if r.Err == nil {
-				r.HostRecord, r.Err = mb.space.DecodeHost(sector, id)
-			}
-		}
+		return nil
+	})
+	if err == nil && !readable {
+		return unread
+	}
+	return err
+}
+
+// otherLockspace returns errReplaced unless a superblock is that of the lockspace that was joined.
+func (mb *Member) otherLockspace(sector []byte, copy int) error {
+	sb, err := layout.DecodeSuperblock(sector, copy)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errReplaced, err)
+	case sb.UUID != mb.cfg.SB.UUID:
+		return fmt.Errorf("%w: lockspace %s, was %s", errReplaced, sb.UUID, mb.cfg.SB.UUID)
 	}
 	return nil
 }
@@ -106,28 +112,6 @@ func (mb *Member) noteSilence(hosts []lease.Host) {
 			}
 		}
 	}
-}
-
-// sameLockspace returns errReplaced unless a superblock in head is that of the lockspace that was
-// joined. Format wipes or replaces both.
-func (mb *Member) sameLockspace(head []byte, errs []error) error {
-	var found error
-	for copy := range 2 {
-		at := int(mb.space.Geometry.Superblock(copy))
-		if errs[at/mb.space.Geometry.Stride] != nil {
-			return nil // unreadable, so not known: the lease runs out if nothing else can be read
-		}
-		sb, err := layout.DecodeSuperblock(head[at:at+mb.space.Geometry.Stride], copy)
-		switch {
-		case err == nil && sb.UUID == mb.cfg.SB.UUID:
-			return nil
-		case err == nil:
-			found = fmt.Errorf("%w: lockspace %s, was %s", errReplaced, sb.UUID, mb.cfg.SB.UUID)
-		case found == nil:
-			found = fmt.Errorf("%w: %w", errReplaced, err)
-		}
-	}
-	return found
 }
 
 // writeRecord writes the own record. The first write of an id takes the lock file that excludes
