@@ -15,6 +15,7 @@ package daemon
 import (
 	"cmp"
 	"errors"
+	"github.com/bakeryd/bakeryd/daemon/fence"
 	"log/slog"
 	"time"
 
@@ -54,7 +55,7 @@ type Config struct {
 	// device that resets this host if the command of a lost lock cannot be stopped; empty: none.
 	// Used by Service
 	Watchdog string
-	Fence    membership.FenceConfig // how to cut off dead hosts, if the lockspace's policy requires it
+	Fence    fence.Config // how to cut off dead hosts, if the lockspace's policy requires it
 	// keep in RuntimeDir the state that the next process needs to continue within the lease
 	Keep bool
 	// receives the events; nil: none in a Host, a Service creates one

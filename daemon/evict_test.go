@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/fence"
-	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/fencetest"
@@ -66,7 +65,7 @@ func TestEvictAgain(t *testing.T) {
 // fencing returns a host that fences another one, which has lost its device, by a fabric.
 func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Host) {
 	c.SetPolicy(layout.PolicyFence)
-	agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "false"} }
+	agent := func(cfg *Config) { cfg.Fence = fence.Config{Agent: "exec", Command: "false"} }
 	a = c.host(1, agent)
 	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	b := c.host(2, agent, through(f))

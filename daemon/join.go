@@ -175,17 +175,16 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		}
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
 	}
-	var resume *lease.Term
-	var key uint64
-	if p != nil {
-		resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
-		key = p.term.PRKey
-	}
-	mem, err := membership.Join(membership.Config{
+	cfg := membership.Config{
 		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, Events: j.cfg.Events, Tally: j.cfg.Tally,
-		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, HostID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim, Resume: resume, Key: key,
+		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, Lease: lease.Config{ID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim},
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
-	})
+	}
+	if p != nil {
+		cfg.Lease.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
+		cfg.Fence.Key = p.term.PRKey
+	}
+	mem, err := membership.Join(cfg)
 	if err != nil {
 		return nil, err
 	}

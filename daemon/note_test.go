@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"github.com/bakeryd/bakeryd/daemon/fence"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -18,7 +19,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
-	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 )
@@ -315,7 +315,7 @@ func TestNotesOfFencing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.SetPolicy(layout.PolicyFence)
 		n := newNotebook(t)
-		agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "true"} }
+		agent := func(cfg *Config) { cfg.Fence = fence.Config{Agent: "exec", Command: "true"} }
 		c.host(1, agent, n.in)
 		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		c.host(2, agent, through(f))

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
@@ -109,7 +110,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	}
 	disk := &store.Disk{Dev: dev, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
 	mem, err := membership.Join(membership.Config{Dev: dev, SB: sb, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock,
-		Tally: new(tally.Tally), Stalls: disk.Stalls, Quarantine: disk.Quarantine, HostID: cfg.HostID, Self: ids.HostRecord()})
+		Tally: new(tally.Tally), Stalls: disk.Stalls, Quarantine: disk.Quarantine, Lease: lease.Config{ID: cfg.HostID, Self: ids.HostRecord()}})
 	if err != nil {
 		return nil, err
 	}

@@ -19,13 +19,6 @@ import (
 // ErrFenceAgent is returned when other hosts could not fence this host.
 var ErrFenceAgent = errors.New("the fence agent cannot be used")
 
-// FenceConfig is how this host fences others, if the lockspace's recovery policy is fence.
-type FenceConfig struct {
-	Agent   string   // "pr", "exec", or empty: pr
-	Command string   // command of the exec agent
-	Devices []string // for pr: devices in addition to that of the lockspace
-}
-
 // registration is an agent with which a host id is registered.
 type registration struct {
 	agent fence.Agent
@@ -52,19 +45,19 @@ func (mb *Member) incarnation() uint64 {
 // register registers the key by which this host can be fenced, once per id, if the recovery policy is
 // fence. Join, the writes of the host record, which call it, and Unregister never overlap.
 func (mb *Member) register(id int, incarnation uint64) error {
-	resumed := mb.cfg.Resume != nil
-	if r := mb.registered.Load(); mb.cfg.SB.Policy != layout.PolicyFence || r != nil && (r.host == id || resumed) {
+	cfg := mb.cfg.Fence
+	cfg.Resumed = mb.cfg.Lease.Resume != nil
+	if r := mb.registered.Load(); mb.cfg.SB.Policy != layout.PolicyFence || r != nil && (r.host == id || cfg.Resumed) {
 		return nil
 	}
 	mb.Unregister()
-	if !resumed {
-		mb.key = fence.Key(id, incarnation)
+	if !cfg.Resumed {
+		cfg.Key = fence.Key(id, incarnation)
+		mb.cfg.Fence.Key = cfg.Key
 	}
-	cfg := mb.cfg.Fence
-	agent, err := fence.New(fence.Config{
-		Agent: cmp.Or(cfg.Agent, "pr"), Command: cfg.Command, Devices: append([]string{mb.cfg.Dev.Info().Path}, cfg.Devices...),
-		Key: mb.key, Resumed: resumed, Log: mb.cfg.Log,
-	})
+	cfg.Agent, cfg.Log = cmp.Or(cfg.Agent, "pr"), mb.cfg.Log
+	cfg.Devices = append([]string{mb.cfg.Dev.Info().Path}, cfg.Devices...)
+	agent, err := fence.New(cfg)
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
@@ -142,4 +135,4 @@ func (mb *Member) UseAgent(agent fence.Agent) {
 }
 
 // Key returns the key by which other hosts fence this one; 0 if they cannot.
-func (mb *Member) Key() uint64 { return mb.key }
+func (mb *Member) Key() uint64 { return mb.cfg.Fence.Key }

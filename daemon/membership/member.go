@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -46,7 +47,6 @@ type Member struct {
 
 	registered atomic.Pointer[registration] // with the fence agent; nil if not
 	first      uint64                       // next incarnation, of which the key is made
-	key        uint64                       // as published; set before the first write that contains it
 
 	mu          sync.Mutex // guards the fields up to hosts
 	m           *lease.Machine
@@ -85,7 +85,9 @@ type Config struct {
 	Log      *slog.Logger
 	Identity *hostid.Identity
 	Clock    clock.Clock
-	Fence    FenceConfig
+	// Fence is how this host fences others, if the recovery policy is fence. Devices are those in
+	// addition to Dev; Key is the previous process's, which Join replaces without Lease.Resume.
+	Fence fence.Config
 
 	Events *events.Log // nil: none
 	Tally  *tally.Tally
@@ -93,11 +95,7 @@ type Config struct {
 	Stalls     *stall.Watch      // IO of locks that other hosts may wait for
 	Quarantine *stall.Quarantine // locks with IO by which the lease ended
 
-	HostID  int               // 0: any free one
-	Self    layout.HostRecord // what the host publishes of itself
-	Reclaim bool              // take an id whose last incarnation has not left
-	Resume  *lease.Term       // of the previous process; nil: none
-	Key     uint64            // by which other hosts fence the previous process; 0: none
+	Lease lease.Config // ID, Self, Reclaim and Resume; Join sets the others
 
 	Alive      func() // called at every turn of the loop; nil: none
 	AliveEvery time.Duration
@@ -115,21 +113,18 @@ func Join(cfg Config) (*Member, error) {
 		ready: make(chan struct{}), lost: make(chan struct{}),
 	}
 	mb.over, mb.finish = context.WithCancel(context.Background())
-	switch {
-	case cfg.SB.Policy != layout.PolicyFence:
+	if cfg.SB.Policy != layout.PolicyFence {
 		if cfg.Fence.Command != "" || len(cfg.Fence.Devices) > 0 {
 			cfg.Log.Warn("fence agent ignored: the lockspace has another recovery policy", "policy", cfg.SB.Policy)
 		}
-	case cfg.Resume != nil:
-		mb.key = cfg.Key
+		mb.cfg.Fence.Key = 0
 	}
-	mb.m = lease.New(lease.Config{
-		ID: cfg.HostID, Hosts: cfg.SB.Geometry.Hosts, Times: mb.times(), Policy: cfg.SB.Policy,
-		Self: cfg.Self, Incarnation: mb.incarnation, Reclaim: cfg.Reclaim, Resume: cfg.Resume,
-		Left: cfg.Identity.LeftIncarnations(), Had: cfg.Identity.JoinedHosts(),
-	})
-	if cfg.HostID != 0 || cfg.Resume != nil {
-		if err := mb.register(cfg.HostID, mb.first); err != nil {
+	l := &mb.cfg.Lease
+	l.Hosts, l.Times, l.Policy, l.Incarnation = cfg.SB.Geometry.Hosts, mb.times(), cfg.SB.Policy, mb.incarnation
+	l.Left, l.Had = cfg.Identity.LeftIncarnations(), cfg.Identity.JoinedHosts()
+	mb.m = lease.New(*l)
+	if l.ID != 0 || l.Resume != nil {
+		if err := mb.register(l.ID, mb.first); err != nil {
 			return nil, err
 		}
 	}

@@ -29,7 +29,7 @@ func live(t *testing.T, space *lockspacetest.Lockspace, dev blockdev.Device, cha
 	require.NoError(t, err)
 	cfg := Config{
 		Dev: dev, SB: space.SB, Log: log, Identity: ids, Clock: clocktest.Clock{}, Tally: new(tally.Tally),
-		Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine), HostID: 1, Self: ids.HostRecord(),
+		Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine), Lease: lease.Config{ID: 1, Self: ids.HostRecord()},
 	}
 	if change != nil {
 		change(&cfg)

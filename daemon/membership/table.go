@@ -134,7 +134,7 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 		return
 	}
 	mb.keepTerm() // with the write in flight
-	r.PRKey = mb.key
+	r.PRKey = mb.cfg.Fence.Key
 	buf := lockspace.Pool.Get(mb.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
 	if err = mb.space.EncodeHost(buf, r); err == nil {

@@ -62,10 +62,3 @@ func explainOpen(err error) error {
 	}
 	return err
 }
-
-func explainSupport(err error) error {
-	if notKnown(err) {
-		return fmt.Errorf("%w: %w", ErrNotWatchdog, err)
-	}
-	return fmt.Errorf("read what its driver can do: %w", err)
-}

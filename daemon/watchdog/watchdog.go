@@ -122,8 +122,11 @@ func open(path string, want time.Duration, openCard func(path string) (card, err
 
 func (w *Watchdog) setUp(seconds int) error {
 	info, err := w.card.support()
-	if err != nil {
-		return explainSupport(err)
+	switch {
+	case notKnown(err):
+		return fmt.Errorf("%w: %w", ErrNotWatchdog, err)
+	case err != nil:
+		return fmt.Errorf("read what its driver can do: %w", err)
 	}
 	has := func(option uint32) bool { return info.Options&option != 0 }
 	w.driver = unix.ByteSliceToString(info.Identity[:])
