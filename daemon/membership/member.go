@@ -223,7 +223,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.resumed = a.Resumed
-			mb.io.Go(func() { mb.cfg.Identity.RecordJoined(a.ID) }) // in a goroutine, as keepLeft
+			mb.io.Go(func() { mb.cfg.Identity.RecordJoined(a.ID) }) // in a goroutine, as in end
 			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)
@@ -239,13 +239,11 @@ func (mb *Member) carryOut(actions []lease.Action) {
 		case lease.Wished:
 			mb.wished[layout.Verdict{Host: a.Host, Incarnation: a.Incarnation}] = true
 		case lease.Lost:
-			mb.keepLeft(a.Incarnation)
-			mb.end(a.Reason, true)
+			mb.end(a.Reason, a.Incarnation, true)
 		case lease.Refused:
-			mb.end(a.Reason, false)
+			mb.end(a.Reason, 0, false)
 		case lease.Left:
-			mb.keepLeft(a.Incarnation)
-			mb.end(nil, false)
+			mb.end(nil, a.Incarnation, false)
 		}
 	}
 	if alarm || mb.cfg.Alive != nil {
@@ -264,14 +262,11 @@ func offer[T any](to chan<- T, value T) {
 	}
 }
 
-// keepLeft records that the incarnation has ended. That file system may hang as the lockspace's
-// device does, and holders must be notified without delay.
-func (mb *Member) keepLeft(incarnation uint64) {
+// end ends the member. left is the incarnation that has ended cleanly, or 0. The file system on which it
+// is recorded may hang as the lockspace's device does, and holders must be notified without delay.
+func (mb *Member) end(reason error, left uint64, lost bool) {
 	id := mb.m.ID()
-	mb.io.Go(func() { mb.cfg.Identity.RecordLeft(id, incarnation) })
-}
-
-func (mb *Member) end(reason error, lost bool) {
+	mb.io.Go(func() { mb.cfg.Identity.RecordLeft(id, left) })
 	mb.alarm.Close()
 	mb.reason = reason
 	if errors.Is(reason, lease.ErrVerdict) {

@@ -45,7 +45,7 @@ func (mb *Member) ring(at time.Duration) {
 			at = min(at, overdue)
 		}
 	}
-	if stuck, ok := mb.stuckAt(); ok {
+	if _, stuck, ok := mb.stuckAt(); ok {
 		at = min(at, stuck)
 	}
 	if mb.cfg.Alive != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/stall"
 )
 
-// stuckAt returns when IO of a lock ends the lease, or becomes suspect. It returns false if none is
-// in flight, or if IO of the lease itself fails or hangs: then the lease ends soon anyway, and no
-// lock is the cause. Called with mu held.
-func (mb *Member) stuckAt() (time.Duration, bool) {
+// stuckAt returns the IO of a lock that ends the lease, or becomes suspect, and when. It returns
+// false if none is in flight, or if IO of the lease itself fails or hangs: then the lease ends soon
+// anyway, and no lock is the cause. Called with mu held.
+func (mb *Member) stuckAt() (stall.IO, time.Duration, bool) {
 	hangs := func(u *underWay) bool { return u.since != 0 && u.reported }
 	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, hangs) {
-		return 0, false
+		return stall.IO{}, 0, false
 	}
 	io, ok := mb.cfg.Stalls.Oldest()
 	if io != mb.suspect {
-		return io.Since + mb.times().Stuck() - mb.times().Retry(), ok
+		return io, io.Since + mb.times().Stuck() - mb.times().Retry(), ok
 	}
-	return max(io.Since+mb.times().Stuck(), mb.suspectedAt+mb.times().Retry()), ok
+	return io, max(io.Since+mb.times().Stuck(), mb.suspectedAt+mb.times().Retry()), ok
 }
 
 // loseForStall ends the lease if IO of a lock has blocked other hosts for too long. It puts every
@@ -31,21 +31,16 @@ func (mb *Member) stuckAt() (time.Duration, bool) {
 func (mb *Member) loseForStall() {
 	now := mb.cfg.Clock.Now()
 	mb.mu.Lock()
-	at, ok := mb.stuckAt()
-	over, suspect := mb.m.Over(), mb.suspect
+	stuck, at, ok := mb.stuckAt()
+	ok = ok && stuck == mb.suspect && now >= at && !mb.m.Over()
 	mb.mu.Unlock()
-	if !ok || over || now < at {
-		return
-	}
-	oldest, ok := mb.cfg.Stalls.Oldest()
-	// it has returned meanwhile
-	if !ok || oldest != suspect || now < oldest.Since+mb.times().Stuck() {
+	if !ok {
 		return
 	}
 	for _, io := range mb.cfg.Stalls.Before(now - mb.times().Renew()) {
 		mb.cfg.Quarantine.Add(now, io.Lock, mb.cfg.SB.Lease, mb.stuck(io, now))
 	}
-	mb.LoseFor(mb.stuck(oldest, now))
+	mb.LoseFor(mb.stuck(stuck, now))
 }
 
 // awaitLocks blocks until IO of locks that is older than a renewal interval has returned. It

@@ -121,16 +121,12 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 	if err == nil {
 		err = mb.register(r.ID, r.Incarnation)
 	}
-	if err != nil {
-		mb.returned(&mb.writing)
-		mb.event(func(now time.Duration) []lease.Action {
-			return append(mb.m.WriteFailed(now), mb.m.Lose(now, err)...)
-		})
-		return
-	}
-	if r.State == layout.StateLive && !mb.awaitLocks() {
+	if err != nil || r.State == layout.StateLive && !mb.awaitLocks() {
 		mb.returned(&mb.writing)
 		mb.event(mb.m.WriteFailed)
+		if err != nil {
+			mb.LoseFor(err)
+		}
 		return
 	}
 	mb.keepTerm() // with the write in flight

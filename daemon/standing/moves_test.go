@@ -302,14 +302,14 @@ func (m *mover) pollMoves(i int) {
 func (w *world) learn(i int) bool {
 	h := &w.hosts[i]
 	known := h.known()
-	news := w.g.learn(h.bm, i+1, known, h.views[:], h.slotsAt, h.judgedAt)
-	for _, o := range news.Over {
+	ended, again := w.g.learn(h.bm, i+1, known, h.views[:], h.slotsAt, h.judgedAt)
+	for _, o := range ended {
 		h.bm.Over(o.Host, o.Incarnation)
 	}
-	if news.Again {
+	if again {
 		h.judgedAt = standing.TableRead(known)
 	}
-	return news.Again
+	return again
 }
 
 // holdMoves visits the moves of a host whose lock machine was granted the lock.

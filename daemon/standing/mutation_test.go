@@ -57,7 +57,7 @@ func TestMutations(t *testing.T) {
 			g.hosts = func(known []lease.Host, since time.Duration) []bakery.Host {
 				return standing.Hosts(forget(known), layout.PolicyFence, since)
 			}
-			g.learn = func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.HostTableChanges {
+			g.learn = func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) ([]standing.Ended, bool) {
 				return standing.EvaluateHostTable(m, own, forget(known), layout.PolicyFence, views, slotsRead, judged)
 			}
 		}, "DEADLOCK", *quick || *full},

@@ -53,23 +53,17 @@ func over(h lease.Host, incarnation uint64, slotsRead time.Duration) bool {
 	return incarnation != 0 && (h.Over(incarnation) || h.Read > slotsRead && h.Void(incarnation))
 }
 
-// HostTableChanges is the effect of a host table on a machine that waits for a lock.
-type HostTableChanges struct {
-	Over  []Ended // to report by [bakery.Machine.Over], in this order
-	Again bool    // the slots must be read again
-}
-
 // Ended is an incarnation of a host that is over.
 type Ended struct {
 	Host        int
 	Incarnation uint64
 }
 
-// EvaluateHostTable returns the effect of a host table on the machine of host own. The machine
-// has read the slots as views, in a read requested at slotsRead. judged is the time of the table
-// that last set Again ([TableRead]).
-func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy, views []bakery.View, slotsRead, judged time.Duration) HostTableChanges {
-	var n HostTableChanges
+// EvaluateHostTable returns the effect of a host table on the machine of host own, which waits for a
+// lock: the incarnations to report by [bakery.Machine.Over], in this order, and whether the slots must
+// be read again. The machine has read the slots as views, in a read requested at slotsRead. judged is
+// the time of the table that last said so ([TableRead]).
+func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy, views []bakery.View, slotsRead, judged time.Duration) (ended []Ended, again bool) {
 	read := TableRead(known)
 	for i := range min(len(views), len(known)) {
 		id, v, h := i+1, views[i], presented(known[i], policy, read)
@@ -79,17 +73,16 @@ func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy la
 		current, writer := m.Current(id), v.Slot.Incarnation
 		active := v.Readable && v.Slot.Phase != layout.Idle && !m.IsOver(id, writer)
 		if over(h, current, slotsRead) {
-			n.Over = append(n.Over, Ended{id, current})
+			ended = append(ended, Ended{id, current})
 		}
 		if active && writer != current && over(h, writer, slotsRead) {
-			n.Over = append(n.Over, Ended{id, writer})
+			ended = append(ended, Ended{id, writer})
 		}
 		// This table may show what an earlier one did not.
 		unclear := !v.Readable || active && writer != current
-		n.Again = n.Again || unclear && h.Read > max(slotsRead, judged)
+		again = again || unclear && h.Read > max(slotsRead, judged)
 	}
-	n.Again = n.Again || len(n.Over) > 0
-	return n
+	return ended, again || len(ended) > 0
 }
 
 // MayGrant reports whether a host may grant a lock now: not if its holder would have to stop

@@ -79,40 +79,44 @@ func TestEvaluateHostTable_WaitingMachine_LearnsEndedIncarnations(t *testing.T) 
 		view        bakery.View
 		before, now lease.Host
 		policy      layout.Policy
-		want        HostTableChanges
+		want        []Ended
+		again       bool
 	}{
-		"live": {held, live, live, 0, HostTableChanges{}},
-		"gone": {held, live, host(func(h *lease.Host) { h.Gone = true }), 0, HostTableChanges{over, true}},
+		"live": {held, live, live, 0, nil, false},
+		"gone": {held, live, host(func(h *lease.Host) { h.Gone = true }), 0, over, true},
 		"gone, the record unreadable from the start": {held, unreadable,
-			host(func(h *lease.Host) { h.Readable, h.Gone, h.Read = false, true, at/2 }), 0, HostTableChanges{over, true}},
+			host(func(h *lease.Host) { h.Readable, h.Gone, h.Read = false, true, at/2 }), 0, over, true},
 		"ended, the record unreadable from the start": {held, unreadable,
-			host(func(h *lease.Host) { h.Readable, h.Incarnation, h.Ended, h.Read = false, 107, []uint64{101}, at/2 }), 0, HostTableChanges{over, true}},
+			host(func(h *lease.Host) { h.Readable, h.Incarnation, h.Ended, h.Read = false, 107, []uint64{101}, at/2 }), 0, over, true},
 		"ended, and another one joining": {held, live,
 			host(func(h *lease.Host) {
 				h.Incarnation, h.State, h.Settled, h.Ended = 107, layout.StateJoining, false, []uint64{101}
-			}), 0, HostTableChanges{over, true}},
+			}), 0, over, true},
 		"another one joining": {held, live,
-			host(func(h *lease.Host) { h.Incarnation, h.State, h.Settled = 107, layout.StateJoining, false }), 0, HostTableChanges{}},
-		"another one settled": {held, live, host(func(h *lease.Host) { h.Incarnation = 107 }), 0, HostTableChanges{over, true}},
+			host(func(h *lease.Host) { h.Incarnation, h.State, h.Settled = 107, layout.StateJoining, false }), 0, nil, false},
+		"another one settled": {held, live, host(func(h *lease.Host) { h.Incarnation = 107 }), 0, over, true},
 		"another one settled, read before the slots": {held, live,
-			host(func(h *lease.Host) { h.Incarnation, h.Read = 107, at }), 0, HostTableChanges{}},
+			host(func(h *lease.Host) { h.Incarnation, h.Read = 107, at }), 0, nil, false},
 		"abandoned": {held, live,
-			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), 0, HostTableChanges{over, true}},
+			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), 0, over, true},
 		"abandoned, policy manual": {held, live,
-			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), layout.PolicyManual, HostTableChanges{}},
-		"unreadable slot": {bakery.View{}, live, live, 0, HostTableChanges{Again: true}},
+			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), layout.PolicyManual, nil, false},
+		"unreadable slot": {bakery.View{}, live, live, 0, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := polling(t, c.view, c.before)
 			own := host(func(h *lease.Host) { h.Incarnation, h.Read = 102, at+2 })
 			views := []bakery.View{c.view, {Readable: true}}
-			news := EvaluateHostTable(m, 2, []lease.Host{c.now, own}, c.policy, views, at, 0)
-			require.Equal(t, c.want, news)
-			for _, o := range news.Over {
+			ended, again := EvaluateHostTable(m, 2, []lease.Host{c.now, own}, c.policy, views, at, 0)
+			require.Equal(t, c.want, ended)
+			require.Equal(t, c.again, again)
+			for _, o := range ended {
 				m.Over(o.Host, o.Incarnation)
 			}
 			if c.view.Readable {
-				require.Zero(t, EvaluateHostTable(m, 2, []lease.Host{c.now, own}, c.policy, views, at, at+2), "told once")
+				ended, again = EvaluateHostTable(m, 2, []lease.Host{c.now, own}, c.policy, views, at, at+2)
+				require.Empty(t, ended, "told once")
+				require.False(t, again)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ var times = timing.Times{Lease: 6 * tick}
 // glue connects the machines of a host. A mutation replaces some of it.
 type glue struct {
 	hosts    func(known []lease.Host, since time.Duration) []bakery.Host
-	learn    func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.HostTableChanges
+	learn    func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) ([]standing.Ended, bool)
 	mayWrite func(m *lease.Machine, now time.Duration) bool
 	mayGrant func(m *lease.Machine, now time.Duration) bool
 
@@ -44,7 +44,7 @@ func sound() glue {
 		hosts: func(known []lease.Host, since time.Duration) []bakery.Host {
 			return standing.Hosts(known, layout.PolicyLease, since)
 		},
-		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.HostTableChanges {
+		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) ([]standing.Ended, bool) {
 			return standing.EvaluateHostTable(m, own, known, layout.PolicyLease, views, slotsRead, judged)
 		},
 		mayWrite: (*lease.Machine).MayWrite,

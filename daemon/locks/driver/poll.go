@@ -124,15 +124,15 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 // read after the slots. It reports whether to read the slots again.
 func (lk *Lock) applyHostTable() bool {
 	hosts, _ := lk.host.Member.Known()
-	news := standing.EvaluateHostTable(lk.m, lk.host.ID, hosts, lk.host.Disk.SB.Policy, lk.slots.Views, lk.readAt, lk.evaluatedAt)
-	for _, o := range news.Over {
+	ended, again := standing.EvaluateHostTable(lk.m, lk.host.ID, hosts, lk.host.Disk.SB.Policy, lk.slots.Views, lk.readAt, lk.evaluatedAt)
+	for _, o := range ended {
 		lk.reportOver(hosts[o.Host-1], lk.slots.Views[o.Host-1], o.Incarnation)
 		lk.m.Over(o.Host, o.Incarnation)
 	}
-	if news.Again {
+	if again {
 		lk.evaluatedAt = standing.TableRead(hosts)
 	}
-	return news.Again
+	return again
 }
 
 // heal checks the own slot while no client waits for the lock, and rewrites it if it is unreadable.
