@@ -93,12 +93,8 @@ func readTail(f *os.File) (tail []byte, at int64, err error) {
 		return nil, 0, err
 	}
 	at = max(0, size-maxTail)
-	tail = make([]byte, size-at)
-	n, err := f.ReadAt(tail, at)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, 0, err
-	}
-	return tail[:n], at, nil
+	tail, err = io.ReadAll(io.NewSectionReader(f, at, size-at))
+	return tail, at, err
 }
 
 // lastIn returns the Seq of the last event in a file, 0 if there is none.
@@ -108,32 +104,26 @@ func lastIn(path string) uint64 {
 		return 0
 	}
 	defer f.Close()
-	tail, _, _ := readTail(f) // nil after an error
+	tail, _, _ := readTail(f) // the part before an error
 	return lastSeq(tail)
 }
 
 func lastSeq(lines []byte) (last uint64) {
 	for line := range bytes.Lines(lines) {
-		line, whole := bytes.CutSuffix(line, []byte{'\n'})
-		if seq, ok := seqOf(line); ok && whole {
-			last = max(last, seq)
-		}
+		last = max(last, seqOf(line))
 	}
 	return last
 }
 
-// seqOf returns the Seq of a line, which must be its first field.
-func seqOf(line []byte) (uint64, bool) {
+// seqOf returns the Seq of a whole line, which must be its first field; 0 if there is none.
+func seqOf(line []byte) uint64 {
 	digits, ok := bytes.CutPrefix(line, []byte(`{"seq":"`))
-	if !ok || line[len(line)-1] != '}' {
-		return 0, false
-	}
-	digits, _, ok = bytes.Cut(digits, []byte{'"'})
-	if !ok {
-		return 0, false
-	}
+	digits, _, quoted := bytes.Cut(digits, []byte{'"'})
 	seq, err := strconv.ParseUint(string(digits), 10, 64)
-	return seq, err == nil && seq <= maxSeq
+	if !ok || !quoted || err != nil || seq > maxSeq || !bytes.HasSuffix(line, []byte("}\n")) {
+		return 0
+	}
+	return seq
 }
 
 // stillAt reports whether path still names the file, which another process may have removed.
@@ -163,37 +153,27 @@ func NewEncoder(w io.Writer) *json.Encoder {
 func scan(r io.Reader, since uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		in := bufio.NewReaderSize(r, maxLine)
-		damaged := false
-		for {
+		for damaged := false; ; {
 			line, err := in.ReadSlice('\n')
-			if errors.Is(err, bufio.ErrBufferFull) {
-				damaged = true
-				continue // its rest is one more damaged line
-			}
-			if err != nil {
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // a part of a long line is damaged
 				if !errors.Is(err, io.EOF) {
 					yield(Event{}, err)
 				}
 				return
 			}
-			line = line[:len(line)-1]
-			seq, ok := seqOf(line)
-			if ok && seq <= since {
-				damaged = false
-				continue
-			}
 			var e Event
-			if !ok || json.Unmarshal(line, &e) != nil || e.Seq != seq {
+			seq := seqOf(line)
+			if seq == 0 || seq > since && (json.Unmarshal(line, &e) != nil || e.Seq != seq) {
 				damaged = true
 				continue
 			}
-			if damaged && !yield(Event{Seq: e.Seq - 1, At: e.At, UptimeMS: e.UptimeMS, Kind: Gap, Reason: "lines of the journal are damaged"}, nil) {
-				return
+			if seq > since {
+				gap := Event{Seq: seq - 1, At: e.At, UptimeMS: e.UptimeMS, Kind: Gap, Reason: "lines of the journal are damaged"}
+				if damaged && !yield(gap, nil) || !yield(e, nil) {
+					return
+				}
 			}
 			damaged = false
-			if !yield(e, nil) {
-				return
-			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -25,7 +26,6 @@ const (
 type keeper struct {
 	log    *Log
 	logger *slog.Logger
-	wake   chan struct{}
 	limit  int64                                   // maxFile, except in tests
 	write  func(f *os.File, p []byte) (int, error) // replaced by tests, to simulate slow disks
 
@@ -38,96 +38,73 @@ type keeper struct {
 	path     string
 	n        uint64 // number of the next event to write
 	kept     uint64 // Seq of the last written event
-	batch    []Event
 	buf      bytes.Buffer
-	retryAt  time.Time // zero: no error
 	failing  bool
-	syncAt   time.Time // zero: all is synced
+	due      time.Time // when to sync the file, or to try again to open it; zero: nothing to do
 	warnedAt time.Time
 }
 
 // run writes until the log is closed.
 func (k *keeper) run() {
 	defer close(k.log.finished)
-	k.batch = make([]Event, batchSize)
-	for {
-		var due <-chan time.Time
-		if at := k.due(); !at.IsZero() {
-			due = time.After(time.Until(at))
-		}
-		select {
-		case <-k.wake:
-			select {
-			case <-time.After(batchPause):
-			case <-k.log.open.Done():
-			}
-		case <-due:
-		case <-k.log.open.Done():
-			k.retryAt = time.Time{}
+	for k.log.open.Err() == nil {
+		added := k.log.next()
+		if k.file != nil || !time.Now().Before(k.due) {
 			k.flush()
-			if k.file != nil {
-				k.end()
-			}
-			return
 		}
-		if time.Now().Before(k.retryAt) {
-			continue
-		}
-		k.flush()
-		if !k.syncAt.IsZero() && !time.Now().Before(k.syncAt) {
+		if k.file != nil && !k.due.IsZero() && !time.Now().Before(k.due) {
 			k.sync()
 		}
+		var due <-chan time.Time
+		if !k.due.IsZero() {
+			due = time.After(time.Until(k.due))
+		}
+		select {
+		case <-added:
+			_ = retry.Pause(k.log.open, batchPause) // or until it is closed
+		case <-due:
+		case <-k.log.open.Done():
+		}
 	}
-}
-
-// due returns when to act without a new event.
-func (k *keeper) due() time.Time {
-	if !k.retryAt.IsZero() {
-		return k.retryAt
-	}
-	return k.syncAt
+	k.flush()
+	k.end()
 }
 
 // flush writes all events that were added.
 func (k *keeper) flush() {
-	if err := k.open(k.log.where()); err != nil {
-		k.fail(err)
-		return
-	}
-	for {
-		got, next, missed := k.log.take(k.n, k.batch)
-		if len(got) == 0 {
+	err := k.open(k.log.where())
+	for err == nil {
+		batch, n, _ := k.log.after(k.kept)
+		if len(batch) == 0 {
 			return
 		}
-		if err := k.append(got, missed); err != nil {
-			k.fail(err)
-			return
+		if err = k.append(batch, n-k.n); err == nil {
+			k.n, k.kept = n+uint64(len(batch)), batch[len(batch)-1].Seq
 		}
-		k.n, k.kept = next, got[len(got)-1].Seq
 	}
+	k.fail(err)
 }
 
 // open opens the file unless it is open.
 func (k *keeper) open(path string) error {
-	if k.file != nil && path != k.path {
-		k.end()
-	}
-	if k.file != nil {
+	if k.file != nil && path == k.path {
 		return nil
 	}
+	k.end()
 	f, err := openFile(path)
 	if err != nil {
 		return err
 	}
 	switch {
 	case path != k.path: // the file may be of an earlier run
-		k.log.raise(f.last)
+		k.kept += k.log.raise(f.last)
 	case f.last > k.kept: // a failed write has landed in part
-		if n, lost := k.log.after(f.last); !lost {
+		k.kept = f.last
+		if _, n, gone := k.log.after(f.last); gone <= f.last {
 			k.n = n
 		}
 	}
-	k.file, k.path, k.retryAt = f, path, time.Time{}
+	k.file, k.path, k.due = f, path, time.Time{}
 	return nil
 }
 
@@ -152,8 +129,8 @@ func (k *keeper) append(batch []Event, missed uint64) error {
 	}
 	n, err := k.write(k.file.f, k.buf.Bytes())
 	k.file.size += int64(n)
-	if k.syncAt.IsZero() {
-		k.syncAt = time.Now().Add(syncEvery)
+	if k.due.IsZero() {
+		k.due = time.Now().Add(syncEvery)
 	}
 	if err == nil && k.failing {
 		k.failing = false
@@ -175,10 +152,7 @@ func (k *keeper) rotate() (err error) {
 
 // sync makes written events durable, and detects that another process has removed the file.
 func (k *keeper) sync() {
-	k.syncAt = time.Time{}
-	if k.file == nil {
-		return
-	}
+	k.due = time.Time{}
 	if err := k.file.f.Sync(); err != nil {
 		k.fail(err)
 	} else if !k.file.stillAt(k.path) {
@@ -186,20 +160,19 @@ func (k *keeper) sync() {
 	}
 }
 
-// end closes the file. Its error could not be reported.
+// end closes the file if it is open. Its error could not be reported.
 func (k *keeper) end() {
-	_ = k.file.f.Sync()
-	k.file.f.Close()
-	k.file, k.syncAt = nil, time.Time{}
+	if k.file != nil {
+		_ = k.file.f.Sync()
+		k.file.f.Close()
+		k.file, k.due = nil, time.Time{}
+	}
 }
 
 // fail closes the file, to be opened again later.
 func (k *keeper) fail(err error) {
-	if k.file != nil {
-		k.file.f.Close()
-		k.file = nil
-	}
-	k.syncAt, k.retryAt, k.failing = time.Time{}, time.Now().Add(retryPause), true
+	k.end()
+	k.due, k.failing = time.Now().Add(retryPause), true
 	if time.Since(k.warnedAt) >= warnEvery {
 		k.warnedAt = time.Now()
 		k.logger.Warn("keeping the events failed, retrying", "err", fmt.Errorf("keep events in %s: %w", k.log.where(), text.WithoutPath(err)))

@@ -129,7 +129,10 @@ func TestSlowDisk(t *testing.T) {
 	l, path := kept(t, func(l *Log) {
 		write := l.keeper.write
 		l.keeper.write = func(f *os.File, p []byte) (int, error) {
-			wake(entered)
+			select {
+			case entered <- struct{}{}:
+			default:
+			}
 			<-hang
 			return write(f, p)
 		}

@@ -35,15 +35,15 @@ type Log struct {
 	last  uint64     // the highest Seq
 	gone  uint64     // highest Seq that the ring has lost; 0: none
 	self  Self
-	path  string // path of the file; empty: not known yet, and no keeper runs
-	wakes map[chan struct{}]struct{}
+	path  string        // path of the file; empty: not known yet, and no keeper runs
+	added chan struct{} // closed by the next Add or Keep; nil if nothing waits for that
 }
 
 // New returns an empty log, which is in memory only until [Log.Keep]. It does no IO.
 func New(c clock.Clock, logger *slog.Logger) *Log {
-	l := &Log{clock: c, wakes: map[chan struct{}]struct{}{}, finished: make(chan struct{})}
+	l := &Log{clock: c, finished: make(chan struct{})}
 	l.open, l.close = context.WithCancel(context.Background())
-	l.keeper = keeper{log: l, logger: logger, wake: make(chan struct{}, 1), limit: maxFile, write: (*os.File).Write}
+	l.keeper = keeper{log: l, logger: logger, limit: maxFile, write: (*os.File).Write}
 	return l
 }
 
@@ -64,11 +64,10 @@ func (l *Log) Keep(path string, self Self) {
 		}
 	}
 	if l.path == "" {
-		l.wakes[l.keeper.wake] = struct{}{}
 		go l.keeper.run()
 	}
 	l.self, l.path = self, path
-	wake(l.keeper.wake)
+	l.wake()
 }
 
 // Add adds an event with the present time, and returns its number; 0 if nothing is kept.
@@ -102,58 +101,56 @@ func (l *Log) Add(e Event) uint64 {
 		l.gone, l.ring[at] = l.ring[at].Seq, e
 	}
 	l.end++
-	for c := range l.wakes {
-		wake(c)
-	}
+	l.wake()
 	return e.Seq
 }
 
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// wake wakes what waits for an event. The caller holds mu.
+func (l *Log) wake() {
+	if l.added != nil {
+		close(l.added)
+		l.added = nil
 	}
 }
 
-// take copies the events from number n on, up to the length of buf. missed is the number of
-// events that the ring has lost, next the number to continue with.
-func (l *Log) take(n uint64, buf []Event) (got []Event, next, missed uint64) {
+// next returns a channel that the next Add or Keep closes.
+func (l *Log) next() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if begin := l.end - uint64(len(l.ring)); n < begin {
-		n, missed = begin, begin-n
+	if l.added == nil {
+		l.added = make(chan struct{})
 	}
-	for ; n < l.end && len(got) < len(buf); n++ {
-		buf[len(got)] = l.ring[n%ringSize]
-		got = buf[:len(got)+1]
-	}
-	return got, n, missed
+	return l.added
 }
 
-// after returns the number of the first event above a Seq, and whether the ring has lost any of
-// those.
-func (l *Log) after(seq uint64) (n uint64, lost bool) {
+// after returns a copy of the events above a Seq, up to batchSize of them. n is the number of the
+// first of them, and gone the highest Seq that the ring has lost.
+func (l *Log) after(seq uint64) (got []Event, n, gone uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := l.end - uint64(len(l.ring))
-	older := sort.Search(len(l.ring), func(i int) bool { return l.ring[(first+uint64(i))%ringSize].Seq > seq })
-	return first + uint64(older), seq < l.gone
+	begin := l.end - uint64(len(l.ring))
+	n = begin + uint64(sort.Search(len(l.ring), func(i int) bool { return l.ring[(begin+uint64(i))%ringSize].Seq > seq }))
+	got = make([]Event, min(batchSize, l.end-n))
+	for i := range got {
+		got[i] = l.ring[(n+uint64(i))%ringSize]
+	}
+	return got, n, l.gone
 }
 
 // raise renumbers the ring above the Seq found in a file: the clock is behind that of an earlier
-// run.
-func (l *Log) raise(seq uint64) {
+// run. It returns by how much.
+func (l *Log) raise(seq uint64) (by uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.ring) == 0 {
 		l.last = max(l.last, seq)
-		return
+		return 0
 	}
 	first := l.ring[(l.end-uint64(len(l.ring)))%ringSize].Seq
 	if first > seq {
-		return
+		return 0
 	}
-	by := seq + 1 - first
+	by = seq + 1 - first
 	for i := range l.ring {
 		e := &l.ring[i]
 		e.Seq += by
@@ -165,6 +162,7 @@ func (l *Log) raise(seq uint64) {
 	if l.gone != 0 {
 		l.gone += by
 	}
+	return by
 }
 
 // where returns the path of the file.
@@ -172,18 +170,6 @@ func (l *Log) where() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.path
-}
-
-// subscribe sends to c, which must have room for one, after every event.
-func (l *Log) subscribe(c chan struct{}) (unsubscribe func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.wakes[c] = struct{}{}
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.wakes, c)
-	}
 }
 
 // Close refuses further events and ends every [Log.Follow]. It returns when all events are

@@ -202,7 +202,6 @@ func TestFollow(t *testing.T) {
 	cancel(gone)
 	l = newLog(t)
 	require.ErrorIs(t, l.Follow(ctx, Query{}, nil), gone)
-	require.Empty(t, l.wakes)
 }
 
 // TestFollowSlowly: a reader that is slower than the ring gets the rest from the file.

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,37 +29,31 @@ func (q *Query) wants(e *Event) bool {
 		(q.From.IsZero() || !e.At.Before(q.From)) && (q.Until.IsZero() || e.At.Before(q.Until))
 }
 
-// reader passes events to a function, in order and in batches. A batch is valid until the next
-// one.
+// reader passes the events that it selects to fn, in order and in batches. A batch is valid until
+// the next one.
 type reader struct {
-	q    Query
-	fn   func([]Event) error
-	last uint64 // Seq of the last event seen
-	out  []Event
-	take []Event
-}
-
-func newReader(q Query, fn func([]Event) error) *reader {
-	return &reader{q: q, fn: fn, last: q.Since, take: make([]Event, batchSize)}
+	Query // Since is the Seq of the last event seen
+	fn    func([]Event) error
+	batch []Event
 }
 
 func (r *reader) see(e Event) error {
-	r.last = max(r.last, e.Seq)
-	if !r.q.wants(&e) {
-		return nil
+	r.Since = max(r.Since, e.Seq)
+	if r.wants(&e) {
+		r.batch = append(r.batch, e)
 	}
-	if r.out = append(r.out, e); len(r.out) < batchSize {
+	if len(r.batch) < batchSize {
 		return nil
 	}
 	return r.flush()
 }
 
 func (r *reader) flush() error {
-	if len(r.out) == 0 {
+	if len(r.batch) == 0 {
 		return nil
 	}
-	err := r.fn(r.out)
-	r.out = r.out[:0]
+	err := r.fn(r.batch)
+	r.batch = r.batch[:0]
 	return err
 }
 
@@ -70,43 +63,36 @@ func (l *Log) Read(q Query, fn func([]Event) error) error {
 	if l == nil {
 		return nil
 	}
-	return l.read(newReader(q, fn), true)
+	return l.read(&reader{Query: q, fn: fn}, true)
 }
 
-// read passes on the events after r.last. With files, or if memory has lost some of them, it
+// read passes on the events after r.Since. With files, or if memory has lost some of them, it
 // reads the files first, then memory.
 func (l *Log) read(r *reader, files bool) error {
 	for {
-		n, lost := l.after(r.last)
-		for files || lost {
-			before := r.last
+		got, _, gone := l.after(r.Since)
+		if lost := gone > r.Since; files || lost {
+			before := r.Since
 			if path := l.where(); path != "" {
 				if err := r.readFiles(path, &l.keeper.opening); err != nil {
 					return err
 				}
 			}
-			files = false
-			if n, lost = l.after(r.last); lost && r.last == before {
-				if err := r.see(Event{Seq: r.last, At: time.Now().UTC(), Kind: Gap, Reason: "events that were in no file are lost"}); err != nil {
+			if files = false; lost && r.Since == before {
+				if err := r.see(Event{Seq: before, At: time.Now().UTC(), Kind: Gap, Reason: "events that were in no file are lost"}); err != nil {
 					return err
 				}
-				break
+				r.Since = gone
 			}
+			continue
 		}
-		for {
-			got, next, missed := l.take(n, r.take)
-			if missed > 0 {
-				break // this reader was too slow: the file has them
+		if len(got) == 0 {
+			return r.flush()
+		}
+		for _, e := range got {
+			if err := r.see(e); err != nil {
+				return err
 			}
-			if len(got) == 0 {
-				return r.flush()
-			}
-			for i := range got {
-				if err := r.see(got[i]); err != nil {
-					return err
-				}
-			}
-			n = next
 		}
 	}
 }
@@ -122,7 +108,7 @@ func (r *reader) readFiles(path string, opening sync.Locker) error {
 		return err
 	}
 	for _, f := range files {
-		for e, err := range scan(f, r.last) {
+		for e, err := range scan(f, r.Since) {
 			if err != nil {
 				return fmt.Errorf("read the journal %s: %w", f.Name(), text.WithoutPath(err))
 			}
@@ -160,7 +146,7 @@ func ReadFile(path string, q Query, fn func([]Event) error) error {
 	if err := isJournal(path); err != nil {
 		return fmt.Errorf("read the journal %s: %w", path, text.WithoutPath(err))
 	}
-	r := newReader(q, fn)
+	r := reader{Query: q, fn: fn}
 	if err := r.readFiles(path, &sync.Mutex{}); err != nil {
 		return err
 	}
@@ -175,19 +161,17 @@ func (l *Log) Follow(ctx context.Context, q Query, fn func([]Event) error) error
 	if l == nil {
 		return ErrClosed
 	}
-	woken := make(chan struct{}, 1)
-	defer l.subscribe(woken)()
-	r := newReader(q, fn)
+	r := reader{Query: q, fn: fn}
 	for files := true; ; files = false {
-		closed := l.open.Err() != nil // then this batch is the last
-		if err := l.read(r, files); err != nil {
+		added, closed := l.next(), l.open.Err() != nil // then this is the last round
+		if err := l.read(&r, files); err != nil {
 			return err
 		}
 		if closed {
 			return ErrClosed
 		}
 		select {
-		case <-woken:
+		case <-added:
 		case <-l.open.Done():
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -203,14 +187,9 @@ func isJournal(path string) error {
 		return err
 	}
 	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, 4*maxLine))
-	if err != nil || len(head) == 0 {
-		return err
+	head, err := io.ReadAll(io.LimitReader(f, maxTail))
+	if err == nil && len(head) > 0 && lastSeq(head) == 0 {
+		err = ErrNotJournal
 	}
-	for line := range bytes.Lines(head) {
-		if _, ok := seqOf(bytes.TrimSuffix(line, []byte("\n"))); ok {
-			return nil
-		}
-	}
-	return ErrNotJournal
+	return err
 }
