@@ -45,20 +45,27 @@ type clock struct {
 // clocks holds all clocks, and the bounds of their differences.
 type clocks struct {
 	all     []*clock
+	records []*record // of all clocks
 	weight  []int     // number of events, by node
 	atLeast [][]int64 // by two nodes: minimum by which the second's offset exceeds the first's
 	offset  []int64   // added to the times of a node
 	slip    int64     // maximum difference of two clocks within a window
 
 	excused []int64 // us by which pairs are in the wrong order: a violation if the clocks were right
-	failed  map[[2]*record]bool
+	failed  map[order]bool
 }
+
+// order states that an event came before another.
+type order struct{ before, after *record }
+
+// excess is by how much the events are in the wrong order, by their own clocks.
+func (o order) excess() int64 { return int64(o.before.raw - o.after.raw) }
 
 const unknown = math.MinInt64 / 4
 
 // readClocks assigns events to clocks.
 func readClocks(j *journals, one bool) *clocks {
-	c := &clocks{failed: map[[2]*record]bool{}}
+	c := &clocks{failed: map[order]bool{}}
 	if one {
 		c.all = []*clock{{records: j.records}}
 	} else {
@@ -152,6 +159,7 @@ func (c *clocks) makeNodes(j *journals) {
 			}
 			c.weight[r.node]++
 		}
+		c.records = append(c.records, k.records...)
 	}
 	c.slip = max(fineSlip, int64(float64(window)*drift))
 	c.atLeast = make([][]int64, len(c.weight))
@@ -210,8 +218,8 @@ func (c *clocks) add(a, b int, by int64) bool {
 
 // require states that an event came before another, or at most slack after it. Clocks that drift
 // may violate it slightly.
-func (c *clocks) require(a, b *record, slack int64) bool {
-	by := int64(a.raw-b.raw) - slack
+func (c *clocks) require(o order, slack int64) bool {
+	a, b, by := o.before, o.after, o.excess()-slack
 	if a.clock == b.clock {
 		return by <= 0
 	}

@@ -19,6 +19,8 @@ type record struct {
 	at     Moment // by the corrected clocks
 	clock  *clock // which dated it
 	node   int    // window of that clock
+
+	attempt *Attempt // that it granted or ended; nil if none
 }
 
 // journals holds the records of all sources.

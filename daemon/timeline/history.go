@@ -45,6 +45,10 @@ type Attempt struct {
 	vague           []span // times at which its mode is unknown
 	key             attemptKey
 	entered, exited *record
+	next            Moment // when the lock was granted next, by the tokens; Never if that is not known
+
+	host *Host
+	lock *Lock
 }
 
 // ModeChange is a holder's change from exclusive to shared, or back.
@@ -127,6 +131,16 @@ func history(j *journals) *Timeline {
 		h.doubtOpen()
 	}
 	h.mergeChanges()
+	for _, a := range h.Attempts {
+		if a.held() {
+			a.lock.holds = append(a.lock.holds, a)
+		}
+	}
+	for _, l := range h.Locks {
+		slices.SortStableFunc(l.holds, func(a, b *Attempt) int {
+			return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Entered, b.Entered))
+		})
+	}
 	h.guessEnds()
 	slices.SortStableFunc(h.Attempts, func(a, b *Attempt) int {
 		return cmp.Or(cmp.Compare(a.begin(), b.begin()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Token, b.Token))
@@ -175,7 +189,8 @@ func (h *historian) attempt(lock int, r *record) *Attempt {
 	default:
 		key.pid = r.PID
 	}
-	a := &Attempt{Host: h.hostAt[r.keeper], Lock: lock, key: key}
+	a := &Attempt{Host: h.hostAt[r.keeper], Lock: lock, key: key, lock: h.Locks[lock]}
+	a.host = h.Hosts[a.Host]
 	h.Attempts = append(h.Attempts, a)
 	h.open[key], h.ofPID[attemptKey{lock: lock, pid: r.PID}] = a, a
 	return a
@@ -241,7 +256,7 @@ func (h *historian) lockEvent(r *record) {
 		h.over[attemptKey{lock: a.Lock, token: a.Token}] = a
 	}
 	if end != "" {
-		a.End, a.Ended, a.Reason, a.exited = end, r.at, r.Reason, r
+		a.End, a.Ended, a.Reason, a.exited, r.attempt = end, r.at, r.Reason, r, a
 		delete(h.open, a.key)
 	}
 }
@@ -285,9 +300,8 @@ func (a *Attempt) sharedNow() bool {
 }
 
 func (h *historian) enter(a *Attempt, r *record) {
-	l := h.Locks[a.Lock]
-	l.Permits = max(l.Permits, r.Permits)
-	a.Entered, a.Token, a.Shared, a.entered, a.Sure = r.at, r.Token, r.Mode == "shared", r, r.at
+	a.lock.Permits = max(a.lock.Permits, r.Permits)
+	a.Entered, a.Token, a.Shared, a.entered, a.Sure, r.attempt = r.at, r.Token, r.Mode == "shared", r, r.at, a
 	if r.Token == 0 {
 		return
 	}

@@ -102,7 +102,7 @@ func (h *historian) mergeChanges() {
 // guessEnds ends attempts without an end: by the verdict on the host, where the host restarted,
 // or where another host holds the lock.
 func (h *historian) guessEnds() {
-	next := h.nextGrants()
+	h.findNext()
 	for _, a := range h.Attempts {
 		if a.Incarnation != 0 {
 			changes := h.Hosts[a.Host].Changes
@@ -129,8 +129,8 @@ func (h *historian) guessEnds() {
 		if a.Verdict != Never && a.Verdict <= until {
 			until, end = a.Verdict, DeclaredDead
 		}
-		if at := next[a]; at != Never && at < until {
-			until, end = at, Unseen
+		if a.next != Never && a.next < until {
+			until, end = a.next, Unseen
 			if a.Verdict != Never {
 				end = DeclaredDead
 			}
@@ -139,23 +139,19 @@ func (h *historian) guessEnds() {
 	}
 }
 
-// nextGrants returns for each exclusive hold when the lock was granted next, by the tokens.
-func (h *historian) nextGrants() map[*Attempt]Moment {
-	next := map[*Attempt]Moment{}
-	for lock, all := range h.holdsByLock() {
-		if h.Locks[lock].Permits > 1 {
-			continue
-		}
-		all = slices.DeleteFunc(all, func(a *Attempt) bool { return a.Token == 0 })
-		slices.SortFunc(all, func(a, b *Attempt) int { return cmp.Compare(a.Token, b.Token) })
+// findNext determines when each hold's lock was granted next.
+func (h *historian) findNext() {
+	for _, l := range h.Locks {
 		exclusive, grant := Never, Never // the next exclusive grant, and the next one, downwards
-		for _, a := range slices.Backward(all) {
-			next[a] = exclusive
+		for _, a := range slices.Backward(l.holds) {
+			if l.Permits > 1 || a.Token == 0 {
+				break // there is no order
+			}
+			a.next = exclusive
 			if !a.Shared {
-				next[a], exclusive = grant, a.Entered
+				a.next, exclusive = grant, a.Entered
 			}
 			grant = a.Entered
 		}
 	}
-	return next
 }

@@ -59,9 +59,9 @@ type phase struct {
 // judge searches for violations.
 func (t *Timeline) judge(c *clocks) {
 	t.findLeased()
-	for lock, holds := range t.holdsByLock() {
-		t.judgeOverlaps(c, t.Locks[lock].Permits, t.phases(holds))
-		t.judgeTokens(c, t.Locks[lock].Permits, holds)
+	for _, l := range t.Locks {
+		t.judgeOverlaps(c, l.Permits, t.phases(l.holds))
+		t.judgeTokens(c, l)
 	}
 	t.judgeLate(c)
 	t.judgeClocks(c)
@@ -257,18 +257,18 @@ func sameHolds(a, b []*Attempt) bool {
 func (t *Timeline) overlapText(f *Finding, holds []*Attempt) string {
 	var who []string
 	for _, a := range holds {
-		who = append(who, t.holder(a))
+		who = append(who, a.holder())
 	}
-	text := fmt.Sprintf("%s held %s at the same time for %s", strings.Join(who, " and "), t.lockOf(holds[0]).Name, length(int64(f.Until-f.At)))
-	if p := t.lockOf(holds[0]).Permits; p > 1 {
+	text := fmt.Sprintf("%s held %s at the same time for %s", strings.Join(who, " and "), holds[0].lock.Name, length(int64(f.Until-f.At)))
+	if p := holds[0].lock.Permits; p > 1 {
 		text += fmt.Sprintf(" (%d may)", p)
 	}
 	for _, a := range holds {
 		switch {
 		case a.Verdict != Never:
-			text += fmt.Sprintf("; %s had been declared dead: only tokens, fencing or a watchdog stop writes of commands that still run there", t.hostName(a))
+			text += fmt.Sprintf("; %s had been declared dead: only tokens, fencing or a watchdog stop writes of commands that still run there", a.host.Name)
 		case a.Lost != Never:
-			text += fmt.Sprintf("; %s had lost its lease", t.hostName(a))
+			text += fmt.Sprintf("; %s had lost its lease", a.host.Name)
 		}
 	}
 	if !f.Proven() {
@@ -277,18 +277,12 @@ func (t *Timeline) overlapText(f *Finding, holds []*Attempt) string {
 	return text
 }
 
-func (t *Timeline) hostName(a *Attempt) string { return t.Hosts[a.Host].Name }
-
-func (t *Timeline) lockOf(a *Attempt) *Lock { return t.Locks[a.Lock] }
-
-func (t *Timeline) holder(a *Attempt) string {
-	return fmt.Sprintf("%s (token %s)", t.hostName(a), a.Token)
-}
+func (a *Attempt) holder() string { return fmt.Sprintf("%s (token %s)", a.host.Name, a.Token) }
 
 // apart reports whether one of two phases can have ended before the other began, with any
 // possible clocks.
 func apart(c *clocks, p, q *phase) bool {
-	if c.failed[[2]*record{p.exited, q.entered}] || c.failed[[2]*record{q.exited, p.entered}] {
+	if c.failed[order{p.exited, q.entered}] || c.failed[order{q.exited, p.entered}] {
 		return false
 	}
 	before := func(p, q *phase) bool {
@@ -298,18 +292,16 @@ func apart(c *clocks, p, q *phase) bool {
 }
 
 // judgeTokens searches for tokens that decrease over time, or that two holds have.
-func (t *Timeline) judgeTokens(c *clocks, permits int, holds []*Attempt) {
-	byToken := map[layout.Ticket]*Attempt{}
-	granted := slices.DeleteFunc(holds, func(a *Attempt) bool { return a.Token == 0 })
-	for _, a := range granted {
-		if first := byToken[a.Token]; first != nil && a.entered != first.entered {
+func (t *Timeline) judgeTokens(c *clocks, l *Lock) {
+	granted := slices.DeleteFunc(slices.Clone(l.holds), func(a *Attempt) bool { return a.Token == 0 })
+	for i, a := range granted[min(1, len(granted)):] {
+		if first := granted[i]; first.Token == a.Token {
 			t.found(Finding{Kind: TokenTwice, At: a.Entered, Until: a.Ended,
-				Text: fmt.Sprintf("%s and %s were granted %s with one token, %s", t.hostName(first), t.hostName(a), t.lockOf(a).Name, a.Token)}, first, a)
+				Text: fmt.Sprintf("%s and %s were granted %s with one token, %s", first.host.Name, a.host.Name, a.lock.Name, a.Token)}, first, a)
 		}
-		byToken[a.Token] = a
 	}
 	slices.SortStableFunc(granted, byEntry)
-	if permits > 1 {
+	if l.Permits > 1 {
 		t.judgeTokensOfMany(c, granted)
 		return
 	}
@@ -397,7 +389,7 @@ func (t *Timeline) tokenBack(c *clocks, b, a *Attempt) {
 	if max(b.Entered, b.known) > a.Entered {
 		return // one of the grants is missing: their order is unknown
 	}
-	if b.entered.clock != a.entered.clock && c.possible(a.entered, 0, b.entered) && t.lockOf(a).Permits == 1 {
+	if b.entered.clock != a.entered.clock && c.possible(a.entered, 0, b.entered) && a.lock.Permits == 1 {
 		return
 	}
 	for _, f := range t.Findings {
@@ -406,7 +398,7 @@ func (t *Timeline) tokenBack(c *clocks, b, a *Attempt) {
 		}
 	}
 	f := Finding{Kind: TokenBack, At: a.Entered, Until: a.Ended,
-		Text: fmt.Sprintf("%s was granted %s with token %s, after %s held it", t.hostName(a), t.lockOf(a).Name, a.Token, t.holder(b))}
+		Text: fmt.Sprintf("%s was granted %s with token %s, after %s held it", a.host.Name, a.lock.Name, a.Token, b.holder())}
 	if a.Verdict != Never && a.Entered > a.Verdict || a.Lost != Never && a.Lost-a.Entered <= wakes {
 		f.Kind = Doubt
 		f.Text += "; or its host was stalled between the grant and the record of it: the journals do not decide"
@@ -417,7 +409,6 @@ func (t *Timeline) tokenBack(c *clocks, b, a *Attempt) {
 // judgeLate searches for holds that outlasted the verdict on their host, or its lease while
 // others held the lock.
 func (t *Timeline) judgeLate(c *clocks) {
-	holds := t.holdsByLock()
 	for _, a := range t.Attempts {
 		over, why := a.Verdict, "it had been declared dead"
 		if over == Never {
@@ -426,14 +417,14 @@ func (t *Timeline) judgeLate(c *clocks) {
 		if !a.held() || over == Never || int64(a.Sure-over) <= c.slip {
 			continue
 		}
-		others := t.meanwhile(holds[a.Lock], a, over)
+		others := a.meanwhile(over)
 		if a.Verdict == Never && len(others) == 0 {
 			continue // stopping takes a moment
 		}
 		text := fmt.Sprintf("by its journal %s still held %s %s after %s: if its command ran on, only tokens, fencing or a watchdog stopped its writes",
-			t.holder(a), t.lockOf(a).Name, length(int64(a.Sure-over)), why)
+			a.holder(), a.lock.Name, length(int64(a.Sure-over)), why)
 		if len(others) > 0 {
-			text += fmt.Sprintf("; meanwhile %s held it", t.holder(others[0]))
+			text += fmt.Sprintf("; meanwhile %s held it", others[0].holder())
 			if n := len(others) - 1; n > 0 {
 				text += fmt.Sprintf(", and %d after that", n)
 			}
@@ -444,9 +435,9 @@ func (t *Timeline) judgeLate(c *clocks) {
 
 // meanwhile returns the holds of a lock with one permit that conflict with a hold that was over
 // by then.
-func (t *Timeline) meanwhile(holds []*Attempt, a *Attempt, over Moment) (others []*Attempt) {
-	for _, b := range holds {
-		if b != a && t.lockOf(a).Permits == 1 && b.Entered < a.Sure && b.Sure > over && b.Token > a.Token &&
+func (a *Attempt) meanwhile(over Moment) (others []*Attempt) {
+	for _, b := range a.lock.holds {
+		if b != a && a.lock.Permits == 1 && b.Entered < a.Sure && b.Sure > over && b.Token > a.Token &&
 			!(a.sharedNow() && b.Shared) {
 			others = append(others, b)
 		}
@@ -458,14 +449,14 @@ func (t *Timeline) meanwhile(holds []*Attempt, a *Attempt, over Moment) (others 
 // judgeClocks searches for hand-overs that only very wrong clocks explain.
 func (t *Timeline) judgeClocks(c *clocks) {
 	for _, o := range t.tokenOrder() {
-		by := int64(o.before.raw - o.after.raw)
+		by := o.excess()
 		// There may be more of a difference: it has no bound in the other direction.
 		if by <= farOff || o.before.clock == o.after.clock || c.atLeast[o.after.node][o.before.node] != unknown {
 			continue
 		}
-		a, b := o.first, o.second
+		a, b := o.before.attempt, o.after.attempt
 		t.found(Finding{Kind: Doubt, At: b.Entered, Until: b.Ended,
 			Text: fmt.Sprintf("by the clocks %s was granted %s %s before %s released it; their tokens are in order, so their clocks disagree by that or more, or both held it at the same time: the journals do not decide",
-				t.holder(b), t.lockOf(b).Name, time.Duration(by)*time.Microsecond, t.holder(a))}, a, b)
+				b.holder(), b.lock.Name, time.Duration(by)*time.Microsecond, a.holder())}, a, b)
 	}
 }

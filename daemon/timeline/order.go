@@ -3,7 +3,6 @@ package timeline
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -11,17 +10,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// order states that an event came before another. Those of holds have both.
-type order struct {
-	before, after *record
-	first, second *Attempt
-}
-
 // align corrects the clocks by events that must be in order.
 func (c *clocks) align(t *Timeline) {
 	var agreed, excess []order
 	for _, o := range t.tokenOrder() {
-		if o.before.raw <= o.after.raw {
+		if o.excess() <= 0 {
 			agreed = append(agreed, o)
 		} else {
 			excess = append(excess, o)
@@ -33,18 +26,16 @@ func (c *clocks) align(t *Timeline) {
 	}
 	// Orders that need the least correction come first, so that excessive ones of a broken lock
 	// are refused later.
-	slices.SortStableFunc(excess, func(a, b order) int {
-		return cmp.Compare(a.before.raw-a.after.raw, b.before.raw-b.after.raw)
-	})
+	slices.SortStableFunc(excess, func(a, b order) int { return cmp.Compare(a.excess(), b.excess()) })
 	for _, o := range excess {
-		if !c.require(o.before, o.after, 0) {
-			c.failed[[2]*record{o.before, o.after}] = true
+		if !c.require(o, 0) {
+			c.failed[o] = true
 		} else {
-			c.excused = append(c.excused, int64(o.before.raw-o.after.raw))
+			c.excused = append(c.excused, o.excess())
 		}
 	}
 	c.solve()
-	for r := range c.records() {
+	for _, r := range c.records {
 		r.at = r.raw + Moment(c.offset[r.node])
 	}
 }
@@ -54,7 +45,7 @@ func (c *clocks) align(t *Timeline) {
 func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 	most := map[[2]int]int64{}
 	for _, o := range all {
-		k, by := [2]int{o.before.node, o.after.node}, int64(o.before.raw-o.after.raw)-slack
+		k, by := [2]int{o.before.node, o.after.node}, o.excess()-slack
 		if was, ok := most[k]; !ok || by > was {
 			most[k] = by
 		}
@@ -65,8 +56,8 @@ func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 		if _, tried := done[k]; !tried && o.before.clock != o.after.clock {
 			done[k] = c.add(k[0], k[1], most[k])
 		}
-		if !done[k] && !c.require(o.before, o.after, slack) && mustBe {
-			c.failed[[2]*record{o.before, o.after}] = true
+		if !done[k] && !c.require(o, slack) && mustBe {
+			c.failed[o] = true
 		}
 	}
 }
@@ -74,16 +65,13 @@ func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 // tokenOrder returns the order of conflicting holds by their tokens: each ended before the next
 // was granted. With several permits tokens show no order.
 func (t *Timeline) tokenOrder() (all []order) {
-	for lock, holds := range t.holdsByLock() {
-		if t.Locks[lock].Permits > 1 {
+	for _, l := range t.Locks {
+		if l.Permits > 1 {
 			continue
 		}
-		slices.SortFunc(holds, func(a, b *Attempt) int {
-			return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Entered, b.Entered))
-		})
 		var writer *Attempt
 		var readers []*Attempt // since the last exclusive hold
-		for _, a := range holds {
+		for _, a := range l.holds {
 			if writer != nil && writer.Token != a.Token {
 				all = append(all, orderOf(writer, a)...)
 			}
@@ -111,22 +99,11 @@ func orderOf(a, b *Attempt) []order {
 	shared := slices.ContainsFunc(a.Modes, func(m ModeChange) bool { return m.Shared })
 	switch {
 	case a.exited != nil && a.Lost == Never && a.Verdict == Never && !a.waking && !(shared && b.Shared):
-		return []order{{a.exited, b.entered, a, b}}
+		return []order{{a.exited, b.entered}}
 	case a.entered.Kind == events.Enter:
-		return []order{{a.entered, b.entered, a, b}}
+		return []order{{a.entered, b.entered}}
 	}
 	return nil
-}
-
-// holdsByLock returns the attempts that held each lock.
-func (t *Timeline) holdsByLock() [][]*Attempt {
-	holds := make([][]*Attempt, len(t.Locks))
-	for _, a := range t.Attempts {
-		if a.held() {
-			holds[a.Lock] = append(holds[a.Lock], a)
-		}
-	}
-	return holds
 }
 
 // sightings returns the orders in which one host saw another.
@@ -136,7 +113,7 @@ func (c *clocks) sightings() (all []order) {
 		ticket layout.Ticket
 	}
 	tickets, joins, verdicts := map[ticket]*record{}, map[life]*record{}, map[life]*record{}
-	for r := range c.records() {
+	for _, r := range c.records {
 		switch {
 		case r.Lock != "" && r.Ticket != 0 && (r.Kind == events.Choosing || r.Kind == events.Ticket):
 			tickets[ticket{r.Lock, r.Ticket}] = r
@@ -148,10 +125,10 @@ func (c *clocks) sightings() (all []order) {
 	}
 	see := func(before, after *record) {
 		if before != nil && before.keeper != after.keeper {
-			all = append(all, order{before: before, after: after})
+			all = append(all, order{before, after})
 		}
 	}
-	for r := range c.records() {
+	for _, r := range c.records {
 		for i := range r.Ahead {
 			if p := &r.Ahead[i]; p.Host != r.keeper && p.Ticket != 0 {
 				see(tickets[ticket{r.Lock, p.Ticket}], r)
@@ -167,23 +144,10 @@ func (c *clocks) sightings() (all []order) {
 	return all
 }
 
-// records iterates over the events of all clocks.
-func (c *clocks) records() iter.Seq[*record] {
-	return func(yield func(*record) bool) {
-		for _, k := range c.all {
-			for _, r := range k.records {
-				if !yield(r) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // report sets the corrections of the hosts' clocks, and notes how far they disagree.
 func (c *clocks) report(t *Timeline) {
 	added := map[int]int64{} // by id
-	for r := range c.records() {
+	for _, r := range c.records {
 		if by := c.offset[r.node]; abs(by) > abs(added[r.keeper]) {
 			added[r.keeper] = by
 		}

@@ -91,7 +91,8 @@ type Lock struct {
 	Permits int    `json:"permits"`
 	Marks   []Mark `json:"marks"` // without an attempt: removed, wanted
 
-	raw string // the name in the events
+	raw   string     // the name in the events
+	holds []*Attempt // by token
 }
 
 // Mark is an event at a moment.
@@ -141,7 +142,7 @@ func (t *Timeline) crop(o Options) {
 		t.Until = Moment(o.Until.UnixMicro())
 	}
 	t.Attempts = slices.DeleteFunc(t.Attempts, func(a *Attempt) bool {
-		return a.Ended < t.From || a.begin() > t.Until || len(o.Locks) > 0 && !slices.Contains(o.Locks, t.Locks[a.Lock].raw)
+		return a.Ended < t.From || a.begin() > t.Until || len(o.Locks) > 0 && !slices.Contains(o.Locks, a.lock.raw)
 	})
 	at := make(map[*Attempt]int, len(t.Attempts))
 	for i, a := range t.Attempts {
