@@ -42,7 +42,6 @@ type Attempt struct {
 	doubted         bool   // the journal may lack an end
 	known           Moment // first event about the hold if its grant is missing; else Never
 	waking          bool   // it ended just before the host noticed the end of its lease: the host may have been stalled
-	vague           []span // times at which its mode is unknown
 	key             attemptKey
 	entered, exited *record
 	next            Moment // when the lock was granted next, by the tokens; Never if that is not known
@@ -55,10 +54,9 @@ type Attempt struct {
 type ModeChange struct {
 	At     Moment `json:"at"`
 	Shared bool   `json:"shared"`
-}
 
-// span is a range of time.
-type span struct{ from, till Moment }
+	guessed bool // no event shows when it was
+}
 
 // End is how an attempt ended.
 type End string
@@ -87,7 +85,6 @@ type historian struct {
 	*Timeline
 	hostAt map[int]int    // index by id
 	lockAt map[string]int // index by name
-	end    Moment         // latest event of all
 
 	// Of the present host:
 	open  map[attemptKey]*Attempt
@@ -114,9 +111,8 @@ func history(j *journals) *Timeline {
 		h.hostAt[id] = i
 		h.Hosts = append(h.Hosts, &Host{ID: id, Name: cmp.Or(j.names[id], fmt.Sprintf("host %d", id)), Journal: len(j.of[id]) > 0})
 	}
-	for _, r := range j.records {
-		h.end = max(h.end, r.at)
-	}
+	byTime := func(a, b *record) int { return cmp.Compare(a.at, b.at) }
+	h.From, h.Until = slices.MinFunc(j.records, byTime).at, slices.MaxFunc(j.records, byTime).at
 	for _, id := range ids {
 		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}
 		h.ended, h.last = nil, Never
@@ -145,6 +141,9 @@ func history(j *journals) *Timeline {
 	slices.SortStableFunc(h.Attempts, func(a, b *Attempt) int {
 		return cmp.Or(cmp.Compare(a.begin(), b.begin()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Token, b.Token))
 	})
+	if len(h.Attempts) > 0 {
+		h.From = min(h.From, h.Attempts[0].begin()) // of a request whose event is missing
+	}
 	return h.Timeline
 }
 
@@ -238,7 +237,7 @@ func (h *historian) lockEvent(r *record) {
 		h.enter(a, r)
 	case events.ModeSet:
 		h.knownHeld(a, r)
-		a.Modes = append(a.Modes, ModeChange{r.at, r.Mode == "shared"})
+		a.Modes = append(a.Modes, ModeChange{At: r.at, Shared: r.Mode == "shared"})
 	case events.Resumed:
 		if r.Token != 0 {
 			h.knownHeld(a, r)
@@ -281,14 +280,17 @@ func (a *Attempt) setClient(r *record) {
 }
 
 // observeMode detects that the mode of a hold has changed without an event: bakeryd was killed
-// before it recorded the change, or is too old to record it.
+// before it recorded the change, or is too old to record it. In between the hold counts as shared,
+// because it violates only what both modes do.
 func (a *Attempt) observeMode(r *record) {
-	shared, now := a.sharedNow(), r.Mode == "shared"
-	if r.Mode == "" || r.Kind == events.ModeSet || shared == now {
+	m := ModeChange{At: r.at, Shared: r.Mode == "shared", guessed: true}
+	if r.Mode == "" || r.Kind == events.ModeSet || a.sharedNow() == m.Shared {
 		return
 	}
-	a.Modes = append(a.Modes, ModeChange{a.Sure, now})
-	a.vague = append(a.vague, span{a.Sure, r.at})
+	if m.Shared {
+		m.At = a.Sure
+	}
+	a.Modes = append(a.Modes, m)
 }
 
 // sharedNow returns the latest known mode.

@@ -122,7 +122,7 @@ func (h *historian) guessEnds() {
 			}
 			continue
 		}
-		until, end := h.end, Open
+		until, end := h.Until, Open
 		if a.End == Unseen {
 			until, end = a.Ended, Unseen
 		}

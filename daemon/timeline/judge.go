@@ -87,44 +87,27 @@ func (t *Timeline) found(f Finding, attempts ...*Attempt) {
 func (t *Timeline) phases(holds []*Attempt) (all []phase) {
 	for _, a := range holds {
 		until, atMost := t.stands(a)
-		var add func(p phase)
-		add = func(p phase) {
-			for _, v := range a.vague {
-				if p.from >= v.from && p.from < v.till && !p.shared { // in one of two modes: it violates only where both do
-					add(phase{Attempt: a, shared: true, from: p.from, till: min(v.till, p.till)})
-					p.from = min(v.till, p.till)
-				}
+		modes := append([]ModeChange{{At: a.Entered, Shared: a.Shared}}, a.Modes...)
+		for i, m := range modes {
+			from, till := m.At, max(a.Sure, m.At)
+			if i+1 < len(modes) {
+				till = modes[i+1].At
 			}
-			if p.from < a.known { // since then at the latest: the grant is missing
-				if a.entered.Kind == events.Resumed {
-					p.from = min(a.known, p.till)
-				} else if early := (phase{a, p.shared, true, p.from, min(a.known, p.till)}); early.till > early.from {
-					all = append(all, early)
-					p.from = early.till
-				}
-				if p.from == p.till {
-					return
-				}
+			known := min(max(from, a.known), till) // if the grant is missing, it is known that it was by then
+			early := from
+			if a.entered.Kind == events.Resumed { // says only when the lock was requested
+				early = known
 			}
-			proven := p
-			proven.till = min(p.till, until)
-			if proven.till > proven.from || p.till == p.from {
-				all = append(all, proven)
-				p.from = proven.till
+			sure := min(max(known, until), till)
+			if known < sure || from == till && a.known <= from && from <= until {
+				all = append(all, phase{a, m.Shared, false, known, sure})
 			}
-			if p.till = min(p.till, atMost); p.till > p.from {
-				p.doubt = true
-				all = append(all, p)
+			for _, p := range []phase{{a, m.Shared, true, early, known}, {a, m.Shared, true, sure, min(max(sure, atMost), till)}} {
+				if p.from < p.till {
+					all = append(all, p)
+				}
 			}
 		}
-		p := phase{Attempt: a, shared: a.Shared, from: a.Entered}
-		for _, m := range a.Modes {
-			p.till = m.At
-			add(p)
-			p.from, p.shared = m.At, m.Shared
-		}
-		p.till = max(a.Sure, p.from)
-		add(p)
 	}
 	slices.SortStableFunc(all, func(a, b phase) int { return cmp.Compare(a.from, b.from) })
 	return all
@@ -185,7 +168,7 @@ func (t *Timeline) findLeased() {
 			all = append(all, a.Entered)
 		}
 		for _, m := range a.Modes {
-			if !slices.ContainsFunc(a.vague, func(v span) bool { return v.from == m.At }) {
+			if !m.guessed {
 				all = append(all, m.At)
 			}
 		}

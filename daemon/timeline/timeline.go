@@ -134,7 +134,6 @@ func (t *Timeline) Violations() (all []*Finding) {
 
 // crop keeps the selected part. Findings are about the whole: they stay if their attempts do.
 func (t *Timeline) crop(o Options) {
-	t.From, t.Until = t.span()
 	if !o.From.IsZero() {
 		t.From = Moment(o.From.UnixMicro())
 	}
@@ -165,26 +164,4 @@ func (t *Timeline) crop(o Options) {
 	for _, l := range t.Locks {
 		l.Marks = slices.DeleteFunc(l.Marks, func(m Mark) bool { return outside(m.At) })
 	}
-}
-
-// span returns the first and the last moment.
-func (t *Timeline) span() (from, until Moment) {
-	var all []Moment
-	for _, a := range t.Attempts {
-		all = append(all, a.begin(), a.Ended)
-	}
-	for _, h := range t.Hosts {
-		for _, c := range h.Changes {
-			all = append(all, c.At)
-		}
-	}
-	for _, l := range t.Locks {
-		for _, m := range l.Marks {
-			all = append(all, m.At)
-		}
-	}
-	if len(all) == 0 { // only events of kinds that are not known
-		return Never, Never
-	}
-	return slices.Min(all), slices.Max(all)
 }
