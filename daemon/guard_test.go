@@ -20,11 +20,9 @@ import (
 // contained starts a process in a new cgroup, which may be that of a session of this process.
 func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 	t.Helper()
-	self, err := cgroup.WrapperOf(os.Getpid(), session)
+	groups, err := cgroup.Of(os.Getpid(), session)
 	require.NoError(t, err)
-	parents, err := cgroup.Parents(os.Getpid())
-	require.NoError(t, err)
-	g, err := cgroup.Make(parents, self)
+	g, err := cgroup.Make(groups)
 	require.NoError(t, err)
 	t.Cleanup(g.Remove)
 	command := processtest.Start(t, processtest.UntilKilled, nil)
@@ -71,11 +69,9 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	w.Leave()
 	p.sessions = append(p.sessions, handover.Session{ID: id(2), State: handover.Granted, Witness: true})
 
-	parents, err := cgroup.Parents(os.Getpid())
+	groups, err := cgroup.Of(commands[1].PID, "")
 	require.NoError(t, err)
-	wrapper, err := cgroup.WrapperOf(commands[1].PID, "")
-	require.NoError(t, err)
-	g, err := cgroup.Make(parents, wrapper)
+	g, err := cgroup.Make(groups)
 	require.NoError(t, err)
 	t.Cleanup(g.Remove)
 	require.NoError(t, g.Add(commands[1].PID))

@@ -18,12 +18,10 @@ import (
 // cgroupParent returns the directory of the groups of commands that this test starts.
 func cgroupParent(t *testing.T) string {
 	t.Helper()
-	self, err := cgroup.WrapperOf(os.Getpid(), "")
-	require.NoError(t, err)
+	groups, err := cgroup.Of(os.Getpid(), "")
 	var g *cgroup.Group
-	parents, err := cgroup.Parents(os.Getpid())
 	if err == nil {
-		g, err = cgroup.Make(parents, self)
+		g, err = cgroup.Make(groups)
 	}
 	if err != nil {
 		if os.Getenv("CI") == "true" {
@@ -38,11 +36,11 @@ func cgroupParent(t *testing.T) string {
 // groupOf returns the directory of the group of a bakeryctl.
 func groupOf(t *testing.T, parent string, p *wrapper) string {
 	t.Helper()
-	w, err := cgroup.WrapperOf(p.cmd.Process.Pid, "")
+	groups, err := cgroup.Of(p.cmd.Process.Pid, "")
 	require.NoError(t, err)
 	var found []string
 	eventually(t, "the group", func() bool {
-		found, err = filepath.Glob(filepath.Join(parent, w.Name()+"-*")) // one per session
+		found, err = filepath.Glob(filepath.Join(parent, filepath.Base(groups[0].Dir)+"-*")) // one per session
 		return err == nil && len(found) == 1
 	})
 	return found[0]

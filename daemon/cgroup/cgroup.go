@@ -1,6 +1,6 @@
 // Package cgroup creates a control group (version 2) for a command, and kills all processes in
 // it, whatever they closed, executed or forked. It knows cgroups(7) and where they are mounted.
-// It never knows locks or why a command must stop. Begin with Parents and Make.
+// It never knows locks or why a command must stop. Begin with Of and Make.
 package cgroup
 
 import (
@@ -51,18 +51,6 @@ type Wrapper struct {
 	Session   string // first digits of the id in its request to bakeryd; empty: none
 }
 
-// WrapperOf returns the process that has a number in this pid namespace now, in whatever
-// namespace it is, as the one that runs a command under a session. It may run others at the same
-// time, or execute another program that does.
-func WrapperOf(pid int, session string) (w Wrapper, err error) {
-	const digits = 8
-	w.Session = session[:min(digits, len(session))]
-	if w.ID, err = process.Of(pid); err == nil {
-		w.PID, w.Namespace, err = process.Innermost(pid)
-	}
-	return w, err
-}
-
 // Name returns the name of the group for the wrapper's command.
 func (w Wrapper) Name() string {
 	name := fmt.Sprintf("%s%d-%d-%d", prefix, w.PID, w.Started, w.Namespace)
@@ -85,32 +73,39 @@ func Named(name string) (w Wrapper, ok bool) {
 	return w, err == nil && w.Name() == name
 }
 
-// Make creates the group of a wrapper's command below one of the directories, and removes the groups
-// that others have left there. An existing group is no error.
-func Make(parents []string, wrapper Wrapper) (*Group, error) {
+// Of returns the groups of the command that a process, in whatever pid namespace it is, runs under a
+// session: one below each directory that shows the process's own group, whether they exist or not.
+// The process may run other commands at the same time, or execute another program that does.
+func Of(pid int, session string) (groups []*Group, err error) {
+	const digits = 8
+	w := Wrapper{Session: session[:min(digits, len(session))]}
+	dirs, err := Parents(pid)
+	if err == nil {
+		w.ID, err = process.Of(pid)
+	}
+	if err == nil {
+		w.PID, w.Namespace, err = process.Innermost(pid)
+	}
+	for _, dir := range dirs {
+		groups = append(groups, &Group{Dir: filepath.Join(dir, w.Name())})
+	}
+	return groups, err
+}
+
+// Make creates the first of the groups of a command that it can, and removes the groups that others
+// have left next to it. An existing group is no error.
+func Make(groups []*Group) (*Group, error) {
 	err := error(ErrNone)
-	for _, parent := range parents {
-		prune(parent)
-		dir := filepath.Join(parent, wrapper.Name())
-		if err = os.Mkdir(dir, 0o755); err == nil {
-			err = os.Chmod(dir, 0o755) // bakeryd.service has UMask=0077, but users may look at it
+	for _, g := range groups {
+		prune(filepath.Dir(g.Dir))
+		if err = os.Mkdir(g.Dir, 0o755); err == nil {
+			err = os.Chmod(g.Dir, 0o755) // bakeryd.service has UMask=0077, but users may look at it
 		}
 		if err == nil || errors.Is(err, fs.ErrExist) {
-			return &Group{Dir: dir}, nil
+			return g, nil
 		}
 	}
 	return nil, err
-}
-
-// Find returns the group that another process has created for a wrapper below one of the
-// directories; nil: none.
-func Find(parents []string, wrapper Wrapper) *Group {
-	for _, parent := range parents {
-		if g := (&Group{Dir: filepath.Join(parent, wrapper.Name())}); g.Exists() {
-			return g
-		}
-	}
-	return nil
 }
 
 // prune removes the empty groups of wrappers of this pid namespace that have ended. It keeps the

@@ -63,29 +63,31 @@ func TestName(t *testing.T) {
 // TestName_TwoSessionsOfOneProcess_Differ: the end of one session does not kill the command of
 // the other.
 func TestName_TwoSessionsOfOneProcess_Differ(t *testing.T) {
-	one, err := WrapperOf(os.Getpid(), "0123456789abcdef")
+	one, err := Of(os.Getpid(), "0123456789abcdef")
 	require.NoError(t, err)
-	other, err := WrapperOf(os.Getpid(), "fedcba9876543210")
+	other, err := Of(os.Getpid(), "fedcba9876543210")
 	require.NoError(t, err)
-	require.NotEqual(t, one.Name(), other.Name())
+	require.NotEqual(t, one[0].Dir, other[0].Dir)
 }
 
 // soon bounds the wait of a test for a condition.
 const soon = 2 * time.Minute
 
 func self(t *testing.T) Wrapper {
-	w, err := WrapperOf(os.Getpid(), "0123456789abcdef")
+	groups, err := Of(os.Getpid(), "0123456789abcdef")
 	require.NoError(t, err)
+	w, ok := Named(filepath.Base(groups[0].Dir))
+	require.True(t, ok)
 	return w
 }
 
 // newGroup returns a group of this process, which is removed with the test.
 func newGroup(t *testing.T) *Group {
 	t.Helper()
-	dirs, err := Parents(os.Getpid())
+	groups, err := Of(os.Getpid(), "0123456789abcdef")
 	var g *Group
 	if err == nil {
-		g, err = Make(dirs, self(t))
+		g, err = Make(groups)
 	}
 	if err != nil {
 		if os.Getenv("CI") == "true" {
@@ -124,7 +126,7 @@ func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 }
 
 func TestMake_NoPlace_ReturnsErrNone(t *testing.T) {
-	_, err := Make(nil, self(t))
+	_, err := Make(nil)
 	require.ErrorIs(t, err, ErrNone)
 }
 

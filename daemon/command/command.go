@@ -19,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,27 +71,19 @@ func (c *Command) FindGroup() {
 		c.weak = errHidden
 		return
 	}
-	dirs, err := cgroup.Parents(c.Peer.PID)
-	if err != nil {
-		c.weak = err
-		return
-	}
-	w, err := cgroup.WrapperOf(c.Peer.PID, c.ID)
+	groups, err := cgroup.Of(c.Peer.PID, c.ID)
 	switch {
+	case errors.Is(err, cgroup.ErrNone):
 	case err != nil:
 		err = fmt.Errorf("bakeryd of uid %d cannot inspect process %d of uid %d: %w", os.Geteuid(), c.Peer.PID, c.UID, err)
-	case w.Started != c.Peer.Started:
+	case !c.Peer.Alive(): // its pid may be another process's
 		err = fmt.Errorf("process %d has ended", c.Peer.PID)
+	default:
+		err = handover.CheckCgroup(groups[0].Dir)
 	}
-	dir := filepath.Join(dirs[0], w.Name())
-	if err == nil {
-		err = handover.CheckCgroup(dir)
+	if c.weak = err; err == nil {
+		c.Group = groups[0]
 	}
-	if err != nil {
-		c.weak = err
-		return
-	}
-	c.Group = &cgroup.Group{Dir: dir}
 }
 
 // Regroup restores the recorded cgroup of the command.
@@ -127,8 +118,7 @@ func (c *Command) Contain(conn *net.UnixConn) error {
 	if runsAs, err := member.RunsAs(uid); err != nil || !runsAs && uid != 0 {
 		return fmt.Errorf("%w: process %d is not one of user %d: %w", api.ErrInvalid, member.PID, uid, cmp.Or(err, os.ErrPermission))
 	}
-	w, _ := cgroup.Named(filepath.Base(group.Dir)) // FindGroup made the name
-	g, err := cgroup.Make([]string{parent}, w)
+	g, err := cgroup.Make([]*cgroup.Group{group})
 	if err == nil {
 		// If there is no bakeryd, the wrapper stops the command, even one that has become another
 		// user.
@@ -280,10 +270,7 @@ func (c *Command) NoteRemains(left []process.ID) {
 	if c.remained.Swap(true) {
 		return
 	}
-	pids := make([]string, len(left))
-	for i, id := range left {
-		pids[i] = strconv.Itoa(id.PID)
-	}
+	pids := process.Numbers(left)
 	reason := fmt.Sprintf("%s did not end by SIGKILL: pid %s", process.Count(len(left)), strings.Join(pids, ", "))
 	if len(left) == 0 {
 		reason = "processes that bakeryd does not see have the FIFO of the lock open"

@@ -148,6 +148,15 @@ func (id ID) Signal(signals ...syscall.Signal) error {
 	return nil
 }
 
+// Numbers returns the numbers of processes for a message.
+func Numbers(ids []ID) []string {
+	numbers := make([]string, len(ids))
+	for i, id := range ids {
+		numbers[i] = strconv.Itoa(id.PID)
+	}
+	return numbers
+}
+
 // SignalAll sends signals to each process that has not ended.
 func SignalAll(ids []ID, signals ...syscall.Signal) error {
 	var errs []error

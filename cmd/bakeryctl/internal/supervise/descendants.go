@@ -30,11 +30,6 @@ func adoptOrphans() error {
 // ticksNow returns the start time that proc(5) would show for a process started now.
 func ticksNow() uint64 { return uint64(clock.Boottime.Now() / clockTick) }
 
-// isIn reports whether p is in list, by its ID: other fields change during the life of a process.
-func isIn(p process.Stat, list []process.Stat) bool {
-	return slices.ContainsFunc(list, func(q process.Stat) bool { return p.ID == q.ID })
-}
-
 // childless reports whether this process has no child, not even a zombie. Orphans become its
 // children immediately, so a childless process has no descendants.
 func childless() bool {
@@ -43,28 +38,32 @@ func childless() bool {
 
 // survey returns the live processes of the command and its descendants, parents before their
 // children, and reaps adopted zombies. It includes the processes of --on-lost only if all is true.
-func (c *command) survey(all bool) ([]process.Stat, error) {
+func (c *command) survey(all bool) (found []process.ID, err error) {
 	table, err := process.Table()
 	if err != nil {
 		return nil, err
 	}
 	self := unix.Getpid()
 	for _, p := range table {
-		if p.Parent == self && p.Ended() && !c.is(p) && !c.guard.is(p) && !c.onLost.is(p) && !c.onRequest.is(p) {
+		if p.Parent == self && p.Ended() && !c.is(p.PID) && !c.guard.is(p.PID) && !c.onLost.is(p.PID) && !c.onRequest.is(p.PID) {
 			_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG|unix.WALL, nil)
 		}
 	}
-	var others []process.Stat
+	var others []process.ID
 	if !all {
 		others = c.onLost.among(table)
 	}
-	found := process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < c.since })
-	return slices.DeleteFunc(found, func(p process.Stat) bool { return p.Ended() || isIn(p, others) || c.guard.is(p) }), nil
+	for _, p := range process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < c.since }) {
+		if !p.Ended() && !slices.Contains(others, p.ID) && !c.guard.is(p.PID) {
+			found = append(found, p.ID)
+		}
+	}
+	return found, nil
 }
 
-// is reports whether p is the command itself. After the command was waited for, its PID may be
-// reused.
-func (c *command) is(p process.Stat) bool { return p.PID == c.cmd.Process.Pid && !IsClosed(c.ended) }
+// is reports whether a process is the command itself. After the command was waited for, its PID may
+// be reused.
+func (c *command) is(pid int) bool { return pid == c.cmd.Process.Pid && !IsClosed(c.ended) }
 
 // terminate sends SIGTERM to the command and its remaining descendants, a parent before its
 // children, so that the parent does not continue with its next step when they end. It adds SIGCONT,
@@ -72,35 +71,30 @@ func (c *command) is(p process.Stat) bool { return p.PID == c.cmd.Process.Pid &&
 //
 // Each process is asked only once, because it may start others to clean up. Processes that started
 // after askedAt are therefore not asked.
-func (c *command) terminate(left []process.Stat) {
+func (c *command) terminate(left []process.ID) {
 	first := c.askedAt == 0
 	if first {
-		for _, id := range c.group.Members() { // before any process is asked and starts others to clean up
-			left = append(left, process.Stat{ID: id})
-		}
+		left = append(left, c.group.Members()...) // before any process is asked and starts others to clean up
 		c.askedAt = ticksNow()
 		c.signal(syscall.SIGTERM)
 		c.signal(syscall.SIGCONT)
 	}
-	for _, p := range left { // later on: those that started while the table was read
-		if (first || p.Started < c.askedAt) && !c.is(p) && !isIn(p, c.asked) {
-			c.asked = append(c.asked, p)
-			_ = p.Signal(syscall.SIGTERM, syscall.SIGCONT) // fails if the process has ended
+	for _, id := range left { // later on: those that started while the table was read
+		if (first || id.Started < c.askedAt) && !c.is(id.PID) && !slices.Contains(c.asked, id) {
+			c.asked = append(c.asked, id)
+			_ = id.Signal(syscall.SIGTERM, syscall.SIGCONT) // fails if the process has ended
 		}
 	}
 }
 
 // kill kills the command, its remaining descendants and the script of --on-lost. It returns an
 // error if a process could not be killed.
-func (c *command) kill(left []process.Stat) error {
+func (c *command) kill(left []process.ID) error {
 	err := c.group.Kill()
 	c.signal(syscall.SIGKILL)
-	for _, p := range left {
-		if c.is(p) {
-			continue
-		}
-		if no := p.Signal(syscall.SIGKILL); no != nil && !process.Gone(no) {
-			err = cmp.Or(err, no)
+	for _, id := range left {
+		if failed := id.Signal(syscall.SIGKILL); !process.Gone(failed) {
+			err = cmp.Or(err, failed)
 		}
 	}
 	c.onLost.signal(syscall.SIGKILL)

@@ -43,6 +43,26 @@ var errTooLate = errors.New("its lease is about to end without a renewal")
 // Why returns why the holder must stop.
 func (g *Grant) Why() error { return cmp.Or(g.Err(), errTooLate) }
 
+// over reports whether the lock is lost, or about to be.
+func (g *Grant) over() bool { return IsClosed(g.Warned()) || IsClosed(g.Lost()) }
+
+// settles blocks until ok returns true, and reports that. It returns false if the lock is over, or
+// after MessageTimeout: a process that was stopped asks bakeryd for so long whether the lease was
+// renewed, or the command killed.
+func (g *Grant) settles(ok func() bool) bool {
+	for giveUp := time.Now().Add(MessageTimeout); !g.over() && time.Now().Before(giveUp); {
+		if ok() {
+			return true
+		}
+		select {
+		case <-g.Warned():
+		case <-g.Lost():
+		case <-time.After(briefly):
+		}
+	}
+	return false
+}
+
 // A command reaches the hold that it runs under by these environment variables.
 const (
 	EnvSession = "BAKERY_SESSION"

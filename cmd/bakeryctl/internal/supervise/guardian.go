@@ -9,7 +9,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
-	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
 // A wrapper that is a host itself (--device) has no bakeryd that stops the command if the wrapper
@@ -41,7 +40,7 @@ func startGuardian(g *cgroup.Group) (*guardian, error) {
 	return &guardian{cmd: cmd, pipe: w}, nil
 }
 
-func (g *guardian) is(p process.Stat) bool { return g != nil && p.PID == g.cmd.Process.Pid }
+func (g *guardian) is(pid int) bool { return g != nil && pid == g.cmd.Process.Pid }
 
 // dismiss ends the guardian. The command has ended, and the processes that it left do not hold the
 // lock.

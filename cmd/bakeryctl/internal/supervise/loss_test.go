@@ -45,8 +45,8 @@ func TestSupervisor_LossAfterTheCommandEnded_ReturnsExitLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := supervisor{grant: &Grant{Held: lostHold{}}, command: &command{cmd: done, since: ticksNow(), ended: ended},
-			launch: Launch{Lock: "x"}, Messages: Messages{Out: &output}}
-		code := s.run(&signals.Inbox{})
+			launch: Launch{Lock: "x"}, inbox: &signals.Inbox{}, Messages: Messages{Out: &output}}
+		code := s.run()
 		s.Flush()
 		if code != cli.ExitLost || !strings.HasSuffix(output.String(), ": evicted\n") {
 			t.Fatalf("exit code %d, want %d; output %q", code, cli.ExitLost, &output)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,8 +58,8 @@ func (s *supervisor) runOnLost() {
 // from the processes of the command under the lock. Nothing waits for a script while the command
 // still has to be stopped. A nil script means there is none.
 type script struct {
-	pid     atomic.Int64  // 0: not started yet
-	started chan struct{} // closed when pid is set
+	shell   *exec.Cmd
+	started chan struct{} // closed when it has started
 	ended   chan struct{} // closed when it has ended and been waited for, or could not start
 }
 
@@ -71,14 +70,13 @@ func (l Launch) startScript(flag, text string, env []string) *script {
 	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = l.Stdout, l.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	o := &script{started: make(chan struct{}), ended: make(chan struct{})}
+	o := &script{shell: cmd, started: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		defer close(o.ended)
 		if err := signals.StartWith(l.Signals.Blocked, cmd); err != nil {
 			fmt.Fprintf(l.Stderr, "bakeryctl: run %s: %v\n", flag, err)
 			return
 		}
-		o.pid.Store(int64(cmd.Process.Pid))
 		close(o.started)
 		_ = cmd.Wait() // the exit code of a script is ignored
 	}()
@@ -93,22 +91,30 @@ func (o *script) running() <-chan struct{} {
 	return o.ended
 }
 
-// is reports whether p is the shell. After the shell was waited for, its PID may be reused.
-func (o *script) is(p process.Stat) bool {
-	return o != nil && int64(p.PID) == o.pid.Load() && !IsClosed(o.ended)
+// pid returns the pid of the shell, and so the id of its process group; 0 if it has not started.
+func (o *script) pid() int {
+	if o == nil || !IsClosed(o.started) {
+		return 0
+	}
+	return o.shell.Process.Pid
 }
+
+// is reports whether a process is the shell. After the shell was waited for, its PID may be reused.
+func (o *script) is(pid int) bool { return pid == o.pid() && !IsClosed(o.ended) }
 
 // among returns the processes of table that belong to the script. It misses those that became
 // daemons.
-func (o *script) among(table []process.Stat) []process.Stat {
-	if o == nil || o.pid.Load() == 0 {
+func (o *script) among(table []process.Stat) (found []process.ID) {
+	shell := o.pid()
+	if shell == 0 {
 		return nil
 	}
-	shell := int(o.pid.Load())
-	found := process.Descendants(table, []int{shell}, func(process.Stat) bool { return false })
+	for _, p := range process.Descendants(table, []int{shell}, func(process.Stat) bool { return false }) {
+		found = append(found, p.ID)
+	}
 	for _, p := range table {
 		if group, err := unix.Getpgid(p.PID); err == nil && group == shell {
-			found = append(found, p)
+			found = append(found, p.ID)
 		}
 	}
 	return found
@@ -117,8 +123,8 @@ func (o *script) among(table []process.Stat) []process.Stat {
 // signal signals the process group of a started script unless the shell has ended: then the group
 // id may be reused.
 func (o *script) signal(s unix.Signal) {
-	if o != nil && IsClosed(o.started) && !IsClosed(o.ended) {
-		_ = unix.Kill(-int(o.pid.Load()), s)
+	if pid := o.pid(); pid != 0 && !IsClosed(o.ended) {
+		_ = unix.Kill(-pid, s)
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -33,10 +31,10 @@ type command struct {
 	since uint64        // in clock ticks; older children belong to the program that executed bakeryctl
 	ended chan struct{} // closed when it has ended and been waited for
 
-	onLost    *script        // nil if none yet
-	onRequest *script        // the last one, running or ended; nil if none yet
-	askedAt   uint64         // time of SIGTERM to the command, in clock ticks; 0: not yet
-	asked     []process.Stat // other processes that were sent SIGTERM
+	onLost    *script      // nil if none yet
+	onRequest *script      // the last one, running or ended; nil if none yet
+	askedAt   uint64       // time of SIGTERM to the command, in clock ticks; 0: not yet
+	asked     []process.ID // other processes that were sent SIGTERM
 }
 
 // startStub starts a stub that will become the command, in its own cgroup if this process may
@@ -67,15 +65,11 @@ func startStub(l Launch) (*command, error) {
 
 // makeGroup creates the cgroup of the command below that of this process.
 func makeGroup(session string) (*cgroup.Group, error) {
-	self, err := cgroup.WrapperOf(os.Getpid(), session)
+	groups, err := cgroup.Of(os.Getpid(), session)
 	if err != nil {
 		return nil, err
 	}
-	parents, err := cgroup.Parents(os.Getpid())
-	if err != nil {
-		return nil, err
-	}
-	return cgroup.Make(parents, self)
+	return cgroup.Make(groups)
 }
 
 func (c *command) start(l Launch) error {
@@ -145,10 +139,7 @@ func (c *command) contain(l Launch) {
 		c.weak = errors.New(answer.Weak)
 	default:
 		c.weak = nil
-		if self, err := cgroup.WrapperOf(os.Getpid(), l.Session); err == nil {
-			parents, _ := cgroup.Parents(os.Getpid())
-			c.group = cgroup.Find(parents, self)
-		}
+		c.group, _ = makeGroup(l.Session) // it exists by now
 	}
 }
 
@@ -239,74 +230,10 @@ func (c *command) hasEnded(err error) bool {
 // execError is the error of execve.
 type execError struct{ error }
 
-// awaitTime blocks until the command may start, or returns why it must not. A process that was
-// stopped asks bakeryd whether the lease was renewed, which takes up to MessageTimeout.
+// awaitTime blocks until the command may start, or returns why it must not.
 func awaitTime(g *Grant) error {
-	for giveUp := time.Now().Add(MessageTimeout); ; {
-		switch {
-		case IsClosed(g.Warned()) || IsClosed(g.Lost()) || time.Now().After(giveUp):
-			return g.Why()
-		case mayStart(clock.Boottime.Now(), g.StopAt()):
-			return nil
-		}
-		select {
-		case <-g.Warned():
-		case <-time.After(briefly):
-		}
+	if g.settles(func() bool { return mayStart(clock.Boottime.Now(), g.StopAt()) }) {
+		return nil
 	}
-}
-
-// preparation is the work for a command that is done during the wait for its lock. After the grant,
-// other clients wait.
-type preparation struct {
-	work         sync.WaitGroup
-	sessionKnown func()         // is called when bakeryd knows the session, and can contain the stub
-	children     chan os.Signal // receives SIGCHLD
-	command      *command       // set by work; nil: none
-}
-
-// prepare starts the preparation. If early is false, or the command must end with this process, the
-// stub starts after the grant.
-func prepare(l Launch, inbox *signals.Inbox, early bool) *preparation {
-	p := &preparation{children: make(chan os.Signal, 1)}
-	started := make(chan struct{})
-	p.work.Go(func() {
-		defer close(started)
-		signal.Notify(p.children, syscall.SIGCHLD)
-		inbox.ForwardMore(l.Signals)
-		if early && !l.bound() {
-			p.command, _ = startStub(l) // the attempt after the grant reports errors
-		}
-	})
-	p.sessionKnown = sync.OnceFunc(func() {
-		p.work.Go(func() {
-			<-started
-			if p.command != nil {
-				p.command.contain(l)
-			}
-		})
-	})
-	return p
-}
-
-// use returns the stub after the grant. It replaces a stub that has ended, such as by a signal to
-// the process group.
-func (p *preparation) use(l Launch) (*command, error) {
-	p.sessionKnown()
-	p.work.Wait()
-	if p.command != nil && !IsClosed(p.command.ended) {
-		return p.command, nil
-	}
-	c, err := startStub(l)
-	if err == nil {
-		c.contain(l)
-	}
-	return c, err
-}
-
-func (p *preparation) abandon() {
-	p.work.Wait()
-	if p.command != nil {
-		p.command.abandon()
-	}
+	return g.Why()
 }

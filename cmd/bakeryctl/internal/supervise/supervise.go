@@ -13,9 +13,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,10 +65,32 @@ type Acquirer func(onWaiting func(ahead int)) (*Grant, error)
 // If early is true, the process of the command starts during the wait, unless the lock ends with this
 // process. Use false for a request that does not wait, which is usually refused.
 func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, error) {
-	p := prepare(l, inbox, early)
-	g, err := acquire(func(int) { p.sessionKnown() })
+	s := &supervisor{launch: l, inbox: inbox, children: make(chan os.Signal, 1), Messages: Messages{Out: l.Stderr}}
+	known := make(chan bool, 1) // receives whether bakeryd knows the session, and can contain the stub
+	var work sync.WaitGroup     // is done during the wait: after the grant, other clients wait
+	work.Go(func() {
+		signal.Notify(s.children, syscall.SIGCHLD)
+		inbox.ForwardMore(l.Signals)
+		if early && !l.bound() {
+			s.command, _ = startStub(l) // the attempt after the grant reports errors
+		}
+		if <-known && s.command != nil {
+			s.command.contain(l)
+		}
+	})
+	setKnown := func(is bool) {
+		select {
+		case known <- is:
+		default: // it was set before
+		}
+	}
+	g, err := acquire(func(int) { setKnown(true) })
+	setKnown(err == nil)
+	work.Wait()
 	if err != nil {
-		p.abandon()
+		if s.command != nil {
+			s.command.abandon()
+		}
 		return 0, err
 	}
 	if l.bound() {
@@ -75,12 +99,12 @@ func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, err
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	s := supervisor{grant: g, launch: l, children: p.children, Messages: Messages{Out: l.Stderr}}
-	if err := s.start(p); err != nil {
+	s.grant = g
+	if err := s.start(); err != nil {
 		_ = g.Release() // fails if the lock is lost already
 		return 0, err
 	}
-	code, c := s.run(inbox), s.command
+	code, c := s.run(), s.command
 	c.onRequest.stop()
 	c.guard.dismiss()
 	if err := g.Release(); err != nil && code != cli.ExitLost {
@@ -92,13 +116,17 @@ func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, err
 	return code, nil
 }
 
-// start makes the stub become the command.
-func (s *supervisor) start(p *preparation) error {
+// start makes the stub become the command. It replaces a stub that has ended, such as by a signal
+// to the process group.
+func (s *supervisor) start() (err error) {
 	Reached("granted")
-	g, l := s.grant, s.launch
-	c, err := p.use(l)
-	if err != nil {
-		return err
+	g, l, c := s.grant, s.launch, s.command
+	if c == nil || IsClosed(c.ended) {
+		if c, err = startStub(l); err != nil {
+			return err
+		}
+		c.contain(l)
+		s.command = c
 	}
 	if c.weak == nil && g.Weak != "" {
 		c.weak = errors.New(g.Weak)
@@ -117,7 +145,7 @@ func (s *supervisor) start(p *preparation) error {
 	}
 	if err = c.begin(g, l.additions(g)); err == nil {
 		_ = c.stub.Close()
-		s.command = c
+		s.ended = c.ended
 		return nil
 	}
 	c.abandon()
@@ -147,32 +175,34 @@ func (c *command) exitCode() int {
 // supervisor forwards signals to the command, and stops it and its descendants when its lock is
 // about to be lost.
 type supervisor struct {
-	grant    *Grant
-	command  *command
 	launch   Launch
-	children <-chan os.Signal // receives SIGCHLD
-	deadline time.Duration    // of stop, on CLOCK_BOOTTIME
+	inbox    *signals.Inbox
+	grant    *Grant
+	command  *command        // nil: none yet
+	ended    <-chan struct{} // of the command; nil once stop knows that it has ended
+	children chan os.Signal  // receives SIGCHLD
+	deadline time.Duration   // of stop, on CLOCK_BOOTTIME
 	Messages
 }
 
 // run blocks until the command has ended, and returns its exit code. Descendants may live on unless
 // the lock is lost.
-func (s *supervisor) run(inbox *signals.Inbox) int {
+func (s *supervisor) run() int {
 	var sweep <-chan time.Time
 	for {
 		select {
 		case <-s.command.ended:
-			if !s.isOver() && s.handOver(inbox) {
+			if !s.isOver() && s.handOver() {
 				return s.command.exitCode()
 			}
 			s.Printf("lost %q before the command had ended: %s", s.launch.Lock, s.why())
-			s.stop(inbox)
+			s.stop()
 			return cli.ExitLost
-		case got := <-inbox.C:
+		case got := <-s.inbox.C:
 			s.relay(got)
 		case <-s.grant.Warned():
 			s.Printf("stopping the command under %q: %s", s.launch.Lock, s.why())
-			s.stop(inbox)
+			s.stop()
 			return cli.ExitLost
 		case <-s.grant.Silent:
 			s.Printf("bakeryd is gone; %q is held until %s unless it comes back",
@@ -196,7 +226,7 @@ func (s *supervisor) run(inbox *signals.Inbox) int {
 // handOver leaves the remaining processes of the command to bakeryd, which holds the lock until
 // they have ended. It waits for a bakeryd that does not run. It returns false if the lock is lost,
 // or about to be, before bakeryd is back.
-func (s *supervisor) handOver(inbox *signals.Inbox) bool {
+func (s *supervisor) handOver() bool {
 	for s.grant.There != nil && !s.grant.There() {
 		left, err := s.command.survey(false)
 		if err == nil && len(left) == 0 && !s.command.group.Populated() {
@@ -205,7 +235,7 @@ func (s *supervisor) handOver(inbox *signals.Inbox) bool {
 		select {
 		case <-s.grant.Warned():
 			return false
-		case got := <-inbox.C:
+		case got := <-s.inbox.C:
 			if got != syscall.SIGCONT {
 				return true
 			}
@@ -230,17 +260,8 @@ func (s *supervisor) why() string {
 // beyond the end of the lease, and bakeryd has killed the command, the loss becomes known only
 // after a moment: isOver waits for that, MessageTimeout at most.
 func (s *supervisor) isOver() bool {
-	for giveUp := time.Now().Add(MessageTimeout); ; {
-		over := IsClosed(s.grant.Warned()) || IsClosed(s.grant.Lost())
-		if over || time.Until(s.grant.Deadline()) > 0 || time.Now().After(giveUp) {
-			return over
-		}
-		select {
-		case <-s.grant.Warned():
-		case <-s.grant.Lost():
-		case <-time.After(briefly):
-		}
-	}
+	s.grant.settles(func() bool { return time.Until(s.grant.Deadline()) > 0 })
+	return s.grant.over()
 }
 
 func (s *supervisor) relay(got os.Signal) {
@@ -252,50 +273,43 @@ func (s *supervisor) relay(got os.Signal) {
 // stop ends the command and all its descendants, by SIGTERM and from the deadline on by SIGKILL,
 // and blocks until none is left. A deadline that moves later changes nothing: a command that was
 // sent SIGTERM is stopped.
-func (s *supervisor) stop(inbox *signals.Inbox) {
-	var (
-		c      = s.command
-		killed killing
-		none   bool
-		blind  error
-		ended  = c.ended
-	)
+func (s *supervisor) stop() {
+	var killed killing
+	c, gone, blind := s.command, false, false
 	s.deadline = clock.Boottime.Now() + time.Until(s.grant.Deadline())
 	for !childless() || c.group.Populated() || c.onLost == nil && s.launch.OnLost != "" {
 		rest := s.deadline - clock.Boottime.Now()
 		left, err := c.survey(rest <= 0)
-		if err != nil && blind == nil && c.group == nil {
-			blind = err
+		if err != nil && !blind && c.group == nil {
+			blind = true
 			s.Printf("only the command itself can be stopped, not its descendants: %v", err)
 		}
 		if rest > 0 {
 			c.terminate(left)
 		}
 		s.runOnLost()
-		if err == nil && len(left) == 0 && !c.group.Populated() {
-			// One reading of the table can miss a process that forks or is orphaned meanwhile,
-			// hence two readings. This matters if bakeryctl has children of another program;
-			// otherwise it is childless soon.
-			if none {
-				break
+		// One reading of the table can miss a process that forks or is orphaned meanwhile, hence
+		// two readings. This matters if bakeryctl has children of another program; otherwise it is
+		// childless soon.
+		before := gone
+		if gone = err == nil && len(left) == 0 && !c.group.Populated(); gone && before {
+			break
+		}
+		switch {
+		case gone:
+			s.await(briefly, s.children)
+		case rest > 0:
+			s.await(min(rest, RecheckInterval), s.children)
+		default:
+			err = c.kill(left)
+			pause := killed.round(left)
+			if !killed.reported && clock.Boottime.Now()-killed.begun >= RemainWithin {
+				killed.reported = true
+				s.Printf("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
+					process.Count(len(left)), s.launch.Lock, remnants(left, err))
 			}
-			none = true
-			s.await(inbox, briefly, &ended, s.children)
-			continue
+			s.await(pause, nil)
 		}
-		none = false
-		if rest > 0 {
-			s.await(inbox, min(rest, RecheckInterval), &ended, s.children)
-			continue
-		}
-		err = c.kill(left)
-		pause := killed.round(left)
-		if !killed.reported && clock.Boottime.Now()-killed.begun >= RemainWithin {
-			killed.reported = true
-			s.Printf("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
-				process.Count(len(left)), s.launch.Lock, remnants(left, err))
-		}
-		s.await(inbox, pause, &ended, nil)
 	}
 	if killed.begun != 0 {
 		s.Printf("killed the remaining processes of the command under %q: they did not stop in time", s.launch.Lock)
@@ -304,9 +318,9 @@ func (s *supervisor) stop(inbox *signals.Inbox) {
 
 // killing is the progress of SIGKILL.
 type killing struct {
-	begun    time.Duration  // of the first round, on CLOCK_BOOTTIME; 0: none yet
-	left     []process.Stat // found by the last round
-	pause    time.Duration  // after it
+	begun    time.Duration // of the first round, on CLOCK_BOOTTIME; 0: none yet
+	left     []process.ID  // found by the last round
+	pause    time.Duration // after it
 	reported bool
 }
 
@@ -314,10 +328,10 @@ type killing struct {
 const RemainWithin = time.Second
 
 // round records what a round of SIGKILL found, and returns the pause before the next round.
-func (k *killing) round(left []process.Stat) time.Duration {
+func (k *killing) round(left []process.ID) time.Duration {
 	// A process that was sent SIGKILL does not fork, so new processes are children of those that
 	// the last round did not find.
-	if k.begun == 0 || slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, k.left) }) {
+	if k.begun == 0 || slices.ContainsFunc(left, func(id process.ID) bool { return !slices.Contains(k.left, id) }) {
 		k.pause = briefly
 	} else {
 		k.pause = min(2*k.pause, RecheckInterval)
@@ -328,15 +342,10 @@ func (k *killing) round(left []process.Stat) time.Duration {
 }
 
 // remnants describes processes that SIGKILL did not end; why is nil if unknown.
-func remnants(left []process.Stat, why error) string {
+func remnants(left []process.ID, why error) string {
 	text := "they are in its cgroup and not visible in this pid namespace"
-	for i, p := range left {
-		if i == 0 {
-			text = "pid "
-		} else {
-			text += ", "
-		}
-		text += strconv.Itoa(p.PID)
+	if len(left) > 0 {
+		text = "pid " + strings.Join(process.Numbers(left), ", ")
 	}
 	if why != nil {
 		text += fmt.Sprintf(" (%v)", why)
@@ -345,16 +354,16 @@ func remnants(left []process.Stat, why error) string {
 }
 
 // await forwards signals until the processes of the command must be checked again.
-func (s *supervisor) await(inbox *signals.Inbox, limit time.Duration, ended *chan struct{}, children <-chan os.Signal) {
+func (s *supervisor) await(limit time.Duration, children <-chan os.Signal) {
 	timeout := time.After(limit)
 	for {
 		select {
 		case <-timeout:
 			return
-		case <-*ended:
-			*ended = nil
+		case <-s.ended:
+			s.ended = nil
 			return
-		case got := <-inbox.C:
+		case got := <-s.inbox.C:
 			s.relay(got)
 		case <-children:
 			// Processes that end together cause one check.
