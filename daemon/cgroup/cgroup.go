@@ -62,15 +62,8 @@ func (w Wrapper) Name() string {
 
 // Named is the inverse of Name.
 func Named(name string) (w Wrapper, ok bool) {
-	numbers, found := strings.CutPrefix(name, prefix)
-	if !found {
-		return Wrapper{}, false // the scan below rejects other text
-	}
-	if f := strings.SplitN(numbers, "-", 4); len(f) == 4 {
-		w.Session = f[3]
-	}
-	_, err := fmt.Sscanf(numbers, "%d-%d-%d", &w.PID, &w.Started, &w.Namespace)
-	return w, err == nil && w.Name() == name
+	n, _ := fmt.Sscanf(name, prefix+"%d-%d-%d-%s", &w.PID, &w.Started, &w.Namespace, &w.Session)
+	return w, n >= 3 && w.Name() == name
 }
 
 // Of returns the groups of the command that a process, in whatever pid namespace it is, runs under a

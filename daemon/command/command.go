@@ -98,7 +98,7 @@ func (c *Command) Regroup(r handover.Session) {
 // of the user that connected. It must be in the client's cgroup, so that it does not escape its
 // limits.
 func (c *Command) Contain(conn *net.UnixConn) error {
-	group, weak := c.containment()
+	group, _, weak := c.Contained()
 	if group == nil {
 		return fmt.Errorf("%w: %w", api.ErrUncontained, cmp.Or(weak, ErrNoGroup))
 	}
@@ -144,32 +144,25 @@ func (c *Command) Contain(conn *net.UnixConn) error {
 
 // Remains reports whether there is a process to stop when the lock is lost.
 func (c *Command) Remains() bool {
-	group, chased := c.Contained()
+	group, chased, _ := c.Contained()
 	return c.Witnessed() || group.Populated() || slices.ContainsFunc(chased, process.ID.Alive)
 }
 
 // Witnessed reports whether a process has the FIFO of the session open.
 func (c *Command) Witnessed() bool { return c.FIFO != nil && c.FIFO.Alive() }
 
-// Contained returns the cgroup of the command, nil if none, and its processes that were found
-// before.
-func (c *Command) Contained() (*cgroup.Group, []process.ID) {
+// Contained returns the cgroup of the command, nil if none, its processes that were found before,
+// and why it has no cgroup; nil if not known.
+func (c *Command) Contained() (group *cgroup.Group, chased []process.ID, weak error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.Group, c.chased
-}
-
-// containment returns the cgroup of the command, nil if none, and why it has none.
-func (c *Command) containment() (*cgroup.Group, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.Group, c.weak
+	return c.Group, c.chased, c.weak
 }
 
 // Containment describes how certain it is that all of a command is stopped. It is empty if there
 // may be no command.
 func (c *Command) Containment() string {
-	group, weak := c.containment()
+	group, _, weak := c.Contained()
 	switch {
 	case group != nil && group.Exists():
 		if err := checkKill(group); err != nil {
@@ -194,7 +187,7 @@ func checkKill(group *cgroup.Group) error {
 // Uncontainable returns the reason why bakeryd cannot find or kill the cgroup of the command,
 // wherever that is created; empty if it can.
 func (c *Command) Uncontainable() string {
-	group, err := c.containment()
+	group, _, err := c.Contained()
 	if group != nil && group.Exists() {
 		err = checkKill(group)
 	} else if group != nil {
@@ -209,7 +202,7 @@ func (c *Command) Uncontainable() string {
 // KillGroup kills all processes in the command's cgroup, and returns their number. Descendants may
 // have been moved elsewhere. They are chased, because their parents end now.
 func (c *Command) KillGroup(table []process.Stat) (int, error) {
-	group, chased := c.Contained()
+	group, chased, _ := c.Contained()
 	members := group.Members()
 	if len(members) > 0 {
 		c.Chase(c.withDescendants(append(slices.Clone(chased), members...), table))
@@ -221,7 +214,7 @@ func (c *Command) KillGroup(table []process.Stat) (int, error) {
 // in its cgroup, their descendants, and those found when it was last signalled. It includes the
 // client only if client is set.
 func (c *Command) Left(client bool) ([]process.ID, error) {
-	group, found := c.Contained()
+	group, found, _ := c.Contained()
 	found = append(slices.Clone(found), group.Members()...)
 	var errs []error
 	if c.Witnessed() {
@@ -335,7 +328,7 @@ func (c *Command) Tidy() {
 	if c.FIFO != nil {
 		_ = c.FIFO.Remove() // the next start prunes a file that cannot be removed
 	}
-	group, _ := c.Contained()
+	group, _, _ := c.Contained()
 	group.Remove()
 }
 
@@ -351,7 +344,7 @@ func (c *Command) NoteKill(why string, signal syscall.Signal, number int) {
 
 // CgroupDir returns the directory of the command's cgroup, empty if it has none.
 func (c *Command) CgroupDir() string {
-	if group, _ := c.containment(); group != nil {
+	if group, _, _ := c.Contained(); group != nil {
 		return group.Dir
 	}
 	return ""

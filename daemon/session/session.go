@@ -327,7 +327,7 @@ func (s *Session) LeftOver() (pids []int, orphan bool) {
 func (ss *Table) noteRemains() {
 	held, _ := ss.Holding()
 	for _, s := range held {
-		if _, chased := s.Contained(); s.Remains() {
+		if _, chased, _ := s.Contained(); s.Remains() {
 			s.NoteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))
 		}
 	}

@@ -23,21 +23,19 @@ const AsGuardian = "bakeryctl-guard"
 // guardian is the wrapper's side. A nil guardian means there is none.
 type guardian struct {
 	cmd  *exec.Cmd
-	pipe *os.File // at end of file the guardian kills, unless dismissed
+	pipe io.WriteCloser // at end of file the guardian kills, unless dismissed
 }
 
 func startGuardian(g *cgroup.Group) (*guardian, error) {
-	r, w, err := os.Pipe()
+	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{AsGuardian, g.Dir}, Dir: "/", SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+	pipe, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = r.Close() }()
-	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{AsGuardian, g.Dir}, Stdin: r, Dir: "/", SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
-	if err := cmd.Start(); err != nil {
-		_ = w.Close()
-		return nil, err
-	}
-	return &guardian{cmd: cmd, pipe: w}, nil
+	return &guardian{cmd, pipe}, nil
 }
 
 func (g *guardian) is(pid int) bool { return g != nil && pid == g.cmd.Process.Pid }
