@@ -44,8 +44,8 @@ type clock struct {
 
 // clocks holds all clocks, and the bounds of their differences.
 type clocks struct {
+	*journals
 	all     []*clock
-	records []*record // of all clocks
 	weight  []int     // number of events, by node
 	atLeast [][]int64 // by two nodes: minimum by which the second's offset exceeds the first's
 	offset  []int64   // added to the times of a node
@@ -65,32 +65,32 @@ const unknown = math.MinInt64 / 4
 
 // readClocks assigns events to clocks.
 func readClocks(j *journals, one bool) *clocks {
-	c := &clocks{failed: map[order]bool{}}
+	c := &clocks{journals: j, failed: map[order]bool{}}
 	if one {
 		c.all = []*clock{{records: j.records}}
 	} else {
 		for _, id := range j.ids {
-			c.readHost(id, j)
+			c.readHost(id)
 		}
 	}
-	c.makeNodes(j)
+	c.makeNodes()
 	return c
 }
 
 // readHost splits the events of a host where its clock was stepped, or the host booted.
-func (c *clocks) readHost(id int, j *journals) {
-	all := j.of[id]
+func (c *clocks) readHost(id int) {
+	all := c.of[id]
 	hasUptime := slices.ContainsFunc(all, func(r *record) bool { return r.UptimeMS != 0 })
 	runs := splitRuns(all, hasUptime)
 	if len(runs) > maxSteps {
-		j.notes = append(j.notes, fmt.Sprintf("the clock of %s was stepped %d times, or is unrelated to its uptime: its times are not corrected",
-			j.names[id], len(runs)-1))
+		c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped %d times, or is unrelated to its uptime: its times are not corrected",
+			c.names[id], len(runs)-1))
 		runs = splitRuns(all, false)
 	}
 	for i, k := range runs {
 		if i > 0 && k.boot == runs[i-1].boot && k.boot != "" {
 			if by := k.low - runs[i-1].high; abs(by) >= 100_000 {
-				j.notes = append(j.notes, fmt.Sprintf("the clock of %s was stepped by %+.3f s before %s", j.names[id],
+				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %+.3f s before %s", c.names[id],
 					float64(by)/1e6, k.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
 			}
 		}
@@ -140,7 +140,8 @@ func (c *clocks) addRun(r *clock) {
 }
 
 // makeNodes divides the clocks into windows.
-func (c *clocks) makeNodes(j *journals) {
+func (c *clocks) makeNodes() {
+	c.records = nil
 	span := Moment(0)
 	for _, k := range c.all {
 		slices.SortStableFunc(k.records, func(a, b *record) int { return cmp.Compare(a.raw, b.raw) })
@@ -179,8 +180,8 @@ func (c *clocks) makeNodes(j *journals) {
 			}
 		}
 	}
-	for _, id := range j.ids { // events of one host stay in order, and as far apart as they were
-		all := j.of[id]
+	for _, id := range c.ids { // events of one host stay in order, and as far apart as they were
+		all := c.of[id]
 		for i := 1; i < len(all); i++ {
 			a, b := all[i-1], all[i]
 			apart := b.UptimeMS // since it booted
@@ -250,16 +251,15 @@ func (c *clocks) solve() {
 			down[i] = min(down[i], -by)
 		}
 	}
-	c.centre(up)
-	c.centre(down)
 	c.offset = up
-	if c.effort(down) < c.effort(up) {
+	if most := c.centre(up); c.centre(down) < most {
 		c.offset = down
 	}
 }
 
-// centre shifts the offsets so that most events keep their times.
-func (c *clocks) centre(offsets []int64) {
+// centre shifts the offsets so that most events keep their times, and returns the sum of the others'
+// corrections.
+func (c *clocks) centre(offsets []int64) (sum float64) {
 	var each []int64 // of the events
 	for i, n := range c.weight {
 		each = append(each, slices.Repeat([]int64{offsets[i]}, n)...)
@@ -267,12 +267,7 @@ func (c *clocks) centre(offsets []int64) {
 	slices.Sort(each)
 	for i, middle := 0, each[(len(each)-1)/2]; i < len(offsets); i++ {
 		offsets[i] -= middle
-	}
-}
-
-func (c *clocks) effort(offsets []int64) (sum float64) {
-	for i, o := range offsets {
-		sum += float64(abs(o)) * float64(c.weight[i])
+		sum += float64(abs(offsets[i])) * float64(c.weight[i])
 	}
 	return sum
 }

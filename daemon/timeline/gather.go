@@ -25,7 +25,7 @@ type record struct {
 
 // journals holds the records of all sources.
 type journals struct {
-	records []*record         // by keeper, in the order in which it recorded them
+	records []*record         // by keeper, in the order in which it recorded them; then by clock and time (clock.go)
 	of      map[int][]*record // by keeper
 	ids     []int             // of keepers, in order
 	names   map[int]string    // of hosts that any event mentions; empty: unknown

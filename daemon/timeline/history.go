@@ -113,7 +113,7 @@ func history(j *journals) *Timeline {
 	}
 	byTime := func(a, b *record) int { return cmp.Compare(a.at, b.at) }
 	h.From, h.Until = slices.MinFunc(j.records, byTime).at, slices.MaxFunc(j.records, byTime).at
-	for _, id := range ids {
+	for i, id := range ids {
 		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}
 		h.ended, h.last = nil, Never
 		for _, r := range j.of[id] {
@@ -123,6 +123,9 @@ func history(j *journals) *Timeline {
 				h.hostEvent(r)
 			}
 			h.last = r.at
+			if by := int64(r.at - r.raw); abs(by) > abs(h.Hosts[i].Added) {
+				h.Hosts[i].Added = by
+			}
 		}
 		h.doubtOpen()
 	}

@@ -188,17 +188,13 @@ func (t *Timeline) judgeOverlaps(c *clocks, permits int, all []phase) {
 		for _, q := range inside {
 			switch {
 			case q.Attempt == p.Attempt, q.shared && p.shared:
-			case q.shared != p.shared:
+			case q.shared != p.shared || permits == 1:
 				t.overlap(c, q, p)
 			default:
 				writers = append(writers, q)
 			}
 		}
-		if permits == 1 {
-			for _, q := range writers {
-				t.overlap(c, q, p)
-			}
-		} else if len(writers) >= permits {
+		if len(writers) >= permits {
 			t.overlap(c, append(writers, p)...)
 		}
 		inside = append(inside, p)

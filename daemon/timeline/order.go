@@ -39,6 +39,10 @@ func (c *clocks) align(t *Timeline) {
 			c.excused = append(c.excused, o.excess())
 		}
 	}
+	if len(c.excused) > 0 {
+		c.notes = append(c.notes, fmt.Sprintf("the clocks of the hosts disagree by at least %s: by the clocks alone, tokens would go back or two hosts hold one lock at the same time, in %d hand-overs. "+
+			"Times are corrected by the order of the tokens", length(slices.Max(c.excused)), len(c.excused)))
+	}
 	c.solve()
 	for _, r := range c.records {
 		r.at = r.raw + Moment(c.offset[r.node])
@@ -123,23 +127,6 @@ func (c *clocks) sightings() (all []order) {
 		}
 	}
 	return all
-}
-
-// report sets the corrections of the hosts' clocks, and notes how far they disagree.
-func (c *clocks) report(t *Timeline) {
-	added := map[int]int64{} // by id
-	for _, r := range c.records {
-		if by := c.offset[r.node]; abs(by) > abs(added[r.keeper]) {
-			added[r.keeper] = by
-		}
-	}
-	for _, h := range t.Hosts {
-		h.Added = added[h.ID]
-	}
-	if len(c.excused) > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("the clocks of the hosts disagree by at least %s: by the clocks alone, tokens would go back or two hosts hold one lock at the same time, in %d hand-overs. "+
-			"Times are corrected by the order of the tokens", length(slices.Max(c.excused)), len(c.excused)))
-	}
 }
 
 // length formats a duration for people.

@@ -113,7 +113,6 @@ func Build(sources []Source, o Options) (*Timeline, error) {
 	c.align(history(j)) // by the order in it
 	t := history(j)     // again, by the corrected times
 	t.Title, t.Note, t.Notes = text.PrintableLine(o.Title), text.PrintableLine(o.Note), j.notes
-	c.report(t)
 	t.judge(c)
 	t.crop(o)
 	if len(t.Attempts) == 0 && !slices.ContainsFunc(t.Hosts, func(h *Host) bool { return len(h.Changes) > 0 }) {
