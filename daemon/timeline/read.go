@@ -52,11 +52,12 @@ func ReadFile(path string) (Source, error) {
 // journal is valid.
 func Read(r io.Reader, name string) (Source, error) {
 	s := Source{Name: name}
-	in := bufio.NewReaderSize(r, 64<<10)
+	in := bufio.NewReaderSize(r, maxLine)
 	firstBad := ""
 	for n := 1; ; n++ {
-		line, err := readLine(in)
-		if err != nil && !errors.Is(err, io.EOF) {
+		line, err := in.ReadSlice('\n')
+		last := errors.Is(err, io.EOF)
+		if err != nil && !last && !errors.Is(err, bufio.ErrBufferFull) { // the parts of a long line are damaged
 			return s, fmt.Errorf("read %s: line %d: %w", name, n, text.WithoutPath(err))
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
@@ -67,7 +68,7 @@ func Read(r io.Reader, name string) (Source, error) {
 				firstBad = fmt.Sprintf("line %d is %q", n, line[:min(len(line), 60)])
 			}
 		}
-		if err != nil {
+		if last {
 			break
 		}
 	}
@@ -77,28 +78,12 @@ func Read(r io.Reader, name string) (Source, error) {
 	return s, nil
 }
 
-// readLine reads a line, or the beginning of one that is too long.
-func readLine(in *bufio.Reader) (line []byte, err error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		if len(line) < maxLine {
-			line = append(line, part...)
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
-		}
-	}
-}
-
 // Lockspace returns the lockspace in the file's name, if that is a bakeryd's: UUID-ID.events.
 func (s *Source) Lockspace() string {
-	const uuidLen = 36
-	name, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(s.Name), ".1"), ".events")
-	if !ok || len(name) < uuidLen+2 || name[uuidLen] != '-' {
+	name, kept := strings.CutSuffix(strings.TrimSuffix(filepath.Base(s.Name), ".1"), ".events")
+	name = name[:max(0, strings.LastIndexByte(name, '-'))]
+	if _, err := layout.ParseUUID(name); err != nil || !kept {
 		return ""
 	}
-	if _, err := layout.ParseUUID(name[:uuidLen]); err != nil {
-		return ""
-	}
-	return name[:uuidLen]
+	return name
 }

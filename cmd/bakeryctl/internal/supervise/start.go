@@ -159,8 +159,8 @@ func (c *command) begin(g *Grant, env []string) error {
 		witness = int(d)
 	}
 	for {
-		if err := awaitTime(g); err != nil {
-			return err
+		if !g.settles(func() bool { return mayStart(clock.Boottime.Now(), g.StopAt()) }) {
+			return g.Why()
 		}
 		Reached("ordering")
 		order.Until = g.StopAt()
@@ -229,11 +229,3 @@ func (c *command) hasEnded(err error) bool {
 
 // execError is the error of execve.
 type execError struct{ error }
-
-// awaitTime blocks until the command may start, or returns why it must not.
-func awaitTime(g *Grant) error {
-	if g.settles(func() bool { return mayStart(clock.Boottime.Now(), g.StopAt()) }) {
-		return nil
-	}
-	return g.Why()
-}
