@@ -41,7 +41,6 @@ type Attempt struct {
 
 	doubted         bool   // the journal may lack an end
 	known           Moment // first event about the hold if its grant is missing; else Never
-	waking          bool   // it ended just before the host noticed the end of its lease: the host may have been stalled
 	key             attemptKey
 	entered, exited *record
 	next            Moment // when the lock was granted next, by the tokens; Never if that is not known
@@ -90,7 +89,6 @@ type historian struct {
 	open  map[attemptKey]*Attempt
 	ofPID map[attemptKey]*Attempt // by process: its latest
 	over  map[attemptKey]*Attempt // ended holds, by token
-	ended []*Attempt              // the latest holds in the order of their ends
 	last  Moment                  // latest event
 }
 
@@ -115,7 +113,7 @@ func history(j *journals) *Timeline {
 	h.From, h.Until = slices.MinFunc(j.records, byTime).at, slices.MaxFunc(j.records, byTime).at
 	for i, id := range ids {
 		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}
-		h.ended, h.last = nil, Never
+		h.last = Never
 		for _, r := range j.of[id] {
 			if r.Lock != "" {
 				h.lockEvent(r)
@@ -254,7 +252,6 @@ func (h *historian) lockEvent(r *record) {
 		}
 	case events.Exit:
 		h.knownHeld(a, r)
-		h.ended = append(h.ended[max(0, len(h.ended)-maxWaking):], a)
 		h.over[attemptKey{lock: a.Lock, token: a.Token}] = a
 	}
 	if end != "" {

@@ -17,16 +17,12 @@ func (h *historian) hostEvent(r *record) {
 		id = r.keeper
 	}
 	host := h.Hosts[h.hostAt[id]]
-	host.Changes = append(host.Changes, Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason})
+	host.Changes = append(host.Changes, &Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason})
 	if id != r.keeper || by >= 0 && r.Kind != events.Gap {
 		return
 	}
 	switch r.Kind {
 	case events.Lost: // its waits are over; later events end its holds
-		for _, a := range h.ended {
-			a.waking = a.waking || r.at-a.Ended <= wakes
-		}
-		h.ended = nil
 		for _, a := range h.open {
 			if a.held() {
 				a.Lost = cmp.Or(a.Lost, r.at)
@@ -35,7 +31,6 @@ func (h *historian) hostEvent(r *record) {
 			}
 		}
 	case events.Joined, events.Left: // its holds and waits are over
-		h.ended = nil
 		h.doubtOpen()
 		for _, a := range h.open {
 			a.End, a.Ended = Unseen, r.at
@@ -47,11 +42,24 @@ func (h *historian) hostEvent(r *record) {
 }
 
 // wakes bounds how long a stalled host may run again before it notices that its lease is over, in
-// us. maxWaking bounds the number of holds that can end in that time.
-const (
-	wakes     = 1000 * 1000
-	maxWaking = 1000
-)
+// us.
+const wakes = 1000 * 1000
+
+// waking reports whether a hold ended just before the host noticed the end of its lease: the host
+// may have been stalled.
+func (a *Attempt) waking() bool {
+	if a.End != Released {
+		return false
+	}
+	all := a.host.Changes // by time
+	i, _ := slices.BinarySearchFunc(all, a.Ended, func(c *Change, at Moment) int { return cmp.Compare(c.At, at) })
+	for ; i < len(all) && all[i].At-a.Ended <= wakes; i++ {
+		if all[i].Kind == events.Lost && all[i].By < 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // doubtOpen sets the time that each open hold lasted at least, to the last event of its host.
 func (h *historian) doubtOpen() {
@@ -72,30 +80,25 @@ func (h *historian) mergeChanges() {
 		incarnation uint64
 	}
 	for _, host := range h.Hosts {
-		all := host.Changes
-		slices.SortStableFunc(all, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
-		once := map[key]int{}
-		n := 0
-		for _, c := range all {
-			switch c.Kind {
-			case events.Joined, events.Left, events.Dead, events.AtRisk, events.Seen:
-				k := key{c.Kind, c.Incarnation}
-				at, ok := once[k]
-				again := ok && (c.Kind == events.AtRisk || c.Kind == events.Seen) && (all[at].By == c.By || c.At-all[at].At > sayAlike)
-				if ok && !again && c.Incarnation != 0 {
-					first := &all[at]
-					first.Others++
-					if c.By < 0 && first.By >= 0 { // the host's own report is better
-						first.By, first.Reason = c.By, c.Reason
-					}
-					continue
-				}
-				once[k] = n
+		slices.SortStableFunc(host.Changes, func(a, b *Change) int { return cmp.Compare(a.At, b.At) })
+		latest := map[key]*Change{}
+		host.Changes = slices.DeleteFunc(host.Changes, func(c *Change) bool {
+			repeats := c.Kind == events.AtRisk || c.Kind == events.Seen
+			if !repeats && c.Kind != events.Joined && c.Kind != events.Left && c.Kind != events.Dead {
+				return false
 			}
-			all[n] = c
-			n++
-		}
-		host.Changes = all[:n]
+			k := key{c.Kind, c.Incarnation}
+			first := latest[k]
+			if first == nil || c.Incarnation == 0 || repeats && (first.By == c.By || c.At-first.At > sayAlike) {
+				latest[k] = c
+				return false
+			}
+			first.Others++
+			if c.By < 0 && first.By >= 0 { // the host's own report is better
+				first.By, first.Reason = c.By, c.Reason
+			}
+			return true
+		})
 	}
 }
 
@@ -106,7 +109,7 @@ func (h *historian) guessEnds() {
 	for _, a := range h.Attempts {
 		if a.Incarnation != 0 {
 			changes := h.Hosts[a.Host].Changes
-			if i := slices.IndexFunc(changes, func(c Change) bool { return c.Kind == events.Dead && c.Incarnation == a.Incarnation }); i >= 0 {
+			if i := slices.IndexFunc(changes, func(c *Change) bool { return c.Kind == events.Dead && c.Incarnation == a.Incarnation }); i >= 0 {
 				at := changes[i].At
 				if at >= a.begin() && (a.Ended == Never || a.Ended > at || a.End == Unseen) {
 					a.Verdict = at

@@ -129,7 +129,7 @@ func (t *Timeline) stands(a *Attempt) (until, atMost Moment) {
 		if until = min(a.Sure, end); a.Entered <= end {
 			atMost = until // otherwise, by the host's records, it was granted after the verdict
 		}
-	case a.Lost != Never || a.waking: // a verdict on it is not known
+	case a.Lost != Never || a.waking(): // a verdict on it is not known
 		if a.Lost != Never {
 			atMost = min(a.Sure, a.Lost)
 		}

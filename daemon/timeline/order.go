@@ -85,7 +85,7 @@ func orderOf(a, b *Attempt) []order {
 	}
 	shared := slices.ContainsFunc(a.Modes, func(m ModeChange) bool { return m.Shared })
 	switch {
-	case a.exited != nil && a.Lost == Never && a.Verdict == Never && !a.waking && !(shared && b.Shared):
+	case a.exited != nil && a.Lost == Never && a.Verdict == Never && !a.waking() && !(shared && b.Shared):
 		return []order{{a.exited, b.entered}}
 	case a.entered.Kind == events.Enter:
 		return []order{{a.entered, b.entered}}

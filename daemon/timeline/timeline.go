@@ -68,11 +68,11 @@ func (m Moment) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
 
 // Host is a host with events.
 type Host struct {
-	ID      int      `json:"id"`
-	Name    string   `json:"name"`
-	Journal bool     `json:"journal"` // its own journal is there; otherwise only other hosts report about it
-	Added   int64    `json:"added"`   // maximum correction of its times, in us; positive: later
-	Changes []Change `json:"changes"`
+	ID      int       `json:"id"`
+	Name    string    `json:"name"`
+	Journal bool      `json:"journal"` // its own journal is there; otherwise only other hosts report about it
+	Added   int64     `json:"added"`   // maximum correction of its times, in us; positive: later
+	Changes []*Change `json:"changes"`
 }
 
 // Change is a change of a host's state.
@@ -158,7 +158,7 @@ func (t *Timeline) crop(o Options) {
 	})
 	outside := func(at Moment) bool { return at < t.From || at > t.Until }
 	for _, h := range t.Hosts {
-		h.Changes = slices.DeleteFunc(h.Changes, func(c Change) bool { return outside(c.At) })
+		h.Changes = slices.DeleteFunc(h.Changes, func(c *Change) bool { return outside(c.At) })
 	}
 	for _, l := range t.Locks {
 		l.Marks = slices.DeleteFunc(l.Marks, func(m Mark) bool { return outside(m.At) })
