@@ -17,19 +17,25 @@ func (h *Host) Close(ctx context.Context) error {
 	if err := h.sessions.Unheld(ctx); err != nil {
 		return err
 	}
-	left := make(chan error, 1)
-	go func() {
+	// If IO hangs, the lock file stays taken until it returns.
+	return bounded(ctx, "leave the lockspace", func() error {
 		h.Wait()
 		h.mem.Leave()
 		h.mem.Wait()
 		h.mem.Unregister()
-		left <- h.close()
-	}()
+		return h.close()
+	})
+}
+
+// bounded returns the error of f, or the cause of ctx's end after what was to be done.
+func bounded(ctx context.Context, what string, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
 	select {
-	case err := <-left:
+	case err := <-done:
 		return err
-	case <-ctx.Done(): // IO hangs; the lock file stays taken until it returns
-		return fmt.Errorf("leave the lockspace: %w", context.Cause(ctx))
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
 }
 
@@ -69,16 +75,9 @@ func (h *Host) giveUp(ctx context.Context) error {
 	if err := h.sessions.Unheld(ctx); err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() {
+	return bounded(ctx, "IO on the device is still under way", func() error {
 		h.Wait()
 		h.mem.Wait()
-		done <- h.close()
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("IO on the device is still under way: %w", context.Cause(ctx))
-	}
+		return h.close()
+	})
 }

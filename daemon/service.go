@@ -61,10 +61,10 @@ func (s *Service) term() (*joiner, *Host) {
 	return s.joiner, s.host
 }
 
-func (s *Service) setTerm(j *joiner, h *Host) {
+func (s *Service) setTerm(j *joiner, h *Host, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.joiner, s.host = j, h
+	s.joiner, s.host, s.trouble = j, h, trouble
 }
 
 // Joined returns the host of the current term, or why there is none.
@@ -102,13 +102,6 @@ func (s *Service) unburdened() bool {
 	return (j == nil || j.unburdened()) && (h == nil || h.sessions.Count() == 0)
 }
 
-// setTrouble records why joining again failed; nil if it did not.
-func (s *Service) setTrouble(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.trouble = err
-}
-
 // Drain makes the holders stop and the host leave. Run returns then.
 func (s *Service) Drain() { s.drain() }
 
@@ -128,9 +121,10 @@ func (s *Service) Run(ctx context.Context) error {
 	defer s.cfg.Events.Close()
 	defer dog.stop()
 	s.cfg.arm = dog.arm
+	var trouble error
 	for again := false; ; again = true {
 		j := newJoiner(s.cfg)
-		s.setTerm(j, nil)
+		s.setTerm(j, nil, trouble)
 		var h *Host
 		err := s.whileAlive(func() (err error) {
 			h, err = j.join(joining)
@@ -138,8 +132,8 @@ func (s *Service) Run(ctx context.Context) error {
 		})
 		switch {
 		case err == nil:
-			s.setTrouble(nil)
-			s.setTerm(j, h)
+			trouble = nil
+			s.setTerm(j, h, nil)
 			if s.onJoined != nil {
 				s.onJoined(h)
 			}
@@ -158,7 +152,8 @@ func (s *Service) Run(ctx context.Context) error {
 			dog.clean = true
 			return err
 		}
-		s.setTrouble(err)
+		trouble = err
+		s.setTerm(j, nil, trouble)
 		s.keepID(s.cfg.HostID, err)
 		s.log.Warn("joining again failed, retrying", "err", err)
 		if s.whileAlive(func() error { return retry.Pause(joining, rejoinPause) }) == nil {

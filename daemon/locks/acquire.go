@@ -125,12 +125,8 @@ func (m *Manager) validate(req *Request) error {
 // must not block. If the lock is free, the caller's goroutine does the IO: Submit then blocks while
 // the device hangs, but other goroutines report the end of ctx or of the lease in time.
 func (m *Manager) Submit(ctx context.Context, req Request, decided func(*Hold, error)) {
-	if err := m.validate(&req); err != nil {
-		decided(nil, err)
-		return
-	}
 	lk := m.known(req)
-	if lk == nil {
+	if lk == nil || m.validate(&req) != nil {
 		m.acquireApart(ctx, req, decided)
 		return
 	}

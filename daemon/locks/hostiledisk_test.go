@@ -89,7 +89,7 @@ func TestIdleSlotThatWasForged(t *testing.T) {
 		over := before
 		over.Phase, over.Ticket = layout.Held, layout.MakeTicket(before.Ticket.Number()+7, 1)
 		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, over) })
-		d.scrubNumber(1)
+		d.attached(1).CheckOwn(true)
 		eventually(t, "it is idle again", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
 		require.Equal(t, before.Ticket, c.Slot(1, 1).Ticket)
 		require.NoError(t, d.Err())

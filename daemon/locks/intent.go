@@ -69,7 +69,7 @@ func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	n := m.SlotCount()
 	for try := 1; ; try++ {
 		found, bad, err := m.disk.Intents(dev, n, m.mem.ID())
-		if err == nil && (len(bad) == 0 || try == store.SlotTries || m.stayLost(bad)) {
+		if err == nil && (try == store.SlotTries || m.stayLost(bad)) {
 			if err = m.lostIntents(bad); err == nil || try == store.SlotTries {
 				return found, err
 			}
@@ -89,8 +89,6 @@ func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
 // stayLost reports whether all these intents were unreadable the last time, too, after store.SlotTries
 // reads, and their hosts gone.
 func (m *Manager) stayLost(bad map[int]error) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for host := range bad {
 		if m.lost[host] == nil {
 			return false
@@ -101,14 +99,8 @@ func (m *Manager) stayLost(bad map[int]error) bool {
 
 // lostIntents returns an error if a host with an unreadable intent may still write into the
 // directory.
-func (m *Manager) lostIntents(bad map[int]error) (err error) {
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.lost = bad; err != nil {
-			m.lost = nil
-		}
-	}()
+func (m *Manager) lostIntents(bad map[int]error) error {
+	m.lost = nil
 	for host, unreadable := range bad {
 		gone, err := m.mem.Gone(host, unreadable)
 		if err != nil {
@@ -119,5 +111,6 @@ func (m *Manager) lostIntents(bad map[int]error) (err error) {
 				api.ErrDamaged, host, unreadable)
 		}
 	}
+	m.lost = bad
 	return nil
 }

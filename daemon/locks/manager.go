@@ -54,11 +54,13 @@ type Manager struct {
 	dir     *directory.Directory
 	repairs bool
 
-	mu    sync.Mutex    // guards locks, Quarantined of each, lost, and the closing of stop
-	locks map[int]*Lock // by lock number; 0 guards the directory
-	// by host id: why the intent was unreadable the last time, for hosts that are gone
+	// by host id: why the intent was unreadable the last time, for hosts that are gone; guarded by the
+	// directory's lock
 	lost map[int]error
-	stop chan struct{} // closed when no more clients are admitted
+
+	mu    sync.Mutex    // guards locks, Quarantined of each, and the closing of stop
+	locks map[int]*Lock // by lock number; 0 guards the directory
+	stop  chan struct{} // closed when no more clients are admitted
 
 	drivers sync.WaitGroup
 	tasks   tasks.Group

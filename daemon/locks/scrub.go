@@ -1,11 +1,13 @@
 package locks
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -84,53 +86,54 @@ func (m *Manager) leftIn(lock int) bool {
 func (m *Manager) handleComplaints(complaints []layout.Complaint) {
 	var entries []int
 	for _, c := range complaints {
-		switch {
-		case c.Host == 0:
+		if c.Host == 0 {
 			entries = append(entries, c.Lock)
 			continue
-		case c.Lock == lockspace.DirectoryLock:
-			m.scrubOne(lockspace.DirectoryEntry, true)
-		default:
-			m.scrubNumber(c.Lock)
+		}
+		if e, err := m.entryOf(c.Lock); err == nil {
+			m.scrubOne(e, true)
 		}
 		m.repairSlot(c.Lock)
 	}
 	m.restoreEntries(m.damagedAmong(entries))
 }
 
-// scrubNumber checks the own slot in a lock of which only the number is known.
-func (m *Manager) scrubNumber(lock int) {
-	lk := m.attached(lock)
-	if lk != nil {
-		lk.CheckOwn(true)
-		return
+// entryOf returns the entry of a lock of which only the number is known. It returns an error if the
+// lock was never created.
+func (m *Manager) entryOf(lock int) (layout.Entry, error) {
+	if lock == lockspace.DirectoryLock {
+		return lockspace.DirectoryEntry, nil
 	}
-	if e, err := m.dir.Read(lock); err == nil && !e.Blank() {
-		m.scrubOne(e, true)
+	if lk := m.attached(lock); lk != nil {
+		return lk.Entry, nil
 	}
+	e, err := m.dir.Read(lock)
+	if err == nil && e.Blank() {
+		err = fmt.Errorf("%w: number %d", api.ErrNoLock, lock)
+	}
+	return e, err
 }
 
 // repairSlot writes the own slot if it is all zeroes while no client uses the lock. Another host
 // complained of it, so it was seen written and was zeroed since. A host that knows that does not
-// take it for idle (slotStore.view).
-func (m *Manager) repairSlot(number int) {
-	v, err := m.disk.View(m.disk.Awaited(number, ""), number, m.mem.ID())
+// take it for idle (store.Slots).
+func (m *Manager) repairSlot(lock int) {
+	v, err := m.disk.View(m.disk.Awaited(lock, ""), lock, m.mem.ID())
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
 		return
 	}
-	lk := m.attached(number)
-	if lk == nil {
-		e := lockspace.DirectoryEntry
-		if number != lockspace.DirectoryLock {
-			if e, err = m.dir.Read(number); err != nil || e.Blank() {
-				return
-			}
-		}
-		if lk, err = m.attachTo(e, true); err != nil {
-			return
-		}
+	if lk, err := m.attachNumber(lock, true); err == nil {
+		m.drivers.Go(lk.RewriteIdle)
 	}
-	m.drivers.Go(lk.RewriteIdle)
+}
+
+// attachNumber is attachTo for a lock of which only the number is known.
+func (m *Manager) attachNumber(lock int, repair bool) (*Lock, error) {
+	e, err := m.entryOf(lock)
+	if err != nil {
+		return nil, err
+	}
+	return m.attachTo(e, repair)
 }
 
 // scrubOne has the driver of a lock check the own slot. A lock that is not in use gets a driver
@@ -150,12 +153,7 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != m.mem.Incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
-		if e.Lock != lockspace.DirectoryLock { // the lock may have been removed since
-			if e, err = m.dir.Read(e.Lock); err != nil {
-				return
-			}
-		}
-		if lk, err = m.attachTo(e, blocking); err != nil {
+		if lk, err = m.attachNumber(e.Lock, blocking); err != nil { // the lock may have been removed since
 			return
 		}
 	}

@@ -109,32 +109,31 @@ func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
 // may be being written. Each slot is as it was at some time since the call. It returns
 // ErrUnreadable, naming the host.
 func (m *Manager) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, error) {
-	var whole []layout.Slot
-	missing := map[int]error{}
+	var slots []layout.Slot
+	var bad []error
 	for try := 1; ; try++ {
-		slots, bad, err := m.disk.ReadSlots(m.disk.Dev, lock, m.SlotCount())
-		if err != nil {
+		before, wrong := slots, bad
+		var err error
+		if slots, bad, err = m.disk.ReadSlots(m.disk.Dev, lock, max(len(before), m.SlotCount())); err != nil {
 			return nil, err
 		}
-		for i := len(whole); i < len(slots); i++ {
-			whole, missing[i] = append(whole, layout.Slot{}), nil
-		}
-		for i := range missing {
-			if missing[i] = bad[i]; bad[i] == nil {
-				whole[i] = slots[i]
-				delete(missing, i)
+		for i, s := range before {
+			if wrong[i] == nil {
+				slots[i], bad[i] = s, nil
 			}
 		}
-		if len(missing) == 0 {
-			return whole, nil
-		}
-		for i := range missing {
-			m.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lock}, false)
-		}
-		if try == store.SlotTries {
-			for i, err := range missing {
-				return nil, fmt.Errorf("%w (start bakeryd on host %d, which rewrites it): %w", api.ErrUnreadable, i+1, err)
+		first := -1
+		for i, err := range slices.Backward(bad) {
+			if err != nil {
+				first = i
+				m.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lock}, false)
 			}
+		}
+		switch {
+		case first < 0:
+			return slots, nil
+		case try == store.SlotTries:
+			return nil, fmt.Errorf("%w (start bakeryd on host %d, which rewrites it): %w", api.ErrUnreadable, first+1, bad[first])
 		}
 		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
 			return nil, context.Cause(ctx)

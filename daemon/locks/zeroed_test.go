@@ -54,9 +54,9 @@ func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 			}
 			b = c.host(2)
 			if attached {
-				_, err := b.attach(c.Entry(1))
+				lk, err := b.attach(c.Entry(1))
 				require.NoError(t, err)
-				b.scrubNumber(1)
+				lk.CheckOwn(true)
 			} else {
 				zero()
 			}

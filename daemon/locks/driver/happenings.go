@@ -27,9 +27,8 @@ const (
 
 // ahead is the slot last seen directly ahead on the disk.
 type ahead struct {
-	host   int
-	slot   bakery.View
 	peer   events.Peer
+	slot   bakery.View
 	untold bool
 	toldAt time.Time
 }
@@ -54,7 +53,7 @@ func (lk *Lock) reportSlot(s bakery.Slot) {
 	e.Ticket, e.Ahead = s.Ticket, lk.aheadOnDisk()
 	if n := len(e.Ahead); n > 0 {
 		next := e.Ahead[n-1]
-		lk.before = ahead{host: next.Host, slot: lk.slots.Views[next.Host-1], peer: next, toldAt: time.Now()}
+		lk.before = ahead{peer: next, slot: lk.slots.Views[next.Host-1], toldAt: time.Now()}
 		if n > maxAhead {
 			// the holder, and the nearest
 			e.AheadCount, e.Ahead = n, slices.Delete(e.Ahead, 1, n-maxAhead+1)
@@ -70,7 +69,7 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 	}
 	b, now, host := &lk.before, time.Now(), a.Host
 	if host == 0 { // waits for all
-		host = b.host
+		host = b.peer.Host
 		if now.Sub(b.toldAt) >= reportEvery {
 			if all := lk.aheadOnDisk(); len(all) > 0 {
 				host = all[len(all)-1].Host
@@ -80,8 +79,8 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 	if host == 0 || host > len(lk.slots.Views) {
 		return
 	}
-	if v := lk.slots.Views[host-1]; host != b.host || v != b.slot {
-		b.host, b.slot, b.untold = host, v, true
+	if v := lk.slots.Views[host-1]; host != b.peer.Host || v != b.slot {
+		b.slot, b.untold = v, true
 		hosts, _ := lk.host.Member.Known()
 		b.peer = lk.onDisk(host, hosts[host-1].Name)
 	}

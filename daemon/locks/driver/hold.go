@@ -16,14 +16,15 @@ import (
 type Hold struct {
 	queue.Item
 	lk     *Lock
-	inline bool // the client's goroutine may do the IO
+	inline bool       // the client's goroutine may do the IO
+	result chan error // receives the outcome; nil for Submit
 }
 
 // NewHold returns a request that is not in the queue yet. With inline, the goroutines that acquire
 // and release do the IO where possible: that is faster, but they block while the device hangs.
 func (lk *Lock) NewHold(req queue.Request, inline bool) *Hold {
-	h := &Hold{lk: lk, inline: inline}
-	h.Init(lk.Queue, req, nil)
+	h := &Hold{lk: lk, inline: inline, result: make(chan error, 1)}
+	h.Init(lk.Queue, req, func(err error) { h.result <- err })
 	return h
 }
 
@@ -131,7 +132,7 @@ func (h *Hold) ReleaseBecause(why string) error {
 func (h *Hold) Await(ctx context.Context) error {
 	var err error
 	select {
-	case err := <-h.Result():
+	case err := <-h.result:
 		return err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -141,7 +142,7 @@ func (h *Hold) Await(ctx context.Context) error {
 	if h.lk.Queue.Withdraw(&h.Item) {
 		return err
 	}
-	served := <-h.Result() // at this moment
+	served := <-h.result // at this moment
 	if h.Removes {
 		return served
 	}

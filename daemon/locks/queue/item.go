@@ -88,9 +88,10 @@ type Item struct {
 	nth    uint64    // number of its arrival
 	queued time.Time // when it arrived
 
-	result chan error // takes one
-	// called once instead of sending to result, by any goroutine; must not block
-	decided func(error)
+	// Decide reports the outcome to the client, which has left the queue: nil when it is served, or
+	// why it is refused. It is called once, by any goroutine, without mu, because the client may use
+	// the lock immediately, and must not block.
+	Decide func(error)
 
 	// of the hold
 	token layout.Ticket
@@ -102,27 +103,11 @@ type Item struct {
 	joined       bool   // taken by this host itself next to a client's hold (Join); not shown
 }
 
-// Init makes a request an item of a queue, which it enters by Admit, Join or Restore. decided is
-// called with the outcome; if it is nil, Result receives that.
-func (w *Item) Init(q *Queue, req Request, decided func(error)) {
-	w.q, w.Request, w.decided, w.released = q, req, decided, make(chan struct{})
-	if decided == nil {
-		w.result = make(chan error, 1)
-	}
+// Init makes a request an item of a queue, which it enters by Admit, Join or Restore. decide is
+// Decide.
+func (w *Item) Init(q *Queue, req Request, decide func(error)) {
+	w.q, w.Request, w.Decide, w.released = q, req, decide, make(chan struct{})
 }
-
-// Decide reports the outcome to the client, which has left the queue. It is called without mu: the
-// client may use the lock immediately.
-func (w *Item) Decide(err error) {
-	if w.decided != nil {
-		w.decided(err)
-		return
-	}
-	w.result <- err
-}
-
-// Result receives nil when the client is served, or why it is refused.
-func (w *Item) Result() <-chan error { return w.result }
 
 // Released returns a channel that is closed when the lock is free on the disk, or granted to the
 // next client.

@@ -243,82 +243,64 @@ func (q *Queue) Closed() error {
 // Grant gives the lock to w, if it is still in front. handoff says that another client of this host
 // had it before by the same ticket.
 func (q *Queue) Grant(w *Item, token layout.Ticket, handoff bool) bool {
-	if !q.enter(w, token, handoff) {
-		return false
-	}
-	w.Decide(nil)
-	return true
-}
-
-func (q *Queue) enter(w *Item, token layout.Ticket, handoff bool) bool {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.waiting) == 0 || q.waiting[0] != w {
-		return false
+	front := len(q.waiting) > 0 && q.waiting[0] == w
+	if front {
+		q.waiting = slices.Delete(q.waiting, 0, 1)
+		w.token, w.since = token, time.Now()
+		q.holds = append(q.holds, w)
+		q.reportGrant(w, handoff)
+		if c := w.Request.Client; c != nil {
+			c.KeepGrant(q, token)
+		}
 	}
-	q.waiting = slices.Delete(q.waiting, 0, 1)
-	w.token, w.since = token, time.Now()
-	q.holds = append(q.holds, w)
-	q.reportGrant(w, handoff)
-	if c := w.Request.Client; c != nil {
-		c.KeepGrant(q, token)
+	q.mu.Unlock()
+	if front {
+		w.Decide(nil)
 	}
-	return true
+	return front
 }
 
 // SetMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
 // released meanwhile.
 func (q *Queue) SetMode(h *Item, mode layout.Mode) bool {
-	if !q.setMode(h, mode) {
-		return false
-	}
-	if c := h.Request.Client; c != nil {
-		c.Saved()
-	}
-	return true
-}
-
-func (q *Queue) setMode(h *Item, mode layout.Mode) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !slices.Contains(q.holds, h) {
-		return false
-	}
-	h.Request.Mode = mode
-	h.changes++
-	q.reportMode(h)
-	if c := h.Request.Client; c != nil {
-		c.KeepMode(q, h.token, mode)
-	}
-	return true
+	return q.change(h, func(int) {
+		h.Request.Mode = mode
+		h.changes++
+		// shared before the disk shows that, exclusive after
+		q.reportHold(events.ModeSet, h, time.Now(), "")
+		if c := h.Request.Client; c != nil {
+			c.KeepMode(q, h.token, mode)
+		}
+	})
 }
 
 // Release ends a hold for its client; the driver has to do the rest. It returns false if that was
 // done before. why is the reason for the event, empty if the holder released it.
 func (q *Queue) Release(h *Item, why string) bool {
-	if !q.moveToReleasing(h, why) {
-		return false
-	}
-	if c := h.Request.Client; c != nil {
-		c.Saved()
-	}
-	return true
+	return q.change(h, func(i int) {
+		q.holds = slices.Delete(q.holds, i, i+1)
+		q.releasing = append(q.releasing, h)
+		q.reportRelease(h, why)
+		if c := h.Request.Client; c != nil {
+			c.KeepRelease(q, h.token)
+		}
+	})
 }
 
-func (q *Queue) moveToReleasing(h *Item, why string) bool {
+// change calls f with mu held and the index of a hold, and blocks until the next process would know
+// the change. It returns false if the hold was released before.
+func (q *Queue) change(h *Item, f func(i int)) bool {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	i := slices.Index(q.holds, h)
-	if i < 0 {
-		return false
+	if i >= 0 {
+		f(i)
 	}
-	q.holds = slices.Delete(q.holds, i, i+1)
-	q.releasing = append(q.releasing, h)
-	q.reportRelease(h, why)
-	if c := h.Request.Client; c != nil {
-		c.KeepRelease(q, h.token)
+	q.mu.Unlock()
+	if c := h.Request.Client; i >= 0 && c != nil {
+		c.Saved()
 	}
-	return true
+	return i >= 0
 }
 
 // ReleasesDone unblocks all clients that have released.

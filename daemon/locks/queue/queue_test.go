@@ -19,10 +19,17 @@ func newQueue() (q *Queue, stop chan struct{}) {
 // arrive returns a client that has been admitted.
 func arrive(t *testing.T, q *Queue, req Request) *Item {
 	t.Helper()
-	w := new(Item)
-	w.Init(q, req, nil)
-	require.NoError(t, q.Admit(w))
+	w, _ := arriveAndListen(t, q, req)
 	return w
+}
+
+// arriveAndListen also returns the outcome.
+func arriveAndListen(t *testing.T, q *Queue, req Request) (*Item, <-chan error) {
+	t.Helper()
+	w, outcome := new(Item), make(chan error, 1)
+	w.Init(q, req, func(err error) { outcome <- err })
+	require.NoError(t, q.Admit(w))
+	return w, outcome
 }
 
 const token = layout.Ticket(1 << 20)
@@ -30,10 +37,11 @@ const token = layout.Ticket(1 << 20)
 // TestQueue_Clients_AreServedInTheOrderOfArrival: only the first is granted, once.
 func TestQueue_Clients_AreServedInTheOrderOfArrival(t *testing.T) {
 	q, _ := newQueue()
-	a, b := arrive(t, q, Request{}), arrive(t, q, Request{})
+	a, outcome := arriveAndListen(t, q, Request{})
+	b := arrive(t, q, Request{})
 	require.False(t, q.Grant(b, token, false), "a is in front")
 	require.True(t, q.Grant(a, token, false))
-	require.NoError(t, <-a.Result())
+	require.NoError(t, <-outcome)
 	require.Equal(t, token, a.Token())
 	require.False(t, q.Grant(a, token, false))
 	require.Same(t, b, q.Front())
@@ -97,9 +105,9 @@ func TestQueue_Release_IsCompleteAfterTheDisk(t *testing.T) {
 // TestQueue_Closed_AdmitsNoMore: all that wait learn why.
 func TestQueue_Closed_AdmitsNoMore(t *testing.T) {
 	q, stop := newQueue()
-	a := arrive(t, q, Request{})
+	_, outcome := arriveAndListen(t, q, Request{})
 	q.Close(api.ErrDamaged)
-	require.ErrorIs(t, <-a.Result(), api.ErrDamaged)
+	require.ErrorIs(t, <-outcome, api.ErrDamaged)
 	q.Close(api.ErrLost)
 	w := new(Item)
 	w.Init(q, Request{}, nil)

@@ -127,10 +127,6 @@ func (q *Queue) reportGrant(h *Item, handoff bool) {
 	q.Add(e)
 }
 
-// reportMode reports that a hold has another mode: shared before the disk shows that, exclusive
-// after. Called with mu held.
-func (q *Queue) reportMode(h *Item) { q.reportHold(events.ModeSet, h, time.Now(), "") }
-
 // reportRelease is called with mu held.
 func (q *Queue) reportRelease(h *Item, why string) {
 	if q.host.IsLost() {
@@ -164,6 +160,7 @@ func (q *Queue) reportLost(h *Item) {
 	q.reportHold(events.Lost, h, time.Now(), reason)
 }
 
+// reportHold is called with mu held.
 func (q *Queue) reportHold(kind events.Kind, h *Item, now time.Time, reason string) {
 	if h.joined || !q.Observed() {
 		return

@@ -87,7 +87,10 @@ func (d *Disk) View(dev blockdev.Device, lock, host int) (bakery.View, error) {
 
 // Intent reads the directory intent of one host.
 func (d *Disk) Intent(dev blockdev.Device, host int) (i layout.Intent, found bool, err error) {
-	s, err := d.readSlot(dev, lockspace.DirectoryLock, host)
+	return d.intentIn(d.readSlot(dev, lockspace.DirectoryLock, host))
+}
+
+func (d *Disk) intentIn(s layout.Slot, err error) (i layout.Intent, found bool, _ error) {
 	if err != nil || len(s.Value) == 0 {
 		return i, false, err
 	}
@@ -104,19 +107,13 @@ func (d *Disk) Intents(dev blockdev.Device, n, except int) (found []layout.Inten
 	}
 	bad = map[int]error{}
 	for i, s := range slots {
-		if i+1 == except || errs[i] == nil && len(s.Value) == 0 {
-			continue
-		}
-		var intent layout.Intent
-		err := errs[i]
-		if err == nil {
-			intent, err = d.SB.Space().DecodeIntent(s.Value)
-		}
-		if err != nil {
+		switch intent, ok, err := d.intentIn(s, errs[i]); {
+		case i+1 == except:
+		case err != nil:
 			bad[i+1] = err
-			continue
+		case ok:
+			found = append(found, intent)
 		}
-		found = append(found, intent)
 	}
 	return found, bad, nil
 }

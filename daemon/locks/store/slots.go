@@ -115,11 +115,11 @@ func (a *Slots) view(sector []byte, host int, err error) bakery.View {
 		a.keep(host, now)
 	}
 	if host == a.host && a.known && !a.Failed {
-		a.Dev.part.Store(a.Own.Incarnation == a.incarnation && a.takesPart(a.Own))
+		a.Dev.part.Store(a.takesPart(a.Own))
 	}
 	if host == a.host && !a.known {
 		a.Own, a.known = s, true
-		a.Dev.part.Store(s.Incarnation == a.incarnation && a.takesPart(s))
+		a.Dev.part.Store(a.takesPart(s))
 		a.Own.Value = bytes.Clone(s.Value)
 		// An intent of an earlier incarnation has been carried out or never will be: its writes had
 		// all ended when this incarnation took on its id.
@@ -192,10 +192,10 @@ func (a *Slots) Write(s bakery.Slot, who layout.Holder) error {
 	return nil
 }
 
-// takesPart reports whether other hosts wait for the host of slot s of this incarnation: the slot
-// is not idle, or shows a removal.
+// takesPart reports whether other hosts wait for this one by a slot that it may have written: the
+// slot is of this incarnation, and is not idle or shows a removal.
 func (a *Slots) takesPart(s layout.Slot) bool {
-	return s.Phase != layout.Idle || s.Creation > a.creation
+	return s.Incarnation == a.incarnation && (s.Phase != layout.Idle || s.Creation > a.creation)
 }
 
 // Shows returns the own slot as last read or written. certain is false if it is not known, or its
