@@ -25,6 +25,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
@@ -86,10 +87,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		if !errors.Is(err, hostid.ErrTaken) || j.cfg.HostID != 0 || try == joinTries {
 			break
 		}
-		select {
-		case <-time.After(joinAgain):
-		case <-ctx.Done():
-		}
+		_ = retry.Pause(ctx, joinAgain)
 	}
 	if err != nil {
 		if !j.interrupted(ctx) {

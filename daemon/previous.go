@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -116,9 +117,7 @@ func (j *joiner) awaitEnd(ctx context.Context, ids *hostid.Identity, host int) e
 		if err == nil || !errors.Is(err, hostid.ErrTaken) || time.Now().After(give) {
 			return err
 		}
-		select {
-		case <-time.After(joinAgain):
-		case <-ctx.Done():
+		if retry.Pause(ctx, joinAgain) != nil {
 			return err
 		}
 	}

@@ -47,12 +47,10 @@ func renewalsReport(t *tally.Tally) *report.Latency {
 }
 
 func (h *Host) state() string {
-	select {
-	case <-h.Lost():
+	switch {
+	case h.mem.Moments().Lost:
 		return StateLost
-	default:
-	}
-	if h.Stopping() {
+	case h.Stopping():
 		return StateLeaving
 	}
 	return StateLive

@@ -66,9 +66,7 @@ func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) 
 	if err = m.carryOut(guard); err == nil {
 		err = f(guard)
 	}
-	if released := h.Release(); err == nil && released != nil {
-		err = released
-	}
+	err = cmp.Or(err, h.Release())
 	if err != nil {
 		select {
 		case m.stayed <- struct{}{}: // an intent may have stayed
@@ -112,10 +110,10 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 	if err == nil {
 		err = agree(e, permits) // the entry may be the one that a dead host intended
 	}
-	if err != nil {
-		return e, false, err
+	if err == nil {
+		err = m.put(guard, e)
 	}
-	if err := m.put(guard, e); err != nil {
+	if err != nil {
 		return e, false, err
 	}
 	m.dir.Add(e)

@@ -24,8 +24,13 @@ import (
 // nothing if it is running already, or began less than a renewal interval ago. It does not wait,
 // because the own slots of those locks may have to be checked meanwhile.
 func (m *Manager) restoreEntries(damaged []int) {
-	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return m.knownEntry(number) == nil })
-	if len(damaged) == 0 || !m.restoring.CompareAndSwap(false, true) {
+	var known []*Lock
+	for _, number := range damaged {
+		if lk := m.knownEntry(number); lk != nil {
+			known = append(known, lk)
+		}
+	}
+	if len(known) == 0 || !m.restoring.CompareAndSwap(false, true) {
 		return
 	}
 	m.drivers.Go(func() {
@@ -36,12 +41,8 @@ func (m *Manager) restoreEntries(damaged []int) {
 		ctx, cancel := context.WithTimeout(context.Background(), m.disk.SB.Lease/2)
 		defer cancel()
 		// so that an entry that takes all the time is not always the first
-		for _, i := range rand.Perm(len(damaged)) {
-			number := damaged[i]
-			lk := m.knownEntry(number)
-			if lk == nil {
-				continue
-			}
+		for _, i := range rand.Perm(len(known)) {
+			lk := known[i]
 			// Superseded: completing a removal has rewritten it.
 			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, driver.ErrSuperseded) && !m.host.Stopping() {
 				m.host.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)

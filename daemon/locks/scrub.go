@@ -164,16 +164,11 @@ func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
 // host that holds a lock is the last that knows its entry for certain. The memory of idle locks is
 // freed.
 func (m *Manager) lookAtBusy() {
-	var busy []*Lock
-	m.mu.Lock()
-	for _, lk := range m.locks {
-		if !lk.Queue.MarkIdle() {
-			busy = append(busy, lk)
-		}
-	}
-	m.mu.Unlock()
 	var entries []int
-	for _, lk := range busy {
+	for _, lk := range m.all() {
+		if lk.Queue.MarkIdle() {
+			continue
+		}
 		lk.CheckOwn(false)
 		if lk.Entry != lockspace.DirectoryEntry {
 			entries = append(entries, lk.Entry.Lock)
@@ -205,9 +200,7 @@ func (m *Manager) damagedAmong(numbers []int) (damaged []int) {
 // knownEntry returns the lock of a number if this host has used it and therefore knows its entry;
 // else nil.
 func (m *Manager) knownEntry(number int) *Lock {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if lk := m.locks[number]; lk != nil && lk.Entry.Name != "" {
+	if lk := m.attached(number); lk != nil && lk.Entry.Name != "" {
 		return lk
 	}
 	return nil

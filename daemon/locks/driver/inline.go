@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -84,30 +85,24 @@ func (lk *Lock) idle() (err error) {
 	if lk.acquisition != nil {
 		ending = nil // local holders must release first
 	}
+	task := func() error { return nil }
 	lk.driver.Unlock()
 	select {
 	case <-lk.Queue.Wake:
-		lk.driver.Lock()
 	case <-look:
-		lk.driver.Lock()
-		if lk.acquisition != nil { // else it was released meanwhile
-			lk.look()
-		}
-	case t := <-lk.tasks:
-		lk.driver.Lock()
-		err = t.run()
+		task = func() error { lk.look(); return nil }
+	case task = <-lk.tasks:
 	case <-lk.host.Lost:
-		lk.driver.Lock()
-		err = api.ErrLeaseLost
+		task = func() error { return api.ErrLeaseLost }
 	case <-ending:
-		lk.driver.Lock()
-		// else it was acquired, or an attempt began, at this moment
-		if lk.acquisition == nil && !lk.trying.on {
-			err = queue.ErrStopped
+		task = func() error {
+			// else it was acquired, or an attempt began, at this moment
+			if lk.acquisition == nil && !lk.trying.on {
+				return queue.ErrStopped
+			}
+			return nil
 		}
 	}
-	if err == nil {
-		err = lk.failed
-	}
-	return err
+	lk.driver.Lock()
+	return cmp.Or(task(), lk.failed)
 }

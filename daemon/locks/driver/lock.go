@@ -21,8 +21,9 @@ type Lock struct {
 	Entry layout.Entry
 	Queue *queue.Queue // the clients of this host
 
-	done  chan struct{} // closed when the driver has ended
-	tasks chan task     // for the driver, when it waits next (task.go)
+	done chan struct{} // closed when the driver has ended
+	// for the driver, when it waits next; an error ends the driver (task.go)
+	tasks chan func() error
 
 	driver driverMutex // held by the driver: its own goroutine, or a client's (inline.go)
 	inline bool        // the driver is a client's goroutine; owned by the driver
@@ -77,7 +78,7 @@ func (h *Host) ClockNumber() uint64 { return bakery.ClockNumber(h.Wall(), h.Disk
 func New(host *Host, e layout.Entry) *Lock {
 	id, incarnation := host.ID, host.Member.Incarnation()
 	lk := &Lock{
-		host: host, Entry: e, Queue: queue.New(&host.Host, e), tasks: make(chan task), done: make(chan struct{}),
+		host: host, Entry: e, Queue: queue.New(&host.Host, e), tasks: make(chan func() error), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: incarnation, Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair

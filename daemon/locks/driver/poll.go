@@ -103,8 +103,8 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 				return true, nil
 			}
 			continue
-		case todo := <-lk.tasks:
-			if err := todo.run(); err != nil {
+		case task := <-lk.tasks:
+			if err := task(); err != nil {
 				return false, err
 			}
 			continue

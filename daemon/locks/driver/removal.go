@@ -168,8 +168,8 @@ func (lk *Lock) clearEntry(creation uint64) error {
 		select {
 		case err := <-done:
 			return err
-		case t := <-lk.tasks:
-			if err := t.run(); err != nil {
+		case task := <-lk.tasks:
+			if err := task(); err != nil {
 				return err
 			}
 		case <-lk.host.Lost:

@@ -58,6 +58,9 @@ func (lk *Lock) nextLook() <-chan time.Time {
 // have died since count, too. A holder that is granted the same ticket later does not get the
 // requests that the holder before it got.
 func (lk *Lock) look() {
+	if lk.acquisition == nil {
+		return // released meanwhile
+	}
 	lk.requestWatch.next = time.Now().Add(LookForRequests(lk.host.Disk.SB.Lease))
 	slots, bad, err := lk.host.Disk.ReadSlots(lk.slots.Dev, lk.Entry.Lock, lk.host.SlotCount())
 	if err != nil {

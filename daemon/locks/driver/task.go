@@ -10,31 +10,22 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// task is a function that must run in a lock's driver, for another goroutine. The driver runs it
-// when it waits next: for a client, for other hosts, or for the end of a hold. The machine has no
-// write in flight then.
-type task struct {
-	f    func() error
-	done chan error // has room for one
-}
-
-// run runs the task. It returns an error only if that ends the driver: the lock was superseded or
-// the lease lost. All other errors concern the task alone.
-func (t task) run() error {
-	err := t.f()
-	t.done <- err
-	if errors.Is(err, api.ErrLeaseLost) || errors.Is(err, ErrSuperseded) {
-		return err
-	}
-	return nil
-}
-
-// do runs f in the lock's driver and waits for it.
+// do runs f in the lock's driver, for another goroutine, and waits for it. The driver runs it when it
+// waits next: for a client, for other hosts, or for the end of a hold. The machine has no write in
+// flight then.
 func (lk *Lock) do(f func() error) error {
-	t := task{f: f, done: make(chan error, 1)}
+	done := make(chan error, 1)
+	task := func() error {
+		err := f()
+		done <- err
+		if errors.Is(err, api.ErrLeaseLost) || errors.Is(err, ErrSuperseded) {
+			return err
+		}
+		return nil // other errors concern the task alone
+	}
 	select {
-	case lk.tasks <- t:
-		return <-t.done
+	case lk.tasks <- task:
+		return <-done
 	case <-lk.done:
 		return lk.Queue.Closed()
 	case <-lk.host.Lost:
