@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -71,18 +71,11 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 }
 
 func verify(ctx context.Context, path string, o check.Options) (*check.Result, error) {
-	dev, _, _, err := lockspace.OpenLockspace(path, true)
-	if err == nil {
-		defer dev.Close()
-		var c *check.Result
-		if c, err = check.Check(ctx, dev, o); err == nil {
-			return c, nil
-		}
-	}
-	if ctx.Err() != nil {
+	c, err := ondevice.Read(path, func(dev blockdev.Device) (*check.Result, error) { return check.Check(ctx, dev, o) })
+	if err != nil && ctx.Err() != nil {
 		return nil, &cli.Failure{Code: cli.ExitInterrupted}
 	}
-	return nil, ondevice.Failure(err)
+	return c, err
 }
 
 // Show writes the repairs, the findings, the worst first, and a summary.

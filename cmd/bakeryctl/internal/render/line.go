@@ -1,6 +1,9 @@
 package render
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Glyphs are the characters that drawings consist of.
 type Glyphs struct {
@@ -17,13 +20,9 @@ var (
 // GlyphsFor returns the glyphs that a terminal can show. It determines the encoding from the
 // environment as setlocale(3) does.
 func GlyphsFor(env func(string) string) Glyphs {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := strings.ToLower(env(name)); v != "" {
-			if strings.Contains(v, "utf-8") || strings.Contains(v, "utf8") {
-				return Fine
-			}
-			return Simple
-		}
+	locale := strings.ToLower(cmp.Or(env("LC_ALL"), env("LC_CTYPE"), env("LANG")))
+	if strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8") {
+		return Fine
 	}
 	return Simple
 }

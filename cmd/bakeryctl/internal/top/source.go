@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -36,23 +37,15 @@ type speed struct {
 
 // speedsOf returns the latencies in a report. A kind of which there was none yet is left out.
 func speedsOf(r *report.Report) (all []speed) {
-	self := r.ThisHost
-	if self == nil {
-		return nil
-	}
-	add := func(what string, l report.Latency) {
-		if l.Count > 0 {
-			all = append(all, speed{what, l})
+	if self := r.ThisHost; self != nil {
+		if self.IO != nil {
+			all = append(all, speed{"read", self.IO.Read}, speed{"write", self.IO.Write})
+		}
+		if self.Renewals != nil {
+			all = append(all, speed{"renewal", *self.Renewals})
 		}
 	}
-	if self.IO != nil {
-		add("read", self.IO.Read)
-		add("write", self.IO.Write)
-	}
-	if self.Renewals != nil {
-		add("renewal", *self.Renewals)
-	}
-	return all
+	return slices.DeleteFunc(all, func(s speed) bool { return s.Count == 0 })
 }
 
 // notReady is the error of a bakeryd that answers but has no report, for example while it joins.
