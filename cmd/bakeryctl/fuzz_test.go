@@ -50,7 +50,7 @@ func FuzzEventLine(f *testing.F) { // 8000x
 			return
 		}
 		var out bytes.Buffer
-		if err := show.NewEventTable(&out, false).Row(&e); err != nil {
+		if err := (&show.EventTable{Out: &out}).Row(&e); err != nil {
 			t.Fatal(err)
 		}
 		harmless(t, out.String())

@@ -143,7 +143,7 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 		return call.Failure(err)
 	}
 	defer stream.Close()
-	show := show.NewEventTable(a.stdout, a.paint())
+	show := show.EventTable{Out: a.stdout, Paint: a.paint()}
 	in := bufio.NewReader(stream)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -188,7 +188,7 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 	if o.limit > 0 {
 		all = all[max(0, len(all)-o.limit):]
 	}
-	show, enc := show.NewEventTable(a.stdout, a.paint()), events.NewEncoder(a.stdout)
+	show, enc := show.EventTable{Out: a.stdout, Paint: a.paint()}, events.NewEncoder(a.stdout)
 	for i := range all {
 		var err error
 		if a.json {

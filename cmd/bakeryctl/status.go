@@ -103,7 +103,14 @@ joining and without bakeryd.`
 		if err != nil {
 			return err
 		}
-		err = a.print(list, func(w io.Writer) { showLocks(w, list.Locks) })
+		err = a.print(list, func(w io.Writer) {
+			if len(list.Locks) > 0 {
+				fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
+			}
+			for _, l := range list.Locks {
+				fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
+			}
+		})
 		if err != nil || list.Damaged == "" {
 			return err
 		}
@@ -122,15 +129,6 @@ func (a *app) listLocks(ctx context.Context) (*directory.Listing, error) {
 	list := new(directory.Listing)
 	err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)
 	return list, call.OrDevice(err)
-}
-
-func showLocks(w io.Writer, locks []directory.ListedLock) {
-	if len(locks) > 0 {
-		fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
-	}
-	for _, l := range locks {
-		fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
-	}
 }
 
 // The minimum and maximum of --interval.

@@ -81,12 +81,8 @@ func verify(ctx context.Context, path string, o check.Options) (*check.Result, e
 // Show writes the repairs, the findings, the worst first, and a summary.
 func (r *Report) Show(w io.Writer, p render.Paint) {
 	for _, r := range r.Repairs {
-		result := r.Error
-		switch {
-		case r.Error != "":
-		case r.Done == "":
-			result = "readable now"
-		default:
+		result := cmp.Or(r.Error, "readable now")
+		if r.Error == "" && r.Done != "" {
 			result = "repaired: " + r.Done
 		}
 		fmt.Fprintf(w, "%s at byte %d: %s\n", r.What, r.Offset, result)

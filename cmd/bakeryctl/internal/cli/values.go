@@ -11,13 +11,13 @@ import (
 // MaxWait is the longest wait that a flag accepts. It is far from the overflow of a time.Duration.
 const MaxWait = 100 * 365 * 24 * time.Hour
 
-// Wait is a flag value: seconds, as in flock(1), or a Go duration. 0 means no limit.
+// Wait is a flag value: seconds, as in flock(1), or a Go duration. 0 means no limit, of which String
+// returns "".
 type Wait time.Duration
 
-// Type implements pflag.Value.
+// Type, String and Set implement pflag.Value.
 func (w *Wait) Type() string { return "time" }
 
-// String implements pflag.Value. It returns "" if there is no limit.
 func (w *Wait) String() string {
 	if *w == 0 {
 		return ""
@@ -25,7 +25,6 @@ func (w *Wait) String() string {
 	return time.Duration(*w).String()
 }
 
-// Set implements pflag.Value.
 func (w *Wait) Set(text string) error {
 	limit, err := time.ParseDuration(text)
 	if seconds, floatErr := strconv.ParseFloat(text, 64); floatErr == nil {

@@ -35,13 +35,7 @@ func (c *Colour) Set(text string) error {
 
 // On reports whether output to out is coloured.
 func (c Colour) On(out io.Writer, env func(string) string) bool {
-	switch c {
-	case colourAlways:
-		return true
-	case colourNever:
-		return false
-	}
-	return env("NO_COLOR") == "" && env("TERM") != "dumb" && term.Is(out)
+	return c == colourAlways || c != colourNever && env("NO_COLOR") == "" && env("TERM") != "dumb" && term.Is(out)
 }
 
 // Level is the meaning of a colour. A colour adds nothing that the words do not say.

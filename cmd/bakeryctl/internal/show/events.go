@@ -12,20 +12,15 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// EventTable writes one line per event as it arrives. Its columns grow with their contents.
+// EventTable writes one line per event to Out as it arrives. Its columns grow with their contents.
 type EventTable struct {
-	out                  io.Writer
+	Out                  io.Writer
+	Paint                render.Paint
 	lockWidth, hostWidth int
-	paint                render.Paint
 }
 
 // KindWidth is the width of the longest kind.
 const KindWidth = len("choosing")
-
-// NewEventTable returns a table that writes to out.
-func NewEventTable(out io.Writer, p render.Paint) *EventTable {
-	return &EventTable{out: out, lockWidth: 8, hostWidth: 4, paint: p}
-}
 
 // Row writes the line of an event.
 func (t *EventTable) Row(e *events.Event) error {
@@ -34,12 +29,12 @@ func (t *EventTable) Row(e *events.Event) error {
 		lock = text.Printable(e.Lock)
 	}
 	host := EventHost(e.Host, e.HostName)
-	t.lockWidth = max(t.lockWidth, utf8.RuneCountInString(lock))
-	t.hostWidth = max(t.hostWidth, utf8.RuneCountInString(host))
-	kind := t.paint.Of(EventLevel(e.Kind), fmt.Sprintf("%-*s", KindWidth, EventKind(e)))
+	t.lockWidth = max(8, t.lockWidth, utf8.RuneCountInString(lock))
+	t.hostWidth = max(4, t.hostWidth, utf8.RuneCountInString(host))
+	kind := t.Paint.Of(EventLevel(e.Kind), fmt.Sprintf("%-*s", KindWidth, EventKind(e)))
 	line := fmt.Sprintf("%s  %-*s  %s  %-*s  %s", EventTime(e.At), t.lockWidth, lock, kind, t.hostWidth, host,
 		strings.Join(EventDetails(e), "  "))
-	_, err := fmt.Fprintln(t.out, strings.TrimRight(line, " "))
+	_, err := fmt.Fprintln(t.Out, strings.TrimRight(line, " "))
 	return err
 }
 

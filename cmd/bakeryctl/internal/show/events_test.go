@@ -18,7 +18,7 @@ var at = time.Date(2026, 3, 1, 3, 12, 7, 123456000, time.Local)
 func shownEvents(t *testing.T, es ...events.Event) string {
 	t.Helper()
 	var out bytes.Buffer
-	table := NewEventTable(&out, false)
+	table := EventTable{Out: &out}
 	for i := range es {
 		es[i].At = at
 		require.NoError(t, table.Row(&es[i]))

@@ -120,7 +120,7 @@ type live struct {
 	reads   int
 }
 
-// Init implements tea.Model.
+// Init, Update and View implement tea.Model.
 func (s *live) Init() tea.Cmd { return tea.Batch(s.read(), tick()) }
 
 func tick() tea.Cmd { return tea.Tick(tickEvery, func(t time.Time) tea.Msg { return ticked(t) }) }
@@ -147,7 +147,6 @@ func (s *live) again(after time.Duration) tea.Cmd {
 	return tea.Tick(after, func(time.Time) tea.Msg { return readAgain(n) })
 }
 
-// Update implements tea.Model.
 func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -183,7 +182,6 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// View implements tea.Model.
 func (s *live) View() tea.View {
 	m := s.model
 	if m.width <= 0 || m.height <= 0 { // unknown
