@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,9 +17,7 @@ func (r *Report) explainStuck() {
 	edges := r.edges()
 	for i := range r.Locks {
 		l := &r.Locks[i]
-		if l.Stuck = r.deadlock(l, edges); l.Stuck == "" {
-			l.Stuck = r.stuck(l)
-		}
+		l.Stuck = cmp.Or(r.deadlock(l, edges), r.stuck(l))
 	}
 }
 
@@ -40,10 +39,7 @@ func (r *Report) stuck(l *Lock) string {
 			return fmt.Sprintf("held by %s: its bakeryctl is gone, %s", text.HostName(h.Host, h.HostName), h.leftOver())
 		}
 	}
-	if why := r.stuckQueue(l); why != "" {
-		return why
-	}
-	return r.stuckSlot(l)
+	return cmp.Or(r.stuckQueue(l), r.stuckSlot(l))
 }
 
 // leftOver returns in words which processes of an orphan's command run.
