@@ -54,7 +54,7 @@ func (s *screen) list(title string, rows [][]string) {
 }
 
 func (s *screen) item(of render.Level, first string, more ...string) []string {
-	return slices.Insert(s.row(render.Plain, more...), 0, "  "+s.of(of, first))
+	return slices.Insert(s.cells(render.Plain, more...), 0, "  "+s.of(of, first))
 }
 
 // facts adds a section of names and values. A fact without a value is left out.

@@ -21,12 +21,12 @@ type column struct{ least, most int }
 
 func fixed(wide int) column { return column{wide, wide} }
 
-// row returns cells of one colour.
-func (s *screen) row(of render.Level, texts ...string) (cells []string) {
+// cells returns cells of one colour.
+func (s *screen) cells(of render.Level, texts ...string) (row []string) {
 	for _, t := range texts {
-		cells = append(cells, s.of(of, t))
+		row = append(row, s.of(of, t))
 	}
-	return cells
+	return row
 }
 
 // grid adds aligned rows of coloured cells. The last cell of a row has the rest of the line. grid marks
@@ -87,7 +87,7 @@ func title(what string, found, all, from, to int) string {
 func (s *screen) hostTable(room int) {
 	all := s.answer.Report.Hosts
 	from, to, marked := s.visible(s.hosts, room)
-	rows := [][]string{s.row(render.Head, title("HOSTS", len(s.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
+	rows := [][]string{s.cells(render.Head, title("HOSTS", len(s.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
 	for _, r := range s.hosts[from:to] {
 		h := s.aged(all[r.i])
 		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
@@ -169,7 +169,7 @@ func (s *screen) lockTable(room int) {
 	}
 	all, before := s.answer.Report.Locks, len(s.lines)
 	from, to, marked := s.visible(s.locks, room)
-	rows := [][]string{s.row(render.Head, title("LOCKS", len(s.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
+	rows := [][]string{s.cells(render.Head, title("LOCKS", len(s.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
 	for _, r := range s.locks[from:to] {
 		l := all[r.i]
 		of, waits, last := render.Plain, "", l.Stuck
