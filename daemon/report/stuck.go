@@ -133,7 +133,6 @@ func (r *Report) silent(id int) bool {
 // trouble returns in words what is wrong with a host that others wait for, and how that ends. It
 // returns "" if the host is healthy. freed is what happens to its place when it is declared dead.
 func (r *Report) trouble(id int, freed string) string {
-	evict := fmt.Sprintf("bakeryctl evict %d", id)
 	if r.unreadable(id) {
 		return ", whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"
 	}
@@ -151,7 +150,7 @@ func (r *Report) trouble(id int, freed string) string {
 	if r.ThisHost == nil {
 		return seen + ", and only a running bakeryd shows how that ends"
 	}
-	return seen + ", until it is back or evicted: " + evict
+	return fmt.Sprintf("%s, until it is back or evicted: bakeryctl evict %d", seen, id)
 }
 
 // ending returns how the silence of a host ends, "" if only an operator can end it. freed and fenced

@@ -141,12 +141,6 @@ func (s *live) read() tea.Cmd {
 	}
 }
 
-// again reads again after a time, unless another read was started in between.
-func (s *live) again(after time.Duration) tea.Cmd {
-	n := s.reads
-	return tea.Tick(after, func(time.Time) tea.Msg { return readAgain(n) })
-}
-
 func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -169,7 +163,8 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case readDone:
 		s.reading = false
 		s.model = s.model.update(msg.answer, msg.err, msg.at)
-		return s, s.again(max(s.Every, s.source.pause*msg.took))
+		n := s.reads
+		return s, tea.Tick(max(s.Every, s.source.pause*msg.took), func(time.Time) tea.Msg { return readAgain(n) })
 	case readAgain:
 		if int(msg) == s.reads && !s.model.paused { // at the end of a pause key reads
 			return s, s.read()
