@@ -91,7 +91,7 @@ func (l *lockTimes) batch(ctx context.Context, lock load.Lock) error {
 		}
 		now := time.Now()
 		switch {
-		case isFurtherGrant(token): // the host still held the lock, so the round took no request
+		case token%layout.MaxGrants != 0: // a further grant of the ticket that the host still held: no request
 			l.PassedOn++
 		case i > 0:
 			l.times.Add(now.Sub(last))
@@ -100,6 +100,3 @@ func (l *lockTimes) batch(ctx context.Context, lock load.Lock) error {
 	}
 	return nil
 }
-
-// isFurtherGrant reports whether a token is a further grant of a ticket, which took no request.
-func isFurtherGrant(token layout.Ticket) bool { return token%layout.MaxGrants != 0 }

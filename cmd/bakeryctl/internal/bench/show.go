@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,53 +134,43 @@ func showHistogram(out io.Writer, r *Report) {
 		lock, what = r.InProcess, byProcess
 	}
 	bounds := barBounds(r.Floor.times, lock.times)
-	left, right := r.Floor.times.Counts(bounds), lock.times.Counts(bounds)
-	most := 0.0
-	for i := range left {
-		most = max(most, share(left, i), share(right, i))
-	}
+	left, right := shares(r.Floor.times, bounds), shares(lock.times, bounds)
+	most := max(slices.Max(left), slices.Max(right))
 	fmt.Fprintf(out, "\n%11s  %-31s%s\n", "", "floor", what)
 	for i := range left {
 		label := "< " + render.Micros(bounds[min(i, len(bounds)-1)].Microseconds())
 		if i == len(bounds) {
 			label = "longer"
 		}
-		line := fmt.Sprintf("%11s  %-31s%s", label, bar(left, i, most), bar(right, i, most))
+		line := fmt.Sprintf("%11s  %-31s%s", label, bar(left[i], most), bar(right[i], most))
 		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
 }
 
 // barBounds returns bounds that cover nearly all times, with a constant ratio.
-func barBounds(a, b *latency.Recorder) []time.Duration {
+func barBounds(a, b *latency.Recorder) (bounds []time.Duration) {
 	low, high := min(a.At(0.5), b.At(0.5)), max(a.At(99), b.At(99))
 	step := max(leastBar, math.Pow(float64(high)/float64(low), 1/float64(barRows-1)))
-	bounds := []time.Duration{}
-	for at := float64(low); len(bounds) < barRows; at *= step {
-		bound := time.Duration(math.Ceil(at/1000)) * time.Microsecond
-		if len(bounds) > 0 && bound <= bounds[len(bounds)-1] {
-			bound = bounds[len(bounds)-1] + time.Microsecond
-		}
+	bound := time.Duration(0)
+	for at := float64(low); len(bounds) < barRows && bound <= high; at *= step {
+		bound = max(bound+time.Microsecond, time.Duration(math.Ceil(at/1000))*time.Microsecond)
 		bounds = append(bounds, bound)
-		if bound > high {
-			break
-		}
 	}
 	return bounds
 }
 
-func share(counts []int64, i int) float64 {
-	all := int64(0)
-	for _, n := range counts {
-		all += n
+// shares returns the parts of all times that the bounds separate.
+func shares(times *latency.Recorder, bounds []time.Duration) (parts []float64) {
+	for _, n := range times.Counts(bounds) {
+		parts = append(parts, float64(n)/float64(times.Count()))
 	}
-	return float64(counts[i]) / float64(max(1, all))
+	return parts
 }
 
 // bar formats a share and its bar; the longest bar stands for most.
-func bar(counts []int64, i int, most float64) string {
-	if counts[i] == 0 {
+func bar(share, most float64) string {
+	if share == 0 {
 		return ""
 	}
-	s := share(counts, i)
-	return fmt.Sprintf("%5.1f%% %s", 100*s, strings.Repeat("#", max(1, int(math.Round(barWidth*s/most)))))
+	return fmt.Sprintf("%5.1f%% %s", 100*share, strings.Repeat("#", max(1, int(math.Round(barWidth*share/most)))))
 }

@@ -20,17 +20,11 @@ func (s *Session) outlasts(other *Session) bool {
 	return other == nil || other.HoldsSec >= 0 && (s.HoldsSec < 0 || s.HoldsSec > other.HoldsSec)
 }
 
-// isSessionName reports whether a directory name is that of a session: session7.
-func isSessionName(name string) bool {
-	number, found := strings.CutPrefix(name, "session")
-	return found && number != "" && strings.Trim(number, "0123456789") == ""
-}
-
 // session returns the connection of the disk with directory dir, nil if sysfs shows none.
 func (s Sys) session(dir string) *Session {
 	for up := dir; len(up) > 1 && strings.HasPrefix(up, "/"); up = filepath.Dir(up) {
 		name := filepath.Base(up)
-		if !isSessionName(name) {
+		if named, _ := filepath.Match("session[0-9]*", name); !named { // no error: the pattern is valid
 			continue
 		}
 		attributes := filepath.Join(s.Root, "class/iscsi_session", name)

@@ -62,39 +62,17 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 	if other.ThisHost.ID == id {
 		return cli.Usage("probe", "--with %s is host %d, as is the bakeryd at %s: use another host", o.With, id, o.Socket)
 	}
-	var (
-		both   [2]measuring.MeetReport
-		wait   = meetWait / 3 // both run already
-		socket = [2]string{o.Socket, o.With}
-		peer   = [2]int{other.ThisHost.ID, id}
-	)
+	wait := meetWait / 3 // both run already
+	var here, there measuring.MeetReport
 	asking, ctx := errgroup.WithContext(ctx) // the error of one ends the other one's wait
-	for i := range both {
-		asking.Go(func() error { return askToMeet(ctx, socket[i], peer[i], wait, &both[i]) })
-	}
+	asking.Go(func() error { return askToMeet(ctx, o.Socket, other.ThisHost.ID, wait, &here) })
+	asking.Go(func() error { return askToMeet(ctx, o.With, id, wait, &there) })
 	if err := asking.Wait(); err != nil {
 		return err
 	}
-	r.addMeetings(&both)
+	r.addMeeting(&here, there.Nonce)
+	r.addMeeting(&there, here.Nonce)
 	return nil
-}
-
-// addMeetings adds the findings of both hosts. If the check did not start, both results together
-// show which host does not see the other.
-func (r *Report) addMeetings(both *[2]measuring.MeetReport) {
-	for i := range both {
-		me, you := &both[i], &both[1-i]
-		r.Meetings = append(r.Meetings, me)
-		f := meetingFinding(me)
-		switch {
-		case me.Outcome == measuring.MeetAbsent && me.PeerNonce == you.Nonce:
-			// This host saw the other one, whose own finding says why it did not answer.
-			f.Verdict, f.Detail, f.Remedy = OK, fmt.Sprintf("host %d sees what host %d writes", me.Host, me.Peer), ""
-		case me.Outcome == measuring.MeetAbsent:
-			f.Verdict, f.Detail = Unfit, fmt.Sprintf("host %d does not see what host %d writes", me.Host, me.Peer)
-		}
-		r.Findings = append(r.Findings, f)
-	}
 }
 
 // meetHost runs the coherence check with another host, where the operator must run the same.
@@ -118,38 +96,40 @@ func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, s
 	case measuring.MeetEnded:
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("check with %s: not completed: %s", show.HostLabel(h), met.Detail), Hint: "run it again on both hosts"}
 	}
-	r.Meetings = append(r.Meetings, met)
-	r.Findings = append(r.Findings, meetingFinding(met))
+	r.addMeeting(met, met.PeerNonce)
 	return nil
 }
 
 func askToMeet(ctx context.Context, socket string, host int, wait time.Duration, answer *measuring.MeetReport) error {
-	request := struct {
-		Host      int   `json:"host"`
-		Rounds    int   `json:"rounds"`
-		TimeoutMS int64 `json:"timeout_ms"`
-	}{host, meetRounds, wait.Milliseconds()}
+	request := map[string]any{"host": host, "rounds": meetRounds, "timeout_ms": wait.Milliseconds()}
 	return call.Ask(ctx, socket, "POST", "/v1/meet", request, answer)
 }
 
-// meetingFinding returns the finding of one host about the writes of another.
-func meetingFinding(m *measuring.MeetReport) Finding {
-	f := Finding{ID: "meeting", Verdict: Unfit,
-		Remedy: "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"}
+// addMeeting adds what one host says about the writes of another, and rates it. nonce is that of the
+// other host: if the check did not start, it shows which host does not see the other.
+func (r *Report) addMeeting(m *measuring.MeetReport, nonce uint64) {
+	const (
+		id     = "meeting"
+		remedy = "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"
+		lost   = "if the bakeryd of that host was not stopped: " + remedy
+	)
+	r.Meetings = append(r.Meetings, m)
 	host := fmt.Sprintf("host %d (%s)", m.Host, text.Printable(m.Device))
-	switch m.Outcome {
-	case measuring.MeetFresh:
-		f.Verdict, f.Remedy = OK, ""
-		f.Detail = fmt.Sprintf("%s saw every write of host %d immediately: %d rounds in %.1f s, round trip %s, p99 %s",
-			host, m.Peer, m.Rounds, float64(m.ElapsedMS)/1000, render.Millis(m.RoundTrip.P50), render.Millis(m.RoundTrip.P99))
-	case measuring.MeetStale:
-		f.Detail = fmt.Sprintf("%s read old contents %d times in %d rounds; %s", host, m.Stale, m.Rounds, m.Detail)
-	case measuring.MeetEnded:
-		f.Verdict, f.Remedy = Unknown, "see the finding of the other host, or run it again"
-		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)
+	ended := fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)
+	switch {
+	case m.Outcome == measuring.MeetFresh:
+		r.add(id, OK, fmt.Sprintf("%s saw every write of host %d immediately: %d rounds in %.1f s, round trip %s, p99 %s", host, m.Peer,
+			m.Rounds, float64(m.ElapsedMS)/1000, render.Millis(m.RoundTrip.P50), render.Millis(m.RoundTrip.P99)), "")
+	case m.Outcome == measuring.MeetStale:
+		r.add(id, Unfit, fmt.Sprintf("%s read old contents %d times in %d rounds; %s", host, m.Stale, m.Rounds, m.Detail), remedy)
+	case m.Outcome == measuring.MeetAbsent && m.PeerNonce == nonce:
+		// This host saw the other one, whose own finding says why it did not answer.
+		r.add(id, OK, fmt.Sprintf("host %d sees what host %d writes", m.Host, m.Peer), "")
+	case m.Outcome == measuring.MeetAbsent:
+		r.add(id, Unfit, fmt.Sprintf("host %d does not see what host %d writes", m.Host, m.Peer), lost)
+	case m.Outcome == measuring.MeetEnded:
+		r.add(id, Unknown, ended, "see the finding of the other host, or run it again")
 	default:
-		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)
-		f.Remedy = "if the bakeryd of that host was not stopped: " + f.Remedy
+		r.add(id, Unfit, ended, lost)
 	}
-	return f
 }
