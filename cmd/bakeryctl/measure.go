@@ -209,11 +209,11 @@ func (a *app) stress(ctx context.Context, o stressOptions) error {
 func (a *app) stressBackend(ctx context.Context, o stressOptions) (stress.Backend, error) {
 	switch o.backend {
 	case "memory":
-		return stress.Memory{MaxTicket: o.maxTicket}, nil
+		return stress.Memory(o.maxTicket), nil
 	case "daemon":
-		return stress.Clients{Sockets: o.sockets, Name: o.name}, nil
+		return stress.Clients(o.sockets, o.name), nil
 	}
-	return stress.Device{Path: o.backend, Name: o.name, Logger: ondevice.Logger(a.stderr)}, ondevice.Create(ctx, o.backend)
+	return stress.Device(o.backend, o.name, ondevice.Logger(a.stderr)), ondevice.Create(ctx, o.backend)
 }
 
 func (a *app) stressFailure(o stressOptions, err error) error {

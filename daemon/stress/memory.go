@@ -6,28 +6,31 @@ import (
 	"sync/atomic"
 )
 
-// Memory is a lock whose slots are registers in the memory of this process. Only reads and writes
-// of them decide which worker enters.
-type Memory struct {
-	// MaxTicket is an exclusive bound of ticket numbers. 0: no bound.
-	MaxTicket uint64
-}
-
-func (b Memory) open(ctx context.Context, r *run) ([]access, error) {
-	n, limit := r.cfg.Workers, uint64(0)
-	if b.MaxTicket > 0 {
-		if least := LeastMaxTicket(n); b.MaxTicket < least {
-			return nil, fmt.Errorf("%w: %d workers cannot keep their tickets below %d, want at least %d", ErrInvalid, n, b.MaxTicket, least)
+// Memory returns a lock whose slots are registers in the memory of this process. Only reads and
+// writes of them decide which worker enters. maxTicket is an exclusive bound of ticket numbers; 0:
+// no bound.
+func Memory(maxTicket uint64) Backend {
+	return func(ctx context.Context, r *run) (all []access, err error) {
+		n, limit := r.cfg.Workers, uint64(0)
+		if maxTicket > 0 {
+			if least := LeastMaxTicket(n); maxTicket < least {
+				return nil, fmt.Errorf("%w: %d workers cannot keep their tickets below %d, want at least %d", ErrInvalid, n, maxTicket, least)
+			}
+			limit = maxTicket - reserve(n)
 		}
-		limit = b.MaxTicket - reserve(n)
+		registers := make([]register, n)
+		context.AfterFunc(ctx, func() {
+			for i := range registers {
+				registers[i].ring()
+			}
+		})
+		for i := range n {
+			c := &customer{registers: registers, ctx: ctx, v: newVisitor(i, n, limit), read: make([]word, n), trace: r.trace}
+			c.v.distort = r.cfg.distort
+			all = append(all, access{c.lock, c.unlock, c.close})
+		}
+		return all, nil
 	}
-	registers, all := make([]register, n), make([]access, n)
-	for i := range all {
-		c := &customer{registers: registers, ctx: ctx, v: newVisitor(i, n, limit), read: make([]word, n), trace: r.trace}
-		c.v.distort = r.cfg.distort
-		all[i] = c
-	}
-	return all, nil
 }
 
 // register is a word that one worker writes and all read. The bell only spares waiting workers from
@@ -41,7 +44,13 @@ type register struct {
 func (r *register) write(w word) {
 	r.word.Store(uint64(w))
 	if r.bell.Load() != nil {
-		close(*r.bell.Swap(nil))
+		r.ring()
+	}
+}
+
+func (r *register) ring() {
+	if bell := r.bell.Swap(nil); bell != nil {
+		close(*bell)
 	}
 }
 
@@ -49,7 +58,7 @@ func (r *register) write(w word) {
 // it returns immediately.
 func (r *register) await(ctx context.Context, was word) word {
 	for {
-		bell := r.bell.Load() // before the word: the writer closes it after its write
+		bell := r.bell.Load() // before word and ctx: it is closed after a write or the end of ctx
 		w := word(r.word.Load())
 		switch {
 		case w != was || ctx.Err() != nil:
@@ -58,10 +67,7 @@ func (r *register) await(ctx context.Context, was word) word {
 			r.bell.CompareAndSwap(nil, new(make(chan struct{})))
 			continue
 		}
-		select {
-		case <-*bell:
-		case <-ctx.Done():
-		}
+		<-*bell
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // that suffices.
 func TestMemory(t *testing.T) {
 	for _, maxTicket := range []uint64{0, LeastMaxTicket(8), 300} {
-		r, err := Run(t.Context(), Config{Workers: 8, Iterations: 2000, blind: true}, Memory{MaxTicket: maxTicket})
+		r, err := Run(t.Context(), Config{Workers: 8, Iterations: 2000, blind: true}, Memory(maxTicket))
 		require.NoError(t, err)
 		require.True(t, r.Passed(), "%+v", r)
 		require.EqualValues(t, 16000, r.Observed)
@@ -30,7 +30,7 @@ func TestMemory(t *testing.T) {
 }
 
 func TestMemory_OneWorker_DrainsAfterEachSection(t *testing.T) {
-	r, err := Run(t.Context(), Config{Workers: 1, Iterations: 100}, Memory{MaxTicket: LeastMaxTicket(1)})
+	r, err := Run(t.Context(), Config{Workers: 1, Iterations: 100}, Memory(LeastMaxTicket(1)))
 	require.NoError(t, err)
 	require.True(t, r.Passed(), "%+v", r)
 	require.EqualValues(t, 1, r.MaxTicket)
@@ -44,10 +44,10 @@ func TestInvalid(t *testing.T) {
 		b    Backend
 		want string
 	}{
-		{"no worker", Config{Workers: 0, Iterations: 1}, Memory{}, "0 workers, want 1 to 2000"},
-		{"too many workers", Config{Workers: 2001, Iterations: 1}, Memory{}, "2001 workers, want 1 to 2000"},
-		{"no iteration", Config{Workers: 1, Iterations: 0}, Memory{}, "0 iterations, want 1 to"},
-		{"too small a bound", Config{Workers: 3, Iterations: 1}, Memory{MaxTicket: 6}, "3 workers cannot keep their tickets below 6, want at least 7"},
+		{"no worker", Config{Workers: 0, Iterations: 1}, Memory(0), "0 workers, want 1 to 2000"},
+		{"too many workers", Config{Workers: 2001, Iterations: 1}, Memory(0), "2001 workers, want 1 to 2000"},
+		{"no iteration", Config{Workers: 1, Iterations: 0}, Memory(0), "0 iterations, want 1 to"},
+		{"too small a bound", Config{Workers: 3, Iterations: 1}, Memory(6), "3 workers cannot keep their tickets below 6, want at least 7"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestInterrupted(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			u := &until{text: text, cancel: cancel}
-			r, err := Run(ctx, Config{Workers: 4, Iterations: 1 << 40, Hold: 100 * time.Microsecond, Debug: u}, Memory{MaxTicket: 30})
+			r, err := Run(ctx, Config{Workers: 4, Iterations: 1 << 40, Hold: 100 * time.Microsecond, Debug: u}, Memory(30))
 			require.ErrorIs(t, err, errEnough)
 			require.False(t, r.Passed())
 			require.Less(t, r.Observed, r.Expected)
@@ -94,7 +94,7 @@ func TestInterrupted(t *testing.T) {
 // TestDebug follows the debug output of a run.
 func TestDebug(t *testing.T) {
 	var told strings.Builder
-	r, err := Run(t.Context(), Config{Workers: 3, Iterations: 20, Hold: time.Millisecond, Debug: &told}, Memory{MaxTicket: 20})
+	r, err := Run(t.Context(), Config{Workers: 3, Iterations: 20, Hold: time.Millisecond, Debug: &told}, Memory(20))
 	require.NoError(t, err)
 	require.True(t, r.Passed(), "%+v", r)
 	require.Equal(t, 60, strings.Count(told.String(), "enters\n"))

@@ -62,17 +62,15 @@ func (r *Result) Passed() bool {
 	return r.Observed == r.Expected && r.Overlaps == 0 && r.Disordered == 0
 }
 
-// Backend is the kind of lock: [Memory], [Device] or [Clients].
-type Backend interface {
-	// open gives every worker its access to the lock. A waiting worker gives up when ctx ends.
-	open(ctx context.Context, r *run) ([]access, error)
-}
+// Backend is the kind of lock: [Memory], [Device] or [Clients]. It gives every worker its access to
+// the lock. A waiting worker gives up when ctx ends.
+type Backend func(ctx context.Context, r *run) ([]access, error)
 
 // access is one worker's access to the lock.
-type access interface {
-	lock() (grant, error) // returns the cause of ctx's end, if that came first
-	unlock() error        // returns an error also if the lock was lost
-	close() error         // after the last unlock
+type access struct {
+	lock   func() (grant, error) // returns the cause of ctx's end, if that came first
+	unlock func() error          // returns an error also if the lock was lost
+	close  func() error          // after the last unlock
 }
 
 // grant is a hold, to be compared with the previous one.
@@ -117,7 +115,7 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 		r.trace = &trace{out: cfg.Debug}
 	}
 	workers, ctx := errgroup.WithContext(ctx)
-	all, err := b.open(ctx, r)
+	all, err := b(ctx, r)
 	if err != nil {
 		return nil, err
 	}
