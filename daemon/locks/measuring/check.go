@@ -43,21 +43,14 @@ func decodeWord(b []byte) (w checkWord) {
 	return w
 }
 
-// meetEnd is the error of a check that ended early.
-type meetEnd struct {
-	outcome MeetOutcome
-	why     string
-}
-
-func (e meetEnd) Error() string { return e.why }
+// errEnded is the error of a check that ended early. The report has the outcome and the reason.
+var errEnded = errors.New("the check ended early")
 
 // The two slots of each host.
 const (
 	slotX = iota
 	slotY
 )
-
-var slotNames = [2]string{"x", "y"}
 
 // coherenceCheck is one host's part in a coherence check. It is used by one goroutine.
 type coherenceCheck struct {
@@ -219,7 +212,10 @@ func (m *coherenceCheck) present(w checkWord) bool {
 
 // end ends the check early.
 func (m *coherenceCheck) end(outcome MeetOutcome, format string, args ...any) {
-	m.err = cmp.Or(m.err, error(meetEnd{outcome, fmt.Sprintf(format, args...)}))
+	if m.err == nil {
+		m.err, m.r.Outcome = errEnded, outcome
+		m.r.Detail = cmp.Or(m.r.Detail, fmt.Sprintf(format, args...))
+	}
 }
 
 // watch reads y of the other host until f, called with each word, returns true or a step fails.
@@ -292,9 +288,8 @@ func (m *coherenceCheck) look(which int) (w checkWord, ok bool) {
 
 func (m *coherenceCheck) caught(which int, format string, args ...any) {
 	m.r.Stale++
-	if m.r.Detail == "" {
-		m.r.Detail = fmt.Sprintf("in round %d, slot %s of host %d: ", m.r.Rounds+1, slotNames[which], m.r.Peer) + fmt.Sprintf(format, args...)
-	}
+	slot := fmt.Sprintf("in round %d, slot %c of host %d: ", m.r.Rounds+1, "xy"[which], m.r.Peer)
+	m.r.Detail = cmp.Or(m.r.Detail, slot+fmt.Sprintf(format, args...))
 }
 
 // unsettled is how long x of another check than y is taken for a new check of the other host.

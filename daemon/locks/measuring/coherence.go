@@ -123,13 +123,10 @@ func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	err := c.run()
 	r := &c.r
 	r.ElapsedMS, r.RoundTrip = time.Since(begun).Milliseconds(), c.trips.Summary()
-	var end meetEnd
 	switch {
 	case r.Stale > 0:
 		r.Outcome = MeetStale
-	case errors.As(err, &end):
-		r.Outcome, r.Detail = end.outcome, end.why
-	case err != nil:
+	case err != nil && !errors.Is(err, errEnded):
 		return nil, fmt.Errorf("meet host %d: %w", o.Host, err)
 	}
 	m.log.Info("coherence check with another host ended", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)

@@ -37,14 +37,12 @@ func (r *run) handOffsOf(h *host) (perSecond int64, err error) {
 	clients, ctx := errgroup.WithContext(r.ctx)
 	for range handOffClients {
 		clients.Go(func() error {
-			n := int64(0)
-			defer func() { grants.Add(n) }()
-			for n == 0 || time.Now().Before(end) {
+			for first := true; first || time.Now().Before(end); first = false {
 				_, unlock, err := h.lock(ctx)
 				if err != nil {
 					return err
 				}
-				n++
+				grants.Add(1)
 				if err := unlock(); err != nil {
 					return err
 				}

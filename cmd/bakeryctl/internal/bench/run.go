@@ -171,7 +171,7 @@ func (b *benching) create() error {
 	_, _ = rand.Read(random[:]) // never fails
 	name := fmt.Sprintf("bakeryctl-bench-%d-%x", os.Getpid(), random)
 	// A user without permission to remove the lock must not create it, because it would remain.
-	if err := removeBy(b.Socket, name); err != nil {
+	if err := b.removeByBakeryd(name); err != nil {
 		return err
 	}
 	b.lock = name // it may be created even if the answer is lost
@@ -222,16 +222,11 @@ func (b *benching) remove() error {
 	if b.lock == "" {
 		return nil
 	}
-	err := removeBy(b.Socket, b.lock)
+	err := b.removeByBakeryd(b.lock)
 	for _, d := range b.joined {
-		if err == nil {
-			break
+		if err != nil && removeWith(func(ctx context.Context) error { return d.Remove(ctx, b.lock, false) }) == nil {
+			return nil
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
-		if e := d.Remove(ctx, b.lock, false); e == nil || errors.Is(e, api.ErrNoLock) {
-			err = nil
-		}
-		cancel()
 	}
 	if err != nil {
 		return fmt.Errorf("remove the lock %s, which remains: %w", b.lock, err)
@@ -239,15 +234,20 @@ func (b *benching) remove() error {
 	return nil
 }
 
-// removeBy makes bakeryd remove a lock. A missing lock is no error.
-func removeBy(socket, lock string) error {
+func (b *benching) removeByBakeryd(lock string) error {
+	return removeWith(func(ctx context.Context) error {
+		return client.New(b.Socket).Remove(ctx, lock, client.RemoveOptions{Timeout: removeWithin})
+	})
+}
+
+// removeWith removes a lock within removeWithin. A missing lock is no error.
+func removeWith(remove func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
-	err := client.New(socket).Remove(ctx, lock, client.RemoveOptions{Timeout: removeWithin})
-	if errors.Is(err, client.ErrNoLock) {
-		return nil
+	if err := remove(ctx); !errors.Is(err, api.ErrNoLock) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // failure returns the error of a bench with its exit code and hint.

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 
@@ -27,10 +28,9 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 	if n := count[Unknown]; n > 0 {
 		verdict += fmt.Sprintf(", %d unknown", n)
 	}
-	if _, err := fmt.Fprintf(out, "%s: %s\n\n", text.Printable(r.Device), p.Of(of, verdict)); err != nil {
-		return err
-	}
-	err := render.WriteTable(out, func(w io.Writer) {
+	w := bufio.NewWriter(out) // Flush returns the first error of all writes
+	fmt.Fprintf(w, "%s: %s\n\n", text.Printable(r.Device), p.Of(of, verdict))
+	_ = render.WriteTable(w, func(w io.Writer) {
 		for _, f := range r.Findings {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Of(levels[f.Verdict], string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
 			if f.Remedy != "" {
@@ -38,32 +38,29 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 			}
 		}
 	})
-	if err != nil || r.Measured == nil {
-		return err
+	if r.Measured != nil {
+		showMeasured(w, r.Measured)
 	}
-	return showMeasured(out, r.Measured)
+	return w.Flush()
 }
 
 var levels = map[Verdict]render.Level{
 	OK: render.Good, Warning: render.Warn, Unfit: render.Bad, Unknown: render.Warn,
 }
 
-func showMeasured(out io.Writer, m *measure.Measurement) error {
-	if _, err := fmt.Fprintln(out); err != nil {
-		return err
-	}
-	err := render.WriteTable(out, func(w io.Writer) {
+func showMeasured(w io.Writer, m *measure.Measurement) {
+	fmt.Fprintln(w)
+	_ = render.WriteTable(w, func(w io.Writer) {
 		fmt.Fprint(w, "REQUEST\tCOUNT\tP50\tP90\tP99\tP99.9\tMAX\n")
-		for _, row := range []struct {
-			what string
-			l    latency.Summary
-		}{{"durable write", m.Write}, {"read", m.Read}, {fmt.Sprintf("read of %d slots", m.Many), m.ReadMany}} {
-			l := row.l
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", row.what, l.Count, render.Millis(l.P50), render.Millis(l.P90), render.Millis(l.P99), render.Millis(l.P999), render.Millis(l.Most))
+		row := func(what string, l latency.Summary) {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", what, l.Count, render.Millis(l.P50),
+				render.Millis(l.P90), render.Millis(l.P99), render.Millis(l.P999), render.Millis(l.Most))
 		}
+		row("durable write", m.Write)
+		row("read", m.Read)
+		row(fmt.Sprintf("read of %d slots", m.Many), m.ReadMany)
 	})
-	if err == nil && m.Lockspace {
-		_, err = fmt.Fprintf(out, "\nwritten: this host's slot of the lock %q, which remains\n", measuring.ProbeLock)
+	if m.Lockspace {
+		fmt.Fprintf(w, "\nwritten: this host's slot of the lock %q, which remains\n", measuring.ProbeLock)
 	}
-	return err
 }
