@@ -2,8 +2,10 @@ package access
 
 import (
 	"os"
+	"os/user"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // WithoutPolicy returns the rules of this process without a policy.
@@ -25,3 +27,17 @@ func Unmapped(mapping, overflow string) int {
 	}
 	return 65534
 }
+
+// SocketGroup is the group whose members may connect to the socket.
+const SocketGroup = "bakery"
+
+// SocketGID returns the number of SocketGroup, -1 if there is no such group. It looks the group up once: that may take long
+// where groups are kept on another machine.
+var SocketGID = sync.OnceValue(func() int {
+	if g, err := user.LookupGroup(SocketGroup); err == nil {
+		if gid, err := strconv.Atoi(g.Gid); err == nil {
+			return gid
+		}
+	}
+	return -1
+})

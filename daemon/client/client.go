@@ -13,7 +13,7 @@
 //
 // bakeryctl lock runs a command under a lock, and also stops what the command has started.
 //
-// A hold (hold.go) and a place in the wait queue (waiter.go) outlive their connection: bakeryd
+// A hold (hold.go) and a place in the wait queue outlive their connection: bakeryd
 // knows both by a session (session.go), under which the client asks again until the deadline.
 // link.go is the protocol of a connection, pool.go is what all holds of a client share, change.go
 // changes a hold and reads values, call.go makes the calls that are not streams.

@@ -1,9 +1,21 @@
 package server
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
+	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // call is a call of the socket, and the action that it counts as.
@@ -70,4 +82,216 @@ func (s *Server) Actions() map[string]access.Action {
 		actions[c.pattern] = c.action
 	}
 	return actions
+}
+
+// named is a request that names a lock.
+type named struct {
+	Name string `json:"name"`
+}
+
+func (n *named) lockName() string { return n.Name }
+
+// createRequest is the body of POST /v1/create.
+type createRequest struct {
+	named
+	Permits int `json:"permits"` // limit of exclusive holders; 0: 1
+}
+
+// createAnswer describes the lock.
+type createAnswer struct {
+	directory.ListedLock
+	Created bool `json:"created"` // false if it existed already
+}
+
+func (s *Server) create(host Host, r *http.Request, body *createRequest) (any, error) {
+	e, created, err := host.LockManager().Create(r.Context(), body.Name, body.Permits)
+	return createAnswer{directory.Listed(e), created}, err
+}
+
+// removeRequest is the body of POST /v1/remove.
+type removeRequest struct {
+	named
+	TimeoutMS int64 `json:"timeout_ms"` // 0 if none
+	NonBlock  bool  `json:"nonblock"`   // refuse as busy instead of waiting
+}
+
+func (s *Server) remove(host Host, r *http.Request, body *removeRequest) (any, error) {
+	if body.TimeoutMS < 0 {
+		return nil, fmt.Errorf("%w: timeout_ms %d, want 0 or more", api.ErrInvalid, body.TimeoutMS)
+	}
+	ctx := r.Context()
+	if body.TimeoutMS > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, session.Timeout(body.TimeoutMS), api.ErrTimeout)
+		defer cancel()
+	}
+	return body.named, host.LockManager().Remove(ctx, body.Name, body.NonBlock)
+}
+
+func (s *Server) locks(host Host, r *http.Request) (any, error) {
+	return host.LockManager().Locks(r.Context())
+}
+
+// floorRequest is the body of POST /v1/floor.
+type floorRequest struct {
+	named
+	Rounds int `json:"rounds"`
+}
+
+// floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
+// load the device.
+func (s *Server) floor(host Host, r *http.Request, body *floorRequest) (any, error) {
+	return host.Floor(r.Context(), body.Name, body.Rounds)
+}
+
+// requestRequest is the body of POST /v1/request.
+type requestRequest struct {
+	named
+	Message string `json:"message"`
+}
+
+// request answers with the holders that were sent the request.
+func (s *Server) request(host Host, r *http.Request, body *requestRequest) (any, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
+	defer cancel()
+	asked, err := host.LockManager().Request(ctx, body.Name, body.Message)
+	return map[string]any{"asked": asked}, err
+}
+
+// holdCall names the hold that an API call concerns.
+type holdCall struct {
+	Session string        `json:"session"`
+	Token   layout.Ticket `json:"token"`
+}
+
+// change changes that hold if the caller is its user or root.
+func (c holdCall) change(host Host, r *http.Request, change func(*locks.Hold) error) (*locks.Hold, error) {
+	if c.Token == 0 {
+		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
+	}
+	by := callerOf(r)
+	h, err := host.Sessions().Holder(c.Session, c.Token, by.who.UID)
+	if err == nil {
+		err = change(h)
+	}
+	if errors.Is(err, api.ErrLeaseLost) { // the hold is over, even if the host joins again
+		err = fmt.Errorf("%w: %v", api.ErrLost, err)
+	}
+	return h, by.notOwn(err, access.Change)
+}
+
+// modeRequest is the body of POST /v1/mode.
+type modeRequest struct {
+	holdCall
+	Mode *layout.Mode `json:"mode"`
+}
+
+// modeAnswer is the answer to POST /v1/mode.
+type modeAnswer struct {
+	Mode  layout.Mode   `json:"mode"`
+	Token layout.Ticket `json:"token"`
+	// number of the change: the higher of two is the later; 0 if not known
+	Change uint64 `json:"change,omitzero"`
+}
+
+func (s *Server) mode(host Host, r *http.Request, body *modeRequest) (any, error) {
+	if body.Mode == nil {
+		return nil, fmt.Errorf("%w: no mode given, want shared or exclusive", api.ErrInvalid)
+	}
+	h, err := body.change(host, r, func(h *locks.Hold) error { return h.SetMode(r.Context(), *body.Mode) })
+	if err != nil {
+		return nil, err
+	}
+	answer := modeAnswer{Mode: *body.Mode, Token: h.Token()}
+	if mode, changes := h.ModeAndChanges(); mode == answer.Mode { // else it was changed again meanwhile
+		answer.Change = changes
+	}
+	return answer, nil
+}
+
+// valueRequest is the body of POST /v1/value.
+type valueRequest struct {
+	holdCall
+	Value *[]byte `json:"value"`
+}
+
+func (s *Server) setValue(host Host, r *http.Request, body *valueRequest) (any, error) {
+	if body.Value == nil {
+		return nil, fmt.Errorf("%w: no value given, want base64; an empty one clears it", api.ErrInvalid)
+	}
+	h, err := body.change(host, r, func(h *locks.Hold) error { return h.SetValue(r.Context(), *body.Value) })
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"name": h.Lock().Entry.Name, "token": h.Token()}, nil
+}
+
+func (s *Server) value(host Host, r *http.Request) (any, error) {
+	v, err := host.LockManager().Value(r.Context(), r.URL.Query().Get("name"))
+	if errors.Is(err, api.ErrUnavailable) {
+		e := api.ErrorOf(err)
+		e.Hint = "try again; bakeryctl value get --device reads the disk without bakeryd"
+		return nil, e
+	}
+	return v, err
+}
+
+// containRequest is the body of POST /v1/contain.
+type containRequest struct {
+	Session string `json:"session"`
+}
+
+func (s *Server) contain(host Host, r *http.Request, body *containRequest) (any, error) {
+	by := callerOf(r)
+	of, err := host.Sessions().Of(body.Session, by.who.UID)
+	if err == nil {
+		err = of.Contain(by.socket())
+	}
+	return struct{}{}, by.notOwn(err, access.Change)
+}
+
+// evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
+// that it leaves.
+type evictRequest struct {
+	Host        int    `json:"host"`
+	Incarnation uint64 `json:"incarnation,string"` // the one that the operator was shown
+	Forget      bool   `json:"forget"`             // release the id for another machine
+}
+
+// recordPatience limits how long a verdict, or a request to a holder, may take to be written to the
+// disk.
+const recordPatience = 30 * time.Second
+
+// evictRefusals are the errors of an eviction that was refused as invalid, and did not fail.
+var evictRefusals = []error{lease.ErrNoHost, lease.ErrChanged, lease.ErrHasLeft, lease.ErrSelf, lease.ErrJoining, lease.ErrDead,
+	lease.ErrNotLive, lease.ErrNoRoom}
+
+func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
+	defer cancel()
+	dead, err := host.Evict(ctx, body.Host, body.Incarnation, body.Forget)
+	if err != nil {
+		e := api.ErrorOf(err)
+		if slices.ContainsFunc(evictRefusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
+			e.Code = api.CodeInvalid
+		}
+		return nil, e
+	}
+	outcome := "asked" // to leave: it still renews
+	if dead {
+		outcome = "dead" // its locks are free
+	}
+	s.cfg.Log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
+	return map[string]string{"outcome": outcome}, nil
+}
+
+// meetRequest is the body of POST /v1/meet.
+type meetRequest struct {
+	Host      int   `json:"host"`
+	Rounds    int   `json:"rounds"`
+	TimeoutMS int64 `json:"timeout_ms"`
+}
+
+func (s *Server) meet(host Host, r *http.Request, body *meetRequest) (any, error) {
+	return host.Meet(r.Context(), measuring.MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: session.Timeout(body.TimeoutMS)})
 }

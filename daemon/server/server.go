@@ -3,13 +3,12 @@
 //
 // The files by topic:
 //
-//   - server.go has the server and its refusals, calls.go all calls of the socket with their actions,
-//     looks.go those that only read
+//   - server.go has the server and its refusals, calls.go the calls of the socket with their actions
+//     and answers, looks.go those that only read, and the address that serves these alone
 //   - link.go and stream.go are the two kinds of connection that get events of a lock
-//   - lockcalls.go, holdcalls.go and hostcalls.go answer the other calls, eventstream.go those for
-//     events
-//   - caller.go knows the process at the other end and what the policy allows it; browser.go and
-//     loopback.go restrict browsers and clients of an address
+//   - eventstream.go answers the calls for events
+//   - caller.go knows the process at the other end and what the policy allows it; browser.go
+//     restricts browsers and clients of an address
 package server
 
 import (
@@ -61,7 +60,7 @@ type Server struct {
 	links    context.Context // ends when all links must
 	endLinks context.CancelFunc
 
-	looking   *http.Server // read-only, for clients known only by an address (loopback.go)
+	looking   *http.Server // read-only, for clients known only by an address (looks.go)
 	readers   *fdlimit.Budget
 	followers chan struct{} // has one entry for each client that follows events by an address
 	rules     access.Rules  // without the policy

@@ -3,9 +3,9 @@
 //
 // The files by topic:
 //
-//   - table.go has all sessions of a host, request.go what a client requests
-//   - session.go is the life of one session, record.go its record in the handover file, restore.go
-//     its return from there
+//   - table.go has all sessions of a host
+//   - session.go is the life of one session, record.go its record in the handover file and its
+//     return from there
 //   - attachment.go is the part of a connection in it, tell.go what clients are sent unasked
 //   - guard.go stops commands before a lease ends, nesting.go finds waits below a holder
 //
