@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -20,11 +18,7 @@ type session struct {
 }
 
 // NewSession returns a new id for Options.Session.
-func NewSession() string {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	return hex.EncodeToString(id[:])
-}
+func NewSession() string { return api.NewSessionID() }
 
 // connect asks for the lock, by an idle link if there is one, and waits for the grant. With a token
 // it resumes the hold that has it. It calls onWaiting while it waits. ctx ends connect, but not the

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -248,13 +249,8 @@ func (r *linkRequest) parse(text []byte) error {
 	if err := decodeBody(bytes.NewReader(text), r); err != nil {
 		return err
 	}
-	given := 0
-	for _, is := range []bool{r.Lock != nil, r.Confirm != nil, r.Unlock != nil} {
-		if is {
-			given++
-		}
-	}
-	if given != 1 {
+	given := []bool{r.Lock != nil, r.Confirm != nil, r.Unlock != nil}
+	if first := slices.Index(given, true); first < 0 || slices.Contains(given[first+1:], true) {
 		return fmt.Errorf("%w: want one of lock, confirm and unlock", api.ErrInvalid)
 	}
 	return nil

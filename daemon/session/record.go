@@ -110,12 +110,6 @@ func (s *Session) Forget() {
 // MinReturn is the minimum time for waiting clients to reconnect.
 const MinReturn = 2 * time.Second
 
-func (ss *Table) add(s *Session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.put(s)
-}
-
 // waitOn continues to wait in the old place, as long as the client may reconnect.
 func (s *Session) waitOn(ctx context.Context, h *locks.Hold) {
 	ss := s.all
@@ -181,10 +175,7 @@ func (ss *Table) Restore(lk *locks.Lock, r handover.Session, until time.Duration
 	s.Peer, s.UID = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.Regroup(r)
 	s.unconfirmed, s.Alone = r.Unconfirmed, !r.Witness
-	s.request(locks.Request{
-		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
-		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
-	})
+	s.request(locks.Request{Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command})
 	if r.Witness && r.State != handover.Released {
 		var err error
 		if s.FIFO, err = liveness.Open(ss.fifoPath(s.ID), r.PeerUID); err != nil {

@@ -61,6 +61,7 @@ type place struct{ ahead, queued int }
 
 // request sets what the client requests.
 func (s *Session) request(req locks.Request) {
+	req.Gone, req.OnWaiting, req.OnRequest, req.Client = s.gone, s.waiting, s.requested, s
 	s.req = req
 	s.Lock, s.PID = req.Name, req.PID
 }

@@ -16,11 +16,10 @@ package session
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -170,12 +169,15 @@ func (ss *Table) admit(s *Session) (bool, error) {
 		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", api.ErrOverload,
 			ss.byUser[s.UID], s.UID)
 	}
-	ss.put(s)
+	ss.byID[s.ID] = s
+	ss.byUser[s.UID]++
 	return true, nil
 }
 
-// put adds a session. Called with mu held.
-func (ss *Table) put(s *Session) {
+// add adds a session of a previous process, whatever the number.
+func (ss *Table) add(s *Session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	ss.byID[s.ID] = s
 	ss.byUser[s.UID]++
 }
@@ -252,12 +254,9 @@ func (ss *Table) begin(body api.LockRequest, by Client) (*Session, error) {
 	s.listens = body.Requests
 	s.request(locks.Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.Peer.PID), Command: body.Command,
-		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, Client: s,
 	})
 	if s.ID == "" {
-		var b [16]byte
-		rand.Read(b[:])
-		s.ID = hex.EncodeToString(b[:])
+		s.ID = api.NewSessionID()
 	}
 	s.Alone = !body.Witness
 	if body.Witness || body.Confirm { // a command will run
@@ -314,23 +313,13 @@ func (ss *Table) change() {
 func (ss *Table) list() ([]*Session, <-chan struct{}) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	all := make([]*Session, 0, len(ss.byID))
-	for _, s := range ss.byID {
-		all = append(all, s)
-	}
-	return all, ss.changed
+	return slices.Collect(maps.Values(ss.byID)), ss.changed
 }
 
 // Holding returns the sessions that hold a lock, lost or not.
 func (ss *Table) Holding() ([]*Session, <-chan struct{}) {
 	all, changed := ss.list()
-	held := all[:0]
-	for _, s := range all {
-		if s.Holding() {
-			held = append(held, s)
-		}
-	}
-	return held, changed
+	return slices.DeleteFunc(all, func(s *Session) bool { return !s.Holding() }), changed
 }
 
 // Count returns the number of clients that hold a lock or wait for one.
