@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -79,10 +80,16 @@ func (r *reply) Close() error {
 // send makes a request on a new connection, which the end of ctx closes, and reads the answer, at
 // most limit bytes, up to its body.
 func (c *Client) send(ctx context.Context, limit int64, method, path string, body any) (*reply, error) {
-	req, err := request(method, path, body)
-	if err != nil {
-		return nil, err
+	text, err := json.Marshal(body)
+	if body == nil {
+		text = nil // rather than null
 	}
+	req, reqErr := http.NewRequest(method, "http://bakeryd"+path, bytes.NewReader(text))
+	if err = cmp.Or(err, reqErr); err != nil {
+		return nil, fmt.Errorf("write the request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true
 	conn, err := dial(ctx, c.socket)
 	if err != nil {
 		return nil, err
@@ -97,24 +104,6 @@ func (c *Client) send(ctx context.Context, limit int64, method, path string, bod
 		return nil, err
 	}
 	return r, nil
-}
-
-// request returns an HTTP request of the API.
-func request(method, path string, body any) (*http.Request, error) {
-	var text []byte
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			return nil, fmt.Errorf("write the request: %w", err)
-		}
-	}
-	req, err := http.NewRequest(method, "http://bakeryd"+path, bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("write the request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Close = true
-	return req, nil
 }
 
 // roundTrip sends a request and reads the answer, at most limit bytes. It returns the body. An answer

@@ -77,11 +77,7 @@ func (h *Hold) Session() string { return h.session.request.Session }
 
 // Mode returns the mode that bakeryd last reported. Another process that has Access may change it,
 // too.
-func (h *Hold) Mode() layout.Mode {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mode
-}
+func (h *Hold) Mode() layout.Mode { return locked(&h.mu, &h.mode) }
 
 // SetMode is Access.SetMode, but retries no longer than the hold lasts.
 func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {

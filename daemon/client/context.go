@@ -15,10 +15,13 @@ func (h *Hold) Context(parent context.Context) (ctx context.Context, cancel cont
 
 // Grace returns how long before the deadline Warned is closed: the time that the holder has to
 // stop.
-func (h *Hold) Grace() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.grace
+func (h *Hold) Grace() time.Duration { return locked(&h.mu, &h.grace) }
+
+// locked returns a variable that mu guards.
+func locked[T any](mu *sync.Mutex, v *T) T {
+	mu.Lock()
+	defer mu.Unlock()
+	return *v
 }
 
 // lazyContext is a context that ends once. It is created on first use, because most short holds need

@@ -38,11 +38,7 @@ func (h *Hold) follow() {
 	}
 }
 
-func (h *Hold) isClosed() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.closed
-}
+func (h *Hold) isClosed() bool { return locked(&h.mu, &h.closed) }
 
 // read handles the events of one connection until it breaks. It returns nil if the hold is released.
 func (h *Hold) read(l *link) error {
@@ -118,9 +114,7 @@ func (h *Hold) adopt(l *link, granted api.Event) {
 
 // awaitLink waits for a connection, unless there is one.
 func (h *Hold) awaitLink(limit time.Duration) {
-	h.mu.Lock()
-	away := h.away
-	h.mu.Unlock()
+	away := locked(&h.mu, &h.away)
 	if away == nil {
 		return
 	}

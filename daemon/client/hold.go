@@ -138,11 +138,7 @@ func (h *Hold) Lost() <-chan struct{} { return h.lost.context().Done() }
 func (h *Hold) Silent() <-chan struct{} { return h.silent }
 
 // Err returns why the hold was lost, wrapping ErrLost, or nil.
-func (h *Hold) Err() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.err
-}
+func (h *Hold) Err() error { return locked(&h.mu, &h.err) }
 
 // Unlock ends this process's part in the hold. If no other process has inherited it, Unlock
 // releases the lock. It returns when the release is on the disk or the next client of this host has

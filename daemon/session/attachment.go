@@ -82,11 +82,7 @@ func (a *Attachment) Session() *Session { return a.session }
 func (a *Attachment) StartSoon() { a.session.all.tasks.Go(a.Start) }
 
 // Over reports whether the client was refused, so that its connection can begin another session.
-func (a *Attachment) Over() bool {
-	a.session.mu.Lock()
-	defer a.session.mu.Unlock()
-	return a.refused
-}
+func (a *Attachment) Over() bool { return locked(a.session, &a.refused) }
 
 // refuse sends why the client does not have the lock. Called with mu of the session held.
 func (a *Attachment) refuse(err error) {

@@ -77,8 +77,4 @@ func (ss *Table) outer(s *Session) (nearest *Session) {
 	return nearest
 }
 
-func (s *Session) NestedUnder() *layout.Holder {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.under
-}
+func (s *Session) NestedUnder() *layout.Holder { return locked(s, &s.under) }

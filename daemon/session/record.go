@@ -79,9 +79,7 @@ func (s *Session) queue(change uint64) { s.lastSave = max(s.lastSave, change) }
 
 // Saved blocks until the handover file has the session as it is now. Called without any mutex.
 func (s *Session) Saved() {
-	s.mu.Lock()
-	last := s.lastSave
-	s.mu.Unlock()
+	last := locked(s, &s.lastSave)
 	if last == 0 {
 		return
 	}

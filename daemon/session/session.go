@@ -106,10 +106,13 @@ func (s *Session) KeepMode(lk *queue.Queue, token layout.Ticket, mode layout.Mod
 	s.keep(handover.Granted, token, lk)
 }
 
-func (s *Session) mode() layout.Mode {
+func (s *Session) mode() layout.Mode { return locked(s, &s.req.Mode) }
+
+// locked returns a variable that mu of the session guards.
+func locked[T any](s *Session, v *T) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.req.Mode
+	return *v
 }
 
 // Queued records the place among the local clients.
@@ -150,11 +153,7 @@ func (s *Session) clientGone() bool { return s.Peer.PID != 0 && !s.Peer.Alive() 
 
 // Detached reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
 // its place, but is not granted the lock.
-func (s *Session) Detached() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.awaitingClient
-}
+func (s *Session) Detached() bool { return locked(s, &s.awaitingClient) }
 
 // decided reports whether hold and err are set.
 func (s *Session) decided() bool {
@@ -311,10 +310,7 @@ func (s *Session) lost() bool { return s.decided() && s.hold != nil && s.hold.Er
 // LeftOver reports whether the client is gone while its command runs, and the processes of that
 // command.
 func (s *Session) LeftOver() (pids []int, orphan bool) {
-	s.mu.Lock()
-	orphan = s.orphan
-	s.mu.Unlock()
-	if !orphan {
+	if !locked(s, &s.orphan) {
 		return nil, false
 	}
 	found, _ := s.Left(false) // they may have ended by now, or be another user's
