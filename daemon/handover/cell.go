@@ -42,6 +42,7 @@ const _ = uint(0 - 4096%cellSize) // cells do not cross pages
 // Term is the incarnation of a bakeryd and the start of its lease. New members must be omitted if
 // they are zero: otherwise a newer process takes the record of an older one for damaged.
 type Term struct {
+	Format      int           `json:"format"` // set by QueueTerm
 	UUID        layout.UUID   `json:"uuid"`
 	Boot        BootText      `json:"boot"`
 	HostID      int           `json:"host_id"`
@@ -99,6 +100,8 @@ type Session struct {
 
 func (r *Term) check() error {
 	switch {
+	case r.Format != fileFormat:
+		return fmt.Errorf("format %d, want %d", r.Format, fileFormat)
 	case r.UUID.IsZero():
 		return errors.New("no uuid")
 	case r.Boot == BootText{}:
@@ -171,12 +174,6 @@ func decodeHex(into, text []byte) error {
 	}
 	_, err := hex.Decode(into, text)
 	return err
-}
-
-// termCell is the record in cell 0.
-type termCell struct {
-	Format int `json:"format"`
-	Term
 }
 
 // encodeCell writes a record into a cell.
@@ -282,12 +279,10 @@ func decodeFile(r io.Reader, size int64, want Term, now time.Duration) (*content
 
 func (c *content) add(i int, cell []byte, want Term, now time.Duration) error {
 	if i == 0 {
-		var tc termCell
-		if err := decodeCell(cell, &tc); err != nil {
+		if err := decodeCell(cell, &c.term); err != nil {
 			return err
 		}
-		c.term = tc.Term
-		return tc.checkAgainst(want, now)
+		return c.term.checkAgainst(want, now)
 	}
 	if len(bytes.TrimLeft(cell, "\x00")) == 0 {
 		c.free = append(c.free, i)
@@ -308,22 +303,19 @@ func (c *content) add(i int, cell []byte, want Term, now time.Duration) error {
 	return nil
 }
 
-func (tc *termCell) checkAgainst(want Term, now time.Duration) error {
-	if tc.Format != fileFormat {
-		return fmt.Errorf("format %d, want %d", tc.Format, fileFormat)
-	}
-	if err := tc.check(); err != nil {
+func (r *Term) checkAgainst(want Term, now time.Duration) error {
+	if err := r.check(); err != nil {
 		return err
 	}
 	switch {
-	case tc.UUID != want.UUID:
-		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.UUID)
-	case tc.HostID != want.HostID:
-		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.HostID)
-	case tc.Boot != want.Boot:
-		return fmt.Errorf("of boot %x, want %x", tc.Boot, want.Boot)
-	case tc.T0 > now:
-		return fmt.Errorf("lease since %v after boot, and now it is %v", tc.T0, now)
+	case r.UUID != want.UUID:
+		return fmt.Errorf("of lockspace %s, want %s", r.UUID, want.UUID)
+	case r.HostID != want.HostID:
+		return fmt.Errorf("of host id %d, want %d", r.HostID, want.HostID)
+	case r.Boot != want.Boot:
+		return fmt.Errorf("of boot %x, want %x", r.Boot, want.Boot)
+	case r.T0 > now:
+		return fmt.Errorf("lease since %v after boot, and now it is %v", r.T0, now)
 	}
 	return nil
 }

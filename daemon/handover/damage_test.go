@@ -33,10 +33,10 @@ func cellOf(t testing.TB, record any) []byte {
 
 func textOf(cell []byte) string { return string(bytes.TrimRight(cell[cellText:], "\x00")) }
 
-func termOf(change func(*Term)) termCell {
+func termOf(change func(*Term)) Term {
 	term := aTerm()
 	change(&term)
-	return termCell{Format: fileFormat, Term: term}
+	return term
 }
 
 func sessionOf(change func(*Session)) Session {
@@ -84,7 +84,7 @@ func TestDamagedFileIsVoid(t *testing.T) {
 		{"a bad mode", edit(`"shared"`, `"sharp"`), `cell 1: mode "sharp"`},
 		{"a bad token", edit(`"token":"`, `"token":"-`), "cell 1: ticket"},
 
-		{"another format", [][]byte{cellOf(t, termCell{Format: 2, Term: aTerm()})}, "cell 0: format 2, want 1"},
+		{"another format", term(func(r *Term) { r.Format = 2 }), "cell 0: format 2, want 1"},
 		{"another lockspace", term(func(r *Term) { r.UUID[0]++ }), "cell 0: of lockspace 02020300-"},
 		{"no lockspace", term(func(r *Term) { r.UUID = layout.UUID{} }), "cell 0: no uuid"},
 		{"another boot", term(func(r *Term) { r.Boot[0]++ }), "cell 0: of boot "},
@@ -194,7 +194,7 @@ func FuzzReadFile(f *testing.F) {
 		}
 		// Encoding the decoded file returns the same bytes.
 		again := make([]byte, len(file))
-		require.NoError(t, encodeCell(again[:cellSize], termCell{Format: fileFormat, Term: c.term}))
+		require.NoError(t, encodeCell(again[:cellSize], c.term))
 		for _, s := range c.sessions {
 			cell := c.cells[s.ID]
 			require.NoError(t, encodeCell(again[cell*cellSize:][:cellSize], s))

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -67,11 +69,15 @@ func Path(dir string, uuid layout.UUID, host int) string {
 
 // Find returns the host ids of a lockspace that have a handover file. It does not validate the
 // files.
-func Find(dir string, uuid layout.UUID) (hosts []int) {
-	names, _ := hostid.Files(dir, uuid, ".state")
+func Find(dir string, uuid layout.UUID) []int { return Hosts(dir, uuid, ".state") }
+
+// Hosts returns the host ids of a lockspace that have files with a suffix.
+func Hosts(dir string, uuid layout.UUID, suffix string) (hosts []int) {
+	names, _ := hostid.Files(dir, uuid, suffix) // the later use of the directory reports errors
 	for _, name := range names {
-		host, err := strconv.Atoi(name)
-		if err == nil && host >= 1 && host <= layout.MaxHosts && strconv.Itoa(host) == name {
+		number, _, _ := strings.Cut(name, "-")
+		host, err := strconv.Atoi(number)
+		if err == nil && host >= 1 && host <= layout.MaxHosts && strconv.Itoa(host) == number && !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
@@ -97,13 +103,13 @@ func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 // of another lockspace or host id than its name.
 func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, Term, []Session, error) {
 	path := Path(dir, uuid, host)
-	f, content, err := load(path, Term{UUID: uuid, Boot: hostid.BootID(), HostID: host}, now)
+	f, c, err := load(path, Term{UUID: uuid, Boot: hostid.BootID(), HostID: host}, now)
 	if err != nil {
 		return nil, Term{}, nil, fmt.Errorf("read handover file %s: %w", path, text.WithoutPath(err))
 	}
-	sessions := content.sessions
-	content.sessions = nil // a File has only their cells
-	return fileOf(path, f, *content), content.term, sessions, nil
+	sessions := c.sessions
+	c.sessions = nil // a File has only their cells
+	return fileOf(path, f, *c), c.term, sessions, nil
 }
 
 func load(path string, want Term, now time.Duration) (*os.File, *content, error) {
@@ -148,6 +154,7 @@ func CheckOwner(info os.FileInfo, kind os.FileMode) error {
 // file has sessions, which belong to it.
 func (j *File) QueueTerm(t Term) uint64 {
 	return j.change("term", func(cell []byte) (int, error) {
+		t.Format = fileFormat
 		if err := t.check(); err != nil {
 			return 0, err
 		}
@@ -158,7 +165,7 @@ func (j *File) QueueTerm(t Term) uint64 {
 			return 0, fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
 		}
 		j.term = t
-		return 0, encodeCell(cell, termCell{Format: fileFormat, Term: t})
+		return 0, encodeCell(cell, t)
 	})
 }
 

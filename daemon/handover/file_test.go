@@ -24,7 +24,7 @@ var fileUUID = layout.UUID{1, 2, 3}
 const fileHost = 7
 
 func aTerm() Term {
-	return Term{UUID: fileUUID, Boot: hostid.BootID(), HostID: fileHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
+	return Term{Format: fileFormat, UUID: fileUUID, Boot: hostid.BootID(), HostID: fileHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
 }
 
 func aSession(n int) Session {

@@ -257,17 +257,7 @@ func (w *FIFO) Leave() {
 }
 
 // Hosts returns the host ids of a lockspace for which there are FIFOs.
-func Hosts(dir string, uuid layout.UUID) (hosts []int) {
-	names, _ := hostid.Files(dir, uuid, ".fifo") // the later use of the directory reports errors
-	for _, name := range names {
-		number, _, isWitness := strings.Cut(name, "-")
-		host, err := strconv.Atoi(number)
-		if isWitness && err == nil && host >= 1 && host <= layout.MaxHosts && !slices.Contains(hosts, host) {
-			hosts = append(hosts, host)
-		}
-	}
-	return hosts
-}
+func Hosts(dir string, uuid layout.UUID) []int { return handover.Hosts(dir, uuid, ".fifo") }
 
 // Prune removes the FIFOs of a lockspace and host id that belong to no session. It
 // returns, and does not remove, those that have a writer: a command that has outlived its hold.
