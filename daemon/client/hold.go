@@ -337,7 +337,7 @@ func (h *Hold) ring() {
 		h.lose(errors.New("the lease ended without a renewal"))
 		return
 	case h.due() <= now:
-		h.warn()
+		h.warn(fmt.Errorf("%w: the lease is about to end without a renewal", ErrLost))
 	}
 	h.arm()
 }
@@ -382,21 +382,13 @@ func (h *Hold) lose(why error) {
 	if h.err = why; !errors.Is(why, ErrLost) {
 		h.err = fmt.Errorf("%w: %w", ErrLost, why)
 	}
-	h.warned.close(h.err)
 	h.lost.close(h.err)
-	h.warn() // last: a goroutine that waits for the context may then check the channels
+	h.warn(h.err) // later: a goroutine that waits for the context may then check the channels
 	h.over.close(h.err)
 }
 
-// warn ends the work contexts. It is called with mu held.
-func (h *Hold) warn() {
-	if h.stop {
-		return
-	}
-	why := h.err
-	if why == nil {
-		why = fmt.Errorf("%w: the lease is about to end without a renewal", ErrLost)
-	}
+// warn ends the work contexts, unless they have ended. It is called with mu held.
+func (h *Hold) warn(why error) {
 	h.stop = true
 	h.warned.close(why)
 	h.work.close(why)

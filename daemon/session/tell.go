@@ -57,9 +57,8 @@ func (ss *Table) tell() {
 			ss.tellDue()
 		case <-m.Changed:
 			m = mem.Moments()
-			ss.tellHolders(func(a *Attachment) { a.tellRenewal(ss.cfg.Clock.Now(), m.Deadline) })
 			held, _ := ss.Holding()
-			for _, s := range held { // its client may not have listened when that came
+			for _, s := range held {
 				s.tellNews()
 			}
 		case <-drained:
@@ -147,7 +146,9 @@ func (s *Session) tellPlace() {
 	}
 }
 
-// tellNews sends changes of mode and requests. It returns false if the grant was not sent yet.
+// tellNews sends the end of a renewed lease, changes of mode and requests. What a client that does
+// not listen is not sent comes with a later renewal. tellNews returns false if the grant was not
+// sent yet.
 func (s *Session) tellNews() bool {
 	mode, changes := s.hold.ModeAndChanges()
 	s.mu.Lock()
@@ -159,6 +160,11 @@ func (s *Session) tellNews() bool {
 	if !a.granted {
 		return false
 	}
+	if deadline := s.all.cfg.Member.Moments().Deadline; deadline != a.told {
+		a.told = deadline
+		e := api.Event{Kind: api.Renewed}.Until(s.all.cfg.Clock.Now(), deadline)
+		a.Send(&e)
+	}
 	if changes != a.changes {
 		a.changes = changes
 		a.Send(&api.Event{Kind: api.Mode, Mode: mode, Change: changes})
@@ -168,17 +174,6 @@ func (s *Session) tellNews() bool {
 	}
 	s.requests = nil
 	return true
-}
-
-// tellRenewal sends the new end of the lease. Called with mu of the session held.
-func (a *Attachment) tellRenewal(now, deadline time.Duration) {
-	if a.told != deadline {
-		a.told = deadline
-		if a.Listening() {
-			e := api.Event{Kind: api.Renewed}.Until(now, deadline)
-			a.Send(&e)
-		}
-	}
 }
 
 // tellLost sends the end of the lease. The host joins again once the client is gone, and gives the
