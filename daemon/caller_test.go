@@ -115,7 +115,7 @@ func TestEveryCallIsRefused(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), "")
 	require.NoError(t, acquire(t, p.d, locks.Request{Name: "x"}).Release())
 	total := map[string]int{}
-	for _, a := range access.Actions() {
+	for a := access.Look; a <= access.Floor; a++ {
 		total[a.String()] = 0
 	}
 	bodies := map[string]string{

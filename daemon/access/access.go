@@ -42,11 +42,6 @@ var actions = map[Action]struct{ name, text, of string }{
 	Meet: {"meet", "check the disk with another host", " by "}, Floor: {"floor", "measure the device", " by "},
 }
 
-// Actions returns all of them, in the order above.
-func Actions() []Action {
-	return []Action{Look, Lock, Create, Request, Change, Remove, Evict, Meet, Floor}
-}
-
 // String returns the name of the action, as in logs.
 func (a Action) String() string {
 	if a, ok := actions[a]; ok {
