@@ -2,70 +2,67 @@ package layout
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
 // codec reads the fields of a record from its bytes, or writes them there. The method fields of each
-// type of record passes them all to a codec, with the offsets of its table. The caller checks fields
-// before they are written, and after they were read.
+// type of record passes them all to a codec, with the offsets of its table and the values that they
+// may have.
 type codec struct {
 	record  []byte
 	reading bool
-	err     error // of the first field whose bytes have no value
+	err     *error // the first ErrField; not kept here, or a new record would be on the heap as its error is
 }
 
+// writer returns a codec that writes a new record.
+func writer(err *error) codec { return codec{record: make([]byte, RecordSize), err: err} }
+
 // reader returns a codec that reads a record with a valid header.
-func reader(record []byte) codec {
-	c := codec{record: record, reading: true}
+func reader(record []byte, err *error) codec {
+	c := codec{record: record, reading: true, err: err}
 	c.zero(headerReserved1, headerChecksum)
 	c.zero(headerReserved2, headerAddress)
 	return c
 }
 
-// writer returns a codec that writes a record into buf, and zeroes into the rest of buf.
-func writer(buf []byte) codec {
-	clear(buf)
-	return codec{record: buf}
-}
-
-func (c *codec) fail(format string, args ...any) {
-	if c.err == nil {
-		c.err = fmt.Errorf(format+": %w", append(args, ErrField)...)
+func (c *codec) check(err error) {
+	if *c.err == nil {
+		*c.err = err
 	}
 }
 
 // zero requires that bytes are zero, so that decoding and then encoding is the identity.
 func (c *codec) zero(from, end int) {
 	if c.reading && !isZero(c.record[from:end]) {
-		c.fail("reserved bytes %d to %d are not zero", from, end-1)
+		c.check(fmt.Errorf("reserved bytes %d to %d are not zero: %w", from, end-1, ErrField))
 	}
 }
 
-func u8[T ~uint8](c *codec, at int, v *T) {
-	if c.reading {
-		*v = T(c.record[at])
-	} else {
-		c.record[at] = byte(*v)
+// number passes an integer of 1, 2 or 4 bytes, from low to high.
+func number[T ~int | ~uint8 | ~uint16](c *codec, at, size int, field string, v *T, low, high T) {
+	b := c.record[at:]
+	switch {
+	case c.reading && size == 1:
+		*v = T(b[0])
+	case c.reading && size == 2:
+		*v = T(le.Uint16(b))
+	case c.reading:
+		*v = T(le.Uint32(b))
+	case size == 1:
+		b[0] = byte(*v)
+	case size == 2:
+		le.PutUint16(b, uint16(*v))
+	default:
+		le.PutUint32(b, uint32(*v))
+	}
+	if *v < low || *v > high {
+		c.check(within(field, int(*v), int(low), int(high)))
 	}
 }
 
-func u16[T ~int | ~uint16](c *codec, at int, v *T) {
-	if c.reading {
-		*v = T(le.Uint16(c.record[at:]))
-	} else {
-		le.PutUint16(c.record[at:], uint16(*v))
-	}
-}
-
-func u32(c *codec, at int, v *int) {
-	if c.reading {
-		*v = int(le.Uint32(c.record[at:]))
-	} else {
-		le.PutUint32(c.record[at:], uint32(*v))
-	}
-}
-
-func u64[T ~uint64](c *codec, at int, v *T) {
+// word passes eight bytes.
+func word[T ~uint64](c *codec, at int, v *T) {
 	if c.reading {
 		*v = T(le.Uint64(c.record[at:]))
 	} else {
@@ -75,12 +72,12 @@ func u64[T ~uint64](c *codec, at int, v *T) {
 
 // flag passes a byte that is 0 or 1.
 func (c *codec) flag(at int, field string, v *bool) {
+	var b uint8
 	if *v && !c.reading {
-		c.record[at] = 1
+		b = 1
 	}
-	if *v = c.record[at] == 1; c.record[at] > 1 {
-		c.fail("%s %d, want 0 to 1", field, c.record[at])
-	}
+	number(c, at, 1, field, &b, 0, 1)
+	*v = b == 1
 }
 
 // id passes an identifier of 16 bytes.
@@ -97,17 +94,19 @@ const maxMicros = 253402300799_999999
 
 // time passes a time in microseconds since 1970, of which 0 is no time.
 func (c *codec) time(at int, field string, v *time.Time) {
+	us := uint64(0)
 	if !c.reading {
-		us := micros(*v)
-		u64(c, at, &us)
-		return
+		c.check(checkTime(field, *v))
+		us = micros(*v)
 	}
-	var us uint64
-	u64(c, at, &us)
-	switch *v = (time.Time{}); {
+	word(c, at, &us)
+	switch {
+	case !c.reading:
 	case us > maxMicros:
-		c.fail("%s %d us, want at most %d", field, us, uint64(maxMicros))
-	case us != 0:
+		c.check(fmt.Errorf("%s %d us, want at most %d: %w", field, us, uint64(maxMicros), ErrField))
+	case us == 0:
+		*v = time.Time{}
+	default:
 		*v = time.UnixMicro(int64(us)).UTC()
 	}
 }
@@ -141,30 +140,37 @@ func (c *codec) bytes(lengthAt, at, end int, field string, v *[]byte) {
 
 // area passes a length, and returns that part of the bytes from at to end. The rest of them are zero.
 func (c *codec) area(lengthAt, at, end int, field string, length int) []byte {
-	u16(c, lengthAt, &length)
-	if length > end-at {
-		c.fail("%s of %d bytes, want at most %d", field, length, end-at)
+	number(c, lengthAt, 2, field, &length, 0, math.MaxUint16)
+	area := c.record[at:end]
+	switch {
+	case !c.reading:
+		return area // no text that is too long is written: its own check refuses it
+	case length > len(area):
+		c.check(fmt.Errorf("%s of %d bytes, want at most %d: %w", field, length, len(area), ErrField))
 		return nil
+	case !isZero(area[length:]):
+		c.check(fmt.Errorf("%s of %d bytes, want zeroes after it: %w", field, length, ErrField))
 	}
-	if c.reading && !isZero(c.record[at+length:end]) {
-		c.fail("%s of %d bytes, want zeroes after it", field, length)
-	}
-	return c.record[at : at+length]
+	return area[:length]
 }
 
 // list passes elements whose number has two bytes at countAt, in the bytes from at to end, which have
 // room for most of them. The rest of these bytes are zero.
 func list[T any](c *codec, countAt, at, end, most int, field string, v *[]T, element func(at int, v *T)) {
 	count, size := len(*v), (end-at)/most
-	u16(c, countAt, &count)
-	if count > most {
-		c.fail("%s %d, want 0 to %d", field, count, most)
+	if number(c, countAt, 2, "", &count, 0, math.MaxUint16); count > most {
+		c.check(within("number of "+field+"s", count, 0, most))
+	}
+	if *c.err != nil {
 		return
 	}
 	if c.zero(at+count*size, end); c.reading && count > 0 {
 		*v = make([]T, count)
 	}
 	for i := range *v {
-		element(at+i*size, &(*v)[i])
+		if element(at+i*size, &(*v)[i]); *c.err != nil {
+			*c.err = fmt.Errorf("%s %d: %w", field, i+1, *c.err)
+			return
+		}
 	}
 }

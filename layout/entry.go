@@ -25,11 +25,16 @@ type Entry struct {
 
 const _ = uint(184-56-MaxLockName) + uint(56+MaxLockName-184)
 
-func (e *Entry) fields(c *codec) {
-	u32(c, 40, &e.Lock)
-	u16(c, 44, &e.Permits)
-	u64(c, 48, &e.Creation)
-	c.text(46, 56, 184, "lock name", &e.Name)
+func (e *Entry) fields(c *codec, g Geometry) {
+	number(c, 40, 4, "lock", &e.Lock, 1, g.Locks)
+	word(c, 48, &e.Creation)
+	c.check(firstError(checkNotZero("creation", e.Creation), checkCreation(e.Creation)))
+	if c.text(46, 56, 184, "lock name", &e.Name); e.Free() {
+		number(c, 44, 2, "permits of a free entry", &e.Permits, 0, 0)
+	} else {
+		number(c, 44, 2, "permits", &e.Permits, 1, MaxHosts)
+		c.check(ValidateLockName(e.Name))
+	}
 	c.zero(184, RecordSize)
 }
 
@@ -39,25 +44,15 @@ func (e Entry) Free() bool { return e.Name == "" }
 // Blank reports whether the entry was never used: the record on disk is all zeroes.
 func (e Entry) Blank() bool { return e.Creation == 0 }
 
-func (e *Entry) check(g Geometry) error {
-	err := firstError(within("lock", e.Lock, 1, g.Locks), checkNotZero("creation", e.Creation), checkCreation(e.Creation))
-	switch {
-	case err != nil:
-		return err
-	case e.Free():
-		return within("permits of a free entry", e.Permits, 0, 0)
-	}
-	return firstError(within("permits", e.Permits, 1, MaxHosts), ValidateLockName(e.Name))
-}
-
 // EncodeEntry writes a directory entry into buf, and zeroes into the rest of buf.
 func (s Space) EncodeEntry(buf []byte, e Entry) error {
-	if err := firstError(checkSize(buf), checkUUID(s.UUID), e.check(s.Geometry)); err != nil {
+	var err error
+	c := writer(&err)
+	e.fields(&c, s.Geometry)
+	if err := firstError(checkSize(buf), checkUUID(s.UUID), err); err != nil {
 		return fmt.Errorf("directory entry of lock %d: %w", e.Lock, err)
 	}
-	c := writer(buf)
-	e.fields(&c)
-	seal(buf, magicEntry, s.UUID, s.Geometry.Entry(e.Lock))
+	c.seal(buf, magicEntry, s.UUID, s.Geometry.Entry(e.Lock))
 	return nil
 }
 
@@ -65,10 +60,11 @@ func (s Space) EncodeEntry(buf []byte, e Entry) error {
 func (s Space) DecodeEntry(buf []byte, lock int) (Entry, error) {
 	address := s.Geometry.Entry(lock)
 	e := Entry{Lock: lock}
-	c, blank, err := open(buf, magicEntry)
-	if err == nil && !blank {
-		e.fields(&c)
-		err = firstError(s.isOf(c.record, address), isNumber("lock", e.Lock, lock), c.err, e.check(s.Geometry))
+	record, err := open(buf, magicEntry)
+	if err == nil && record != nil {
+		c := reader(record, &err)
+		e.fields(&c, s.Geometry)
+		err = firstError(s.isOf(record, address), isNumber("lock", e.Lock, lock), err)
 	}
 	if err != nil {
 		return Entry{}, fmt.Errorf("directory entry of lock %d at byte %d: %w", lock, address, err)

@@ -50,13 +50,14 @@ func checksum(record []byte) uint32 {
 	return crc32.Update(sum, castagnoli, record[headerReserved2:RecordSize])
 }
 
-// seal writes the header of a record whose body is complete, with the checksum last.
-func seal(record []byte, magic string, id UUID, address int64) {
-	copy(record[headerMagic:headerVersion], magic)
-	le.PutUint16(record[headerVersion:], Version)
-	le.PutUint64(record[headerAddress:], uint64(address))
-	copy(record[headerUUID:headerEnd], id[:])
-	le.PutUint32(record[headerChecksum:], checksum(record))
+// seal copies a record to buf, zeroes the rest of buf, and writes the header, with the checksum last.
+func (c *codec) seal(buf []byte, magic string, id UUID, address int64) {
+	clear(buf[copy(buf, c.record):])
+	copy(buf[headerMagic:headerVersion], magic)
+	le.PutUint16(buf[headerVersion:], Version)
+	le.PutUint64(buf[headerAddress:], uint64(address))
+	copy(buf[headerUUID:headerEnd], id[:])
+	le.PutUint32(buf[headerChecksum:], checksum(buf))
 }
 
 // unseal checks that the record is intact and has the expected type.
@@ -73,17 +74,17 @@ func unseal(record []byte, magic string) error {
 	return nil
 }
 
-// open checks that the record in buf is intact and has the expected type, unless it is blank. It
-// returns a codec that reads its fields.
-func open(buf []byte, magic string) (c codec, blank bool, err error) {
+// open checks that the record in buf is intact and has the expected type. It returns nil if the record
+// is blank.
+func open(buf []byte, magic string) (record []byte, err error) {
 	if err := checkSize(buf); err != nil {
-		return c, false, err
+		return nil, err
 	}
-	record := buf[:RecordSize]
+	record = buf[:RecordSize]
 	if isZero(record) {
-		return c, true, nil
+		return nil, nil
 	}
-	return reader(record), false, unseal(record, magic)
+	return record, unseal(record, magic)
 }
 
 // isOf checks that a record belongs to the lockspace and to its place.

@@ -1,6 +1,9 @@
 package layout
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // MaxVerdicts is the maximum number of verdicts in a host record.
 const MaxVerdicts = 16
@@ -120,29 +123,36 @@ const (
 	_ = uint(496-432-8*MaxComplaints) + uint(432+8*MaxComplaints-496)
 )
 
-func (r *HostRecord) fields(c *codec) {
-	u16(c, 40, &r.ID)
-	u8(c, 42, &r.State)
+func (r *HostRecord) fields(c *codec, g Geometry) {
+	number(c, 40, 2, "host", &r.ID, 1, g.Hosts)
+	number(c, 42, 1, "host state", &r.State, StateJoining, StateLeft)
 	c.flag(43, "watchdog armed", &r.WatchdogArmed)
-	u16(c, 44, &r.WatchdogSeconds)
-	u16(c, 46, &r.ReadHorizon)
-	u64(c, 48, &r.Incarnation)
-	u64(c, 56, &r.Sequence)
+	number(c, 44, 2, "watchdog time-out", &r.WatchdogSeconds, 0, math.MaxUint16)
+	number(c, 46, 2, "highest host", &r.ReadHorizon, 0, g.Hosts)
+	word(c, 48, &r.Incarnation)
+	c.check(checkNotZero("incarnation", r.Incarnation))
+	word(c, 56, &r.Sequence)
 	c.id(64, &r.MachineID)
 	c.id(80, &r.BootID)
-	u64(c, 96, &r.PRKey)
+	word(c, 96, &r.PRKey)
 	c.zero(110, 112)
 	c.text(106, 112, 176, "host name", &r.Name)
-	list(c, 104, 176, 432, MaxVerdicts, "number of verdicts", &r.Verdicts, func(at int, v *Verdict) {
-		u16(c, at, &v.Host)
-		u8(c, at+2, &v.Kind)
+	c.check(ValidateHostName(r.Name))
+	list(c, 104, 176, 432, MaxVerdicts, "verdict", &r.Verdicts, func(at int, v *Verdict) {
+		number(c, at, 2, "host", &v.Host, 1, g.Hosts)
+		number(c, at+2, 1, "kind", &v.Kind, VerdictDead, VerdictForgotten)
 		c.zero(at+3, at+8)
-		u64(c, at+8, &v.Incarnation)
+		word(c, at+8, &v.Incarnation)
+		c.check(checkNotZero("incarnation", v.Incarnation))
 	})
-	list(c, 108, 432, 496, MaxComplaints, "number of complaints", &r.Complaints, func(at int, v *Complaint) {
-		u16(c, at, &v.Host)
+	list(c, 108, 432, 496, MaxComplaints, "complaint", &r.Complaints, func(at int, v *Complaint) {
+		number(c, at, 2, "host", &v.Host, 0, g.Hosts)
 		c.zero(at+2, at+4)
-		u32(c, at+4, &v.Lock)
+		first := 0 // lock 0 has slots, but no entry
+		if v.Host == 0 {
+			first = 1
+		}
+		number(c, at+4, 4, "lock", &v.Lock, first, g.Locks)
 	})
 	c.zero(496, RecordSize)
 }
@@ -150,56 +160,15 @@ func (r *HostRecord) fields(c *codec) {
 // Blank reports whether the host id was never used: the record on disk is all zeroes.
 func (r HostRecord) Blank() bool { return r.State == StateBlank }
 
-func (r *HostRecord) check(g Geometry) error {
-	err := firstError(
-		within("host", r.ID, 1, g.Hosts),
-		within("host state", int(r.State), int(StateJoining), int(StateLeft)),
-		checkNotZero("incarnation", r.Incarnation),
-		within("highest host", r.ReadHorizon, 0, g.Hosts),
-		ValidateHostName(r.Name),
-		within("number of verdicts", len(r.Verdicts), 0, MaxVerdicts),
-	)
-	if err != nil {
-		return err
-	}
-	for i, v := range r.Verdicts {
-		err := firstError(
-			within("host", v.Host, 1, g.Hosts),
-			checkNotZero("incarnation", v.Incarnation),
-			within("kind", int(v.Kind), 0, int(VerdictForgotten)),
-		)
-		if err != nil {
-			return fmt.Errorf("verdict %d: %w", i+1, err)
-		}
-	}
-	if err := within("number of complaints", len(r.Complaints), 0, MaxComplaints); err != nil {
-		return err
-	}
-	for i, c := range r.Complaints {
-		if err := c.check(g); err != nil {
-			return fmt.Errorf("complaint %d: %w", i+1, err)
-		}
-	}
-	return nil
-}
-
-// check returns an error if a number is out of range. Lock 0 has slots, but no entry.
-func (c Complaint) check(g Geometry) error {
-	first := 0
-	if c.Host == 0 {
-		first = 1
-	}
-	return firstError(within("host", c.Host, 0, g.Hosts), within("lock", c.Lock, first, g.Locks))
-}
-
 // EncodeHost writes a host record into buf, and zeroes into the rest of buf.
 func (s Space) EncodeHost(buf []byte, r HostRecord) error {
-	if err := firstError(checkSize(buf), checkUUID(s.UUID), r.check(s.Geometry)); err != nil {
+	var err error
+	c := writer(&err)
+	r.fields(&c, s.Geometry)
+	if err := firstError(checkSize(buf), checkUUID(s.UUID), err); err != nil {
 		return fmt.Errorf("record of host %d: %w", r.ID, err)
 	}
-	c := writer(buf)
-	r.fields(&c)
-	seal(buf, magicHost, s.UUID, s.Geometry.Host(r.ID))
+	c.seal(buf, magicHost, s.UUID, s.Geometry.Host(r.ID))
 	return nil
 }
 
@@ -207,10 +176,11 @@ func (s Space) EncodeHost(buf []byte, r HostRecord) error {
 func (s Space) DecodeHost(buf []byte, id int) (HostRecord, error) {
 	address := s.Geometry.Host(id)
 	r := HostRecord{ID: id}
-	c, blank, err := open(buf, magicHost)
-	if err == nil && !blank {
-		r.fields(&c)
-		err = firstError(s.isOf(c.record, address), isNumber("host", r.ID, id), c.err, r.check(s.Geometry))
+	record, err := open(buf, magicHost)
+	if err == nil && record != nil {
+		c := reader(record, &err)
+		r.fields(&c, s.Geometry)
+		err = firstError(s.isOf(record, address), isNumber("host", r.ID, id), err)
 	}
 	if err != nil {
 		return HostRecord{}, fmt.Errorf("record of host %d at byte %d: %w", id, address, err)

@@ -26,20 +26,21 @@ const _ = uint(MaxValue - intentName - MaxLockName) // an intent fits into a val
 
 // Value returns the intent as the value of a slot.
 func (i Intent) Value() []byte {
-	c := writer(make([]byte, RecordSize))
-	(*Entry)(&i).fields(&c)
+	var err error
+	c := writer(&err)
+	(*Entry)(&i).fields(&c, Geometry{})
 	return c.record[intentFrom:][:intentName+len(i.Name)]
 }
 
 // DecodeIntent decodes the result of Value. It returns ErrShort or ErrField.
 func (s Space) DecodeIntent(value []byte) (Intent, error) {
-	c := reader(make([]byte, RecordSize))
+	var err error
+	c := reader(make([]byte, RecordSize), &err)
 	if n := copy(c.record[intentFrom:], value); n < intentName || len(value) != intentName+int(le.Uint16(value[6:])) {
 		return Intent{}, fmt.Errorf("intent of %d bytes: %w", len(value), ErrShort)
 	}
 	var e Entry
-	e.fields(&c)
-	if err := firstError(c.err, e.check(s.Geometry)); err != nil {
+	if e.fields(&c, s.Geometry); err != nil {
 		return Intent{}, fmt.Errorf("intent: %w", err)
 	}
 	return Intent(e), nil

@@ -120,23 +120,34 @@ const (
 	_ = uint(512-458-MaxRequest) + uint(458+MaxRequest-512)
 )
 
-func (r *Slot) fields(c *codec) {
-	u32(c, 40, &r.Lock)
-	u16(c, 44, &r.Host)
-	u8(c, 46, &r.Phase)
-	u8(c, 47, &r.Mode)
-	u64(c, 48, &r.Incarnation)
-	u64(c, 56, &r.Creation)
-	u64(c, 64, &r.Sequence)
-	u64(c, 72, &r.Ticket)
-	u64(c, 80, &r.ValueToken)
+func (r *Slot) fields(c *codec, g Geometry) {
+	number(c, 40, 4, "lock", &r.Lock, 0, g.Locks)
+	number(c, 44, 2, "host", &r.Host, 1, g.Hosts)
+	number(c, 46, 1, "phase", &r.Phase, Idle, Held)
+	number(c, 47, 1, "mode", &r.Mode, Exclusive, Shared)
+	word(c, 48, &r.Incarnation)
+	word(c, 56, &r.Creation)
+	word(c, 64, &r.Sequence)
+	word(c, 72, &r.Ticket)
+	word(c, 80, &r.ValueToken)
 	c.time(88, "since", &r.Holder.Since)
-	u32(c, 96, &r.Holder.PID)
+	number(c, 96, 4, "process id", &r.Holder.PID, 0, math.MaxInt32)
 	c.text(100, 104, 184, "command", &r.Holder.Command)
 	c.bytes(102, 184, 440, "value", &r.Value)
-	u64(c, 440, &r.Request.Ticket)
+	word(c, 440, &r.Request.Ticket)
 	c.time(448, "request since", &r.Request.At)
 	c.text(456, 458, 512, "request message", &r.Request.Message)
+	c.check(firstError(
+		checkNotZero("incarnation", r.Incarnation),
+		r.Ticket.check("ticket", g.Hosts),
+		r.checkTicket(),
+		checkCreation(r.Creation),
+		r.Ticket.checkGrant("ticket"),
+		r.ValueToken.check("value token", g.Hosts),
+		ValidateValue(r.Value),
+		checkText("command", r.Holder.Command, 0, MaxCommand),
+		r.Request.check(g),
+	))
 }
 
 // ValidateValue checks the value of a lock.
@@ -172,26 +183,6 @@ func TruncateCommand(command string) string {
 	return command[:end]
 }
 
-func (r *Slot) check(g Geometry) error {
-	return firstError(
-		within("lock", r.Lock, 0, g.Locks),
-		within("host", r.Host, 1, g.Hosts),
-		checkNotZero("incarnation", r.Incarnation),
-		phases.check(uint8(r.Phase)),
-		modes.check(uint8(r.Mode)),
-		r.Ticket.check("ticket", g.Hosts),
-		r.checkTicket(),
-		checkCreation(r.Creation),
-		r.Ticket.checkGrant("ticket"),
-		r.ValueToken.check("value token", g.Hosts),
-		ValidateValue(r.Value),
-		within("process id", r.Holder.PID, 0, math.MaxInt32),
-		checkTime("since", r.Holder.Since),
-		checkText("command", r.Holder.Command, 0, MaxCommand),
-		r.Request.check(g),
-	)
-}
-
 func (r *Slot) checkTicket() error {
 	switch {
 	case r.Ticket != 0 && r.Ticket.Host() != r.Host:
@@ -203,7 +194,7 @@ func (r *Slot) checkTicket() error {
 }
 
 func (r *Request) check(g Geometry) error {
-	err := firstError(r.Ticket.check("request ticket", g.Hosts), r.Ticket.checkGrant("request ticket"), checkTime("request since", r.At))
+	err := firstError(r.Ticket.check("request ticket", g.Hosts), r.Ticket.checkGrant("request ticket"))
 	if err == nil && r.Ticket == 0 && (micros(r.At) != 0 || r.Message != "") {
 		err = fmt.Errorf("request without a ticket, want no time and no message: %w", ErrField)
 	}
@@ -212,12 +203,13 @@ func (r *Request) check(g Geometry) error {
 
 // EncodeSlot writes a slot into buf, and zeroes into the rest of buf.
 func (s Space) EncodeSlot(buf []byte, r Slot) error {
-	if err := firstError(checkSize(buf), checkUUID(s.UUID), r.check(s.Geometry)); err != nil {
+	var err error
+	c := writer(&err)
+	r.fields(&c, s.Geometry)
+	if err := firstError(checkSize(buf), checkUUID(s.UUID), err); err != nil {
 		return fmt.Errorf("slot of host %d in lock %d: %w", r.Host, r.Lock, err)
 	}
-	c := writer(buf)
-	r.fields(&c)
-	seal(buf, magicSlot, s.UUID, s.Geometry.Slot(r.Lock, r.Host))
+	c.seal(buf, magicSlot, s.UUID, s.Geometry.Slot(r.Lock, r.Host))
 	return nil
 }
 
@@ -228,16 +220,18 @@ func (s Space) DecodeSlot(buf []byte, lock, host int) (Slot, error) {
 }
 
 // RedecodeSlot is DecodeSlot with fewer allocations, for frequent reads. It shares unchanged
-// texts with before and reuses the memory of its value. The caller must not use before
+// texts with r, an earlier result, and reuses the memory of its value. The caller must not use r
 // afterwards.
-func (s Space) RedecodeSlot(before Slot, buf []byte, lock, host int) (Slot, error) {
+func (s Space) RedecodeSlot(r Slot, buf []byte, lock, host int) (Slot, error) {
 	address := s.Geometry.Slot(lock, host)
-	r := Slot{Lock: lock, Host: host}
-	c, blank, err := open(buf, magicSlot)
-	if err == nil && !blank {
-		r = before
-		r.fields(&c)
-		err = firstError(s.isOf(c.record, address), isNumber("lock", r.Lock, lock), isNumber("host", r.Host, host), c.err, r.check(s.Geometry))
+	record, err := open(buf, magicSlot)
+	if err == nil && record == nil {
+		return Slot{Lock: lock, Host: host}, nil
+	}
+	if err == nil {
+		c := reader(record, &err)
+		r.fields(&c, s.Geometry)
+		err = firstError(s.isOf(record, address), isNumber("lock", r.Lock, lock), isNumber("host", r.Host, host), err)
 	}
 	if err != nil {
 		return Slot{}, fmt.Errorf("slot of host %d in lock %d at byte %d: %w", host, lock, address, err)

@@ -3,6 +3,7 @@ package layout
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -66,34 +67,29 @@ type Superblock struct {
 const _ = uint(136-72-MaxName) + uint(72+MaxName-136)
 
 func (sb *Superblock) fields(c *codec) {
-	u32(c, 40, &sb.Geometry.Stride)
-	u32(c, 44, &sb.Geometry.Hosts)
-	u32(c, 48, &sb.Geometry.Locks)
-	u8(c, 52, &sb.Policy)
+	c.check(checkUUID(sb.UUID))
+	number(c, 40, 4, "stride", &sb.Geometry.Stride, math.MinInt, math.MaxInt) // Validate knows its powers of two
+	number(c, 44, 4, "hosts", &sb.Geometry.Hosts, 1, MaxHosts)
+	number(c, 48, 4, "locks", &sb.Geometry.Locks, 1, MaxLocks)
+	c.check(sb.Geometry.Validate())
+	number(c, 52, 1, "policy", &sb.Policy, PolicyLease, PolicyManual)
 	c.zero(53, 54)
 	lease := uint64(sb.Lease / time.Microsecond)
-	if u64(c, 56, &lease); lease > uint64(MaxLease/time.Microsecond) {
-		c.fail("lease %d us, want %v to %v", lease, MinLease, MaxLease)
+	if word(c, 56, &lease); c.reading {
+		if lease > uint64(MaxLease/time.Microsecond) {
+			c.check(fmt.Errorf("lease %d us, want %v to %v: %w", lease, MinLease, MaxLease, ErrField))
+		}
+		sb.Lease = time.Duration(lease) * time.Microsecond
 	}
-	sb.Lease = time.Duration(lease) * time.Microsecond
+	c.check(checkLease(sb.Lease))
 	c.time(64, "formatted", &sb.Formatted)
 	c.text(54, 72, 136, "lockspace name", &sb.Name)
+	c.check(ValidateLockspaceName(sb.Name))
 	c.zero(136, RecordSize)
 }
 
 // Space returns the encoder and decoder of the lockspace's other records.
 func (sb Superblock) Space() Space { return Space{UUID: sb.UUID, Geometry: sb.Geometry} }
-
-func (sb *Superblock) check() error {
-	return firstError(
-		checkUUID(sb.UUID),
-		sb.Geometry.Validate(),
-		policies.check(uint8(sb.Policy)),
-		checkLease(sb.Lease),
-		checkTime("formatted", sb.Formatted),
-		ValidateLockspaceName(sb.Name),
-	)
-}
 
 func checkLease(lease time.Duration) error {
 	if lease < MinLease || lease > MaxLease || lease%time.Microsecond != 0 {
@@ -106,12 +102,13 @@ func checkLease(lease time.Duration) error {
 // of buf. On an error, ErrShort or ErrField, buf is unchanged.
 func (sb Superblock) Encode(buf []byte, which int) error {
 	mustBeWithin("superblock copy", which, 0, 1)
-	if err := firstError(checkSize(buf), sb.check()); err != nil {
+	var err error
+	c := writer(&err)
+	sb.fields(&c)
+	if err := firstError(checkSize(buf), err); err != nil {
 		return fmt.Errorf("%s: %w", superblockWhere(which), err)
 	}
-	c := writer(buf)
-	sb.fields(&c)
-	seal(buf, magicSuperblock, sb.UUID, sb.Geometry.Superblock(which))
+	c.seal(buf, magicSuperblock, sb.UUID, sb.Geometry.Superblock(which))
 	return nil
 }
 
@@ -120,15 +117,16 @@ func (sb Superblock) Encode(buf []byte, which int) error {
 // FindSuperblock does.
 func DecodeSuperblock(buf []byte, copy int) (Superblock, error) {
 	mustBeWithin("superblock copy", copy, 0, 1)
-	c, blank, err := open(buf, magicSuperblock)
+	record, err := open(buf, magicSuperblock)
 	var sb Superblock
 	switch {
-	case blank:
+	case err == nil && record == nil:
 		err = fmt.Errorf("all zeroes: %w", ErrBlank)
 	case err == nil:
-		sb.UUID = UUID(c.record[headerUUID:headerEnd])
+		c := reader(record, &err)
+		sb.UUID = UUID(record[headerUUID:headerEnd])
 		sb.fields(&c)
-		err = firstError(isAt(c.record, int64(sb.Geometry.Stride)*int64(copy)), c.err, sb.check())
+		err = firstError(isAt(record, int64(sb.Geometry.Stride)*int64(copy)), err)
 	}
 	if err != nil {
 		return Superblock{}, fmt.Errorf("%s: %w", superblockWhere(copy), err)
