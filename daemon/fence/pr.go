@@ -23,10 +23,6 @@ func newPR(cfg Config, open opener) (*prAgent, error) {
 	switch {
 	case cfg.Key == 0:
 		return nil, fmt.Errorf("%w: agent pr without a key", ErrConfig)
-	case len(cfg.Devices) == 0:
-		return nil, fmt.Errorf("%w: agent pr without a device", ErrConfig)
-	case cfg.Drain < 0:
-		return nil, fmt.Errorf("%w: drain %s, want none below 0", ErrConfig, cfg.Drain)
 	case slices.Contains(cfg.Devices, ""):
 		return nil, fmt.Errorf("%w: device with an empty path", ErrConfig)
 	}

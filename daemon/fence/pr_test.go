@@ -414,8 +414,8 @@ func TestKey(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for _, cfg := range []Config{
-		{}, {Agent: "pr"}, {Agent: "pr", Key: 1}, {Agent: "pr", Devices: []string{"/dev/sda"}}, {Agent: "pr", Key: 1, Devices: []string{""}},
-		{Agent: "pr", Key: 1, Devices: []string{"/dev/sda"}, Drain: -1}, {Agent: "exec"}, {Agent: "exec", Command: " "}, {Agent: "ipmi"},
+		{}, {Agent: "pr"}, {Agent: "pr", Devices: []string{"/dev/sda"}}, {Agent: "pr", Key: 1, Devices: []string{""}},
+		{Agent: "exec"}, {Agent: "exec", Command: " "}, {Agent: "ipmi"},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, ErrConfig)

@@ -24,28 +24,19 @@ const (
 
 // sgHeader is sg_io_hdr.
 type sgHeader struct {
-	interfaceID  int32
-	direction    int32
-	cmdLen       uint8
-	senseMax     uint8
-	iovecCount   uint16
-	dataLen      uint32
-	data         unsafe.Pointer
-	cmd          unsafe.Pointer
-	sense        unsafe.Pointer
-	timeout      uint32
-	flags        uint32
-	packID       int32
-	user         unsafe.Pointer
-	status       uint8
-	maskedStatus uint8
-	msgStatus    uint8
-	senseWritten uint8
-	hostStatus   uint16
-	driverStatus uint16
-	residual     int32
-	duration     uint32
-	info         uint32
+	interfaceID, direction   int32
+	cmdLen, senseMax         uint8
+	iovecCount               uint16
+	dataLen                  uint32
+	data, cmd, sense         unsafe.Pointer
+	timeout, flags           uint32
+	packID                   int32
+	user                     unsafe.Pointer
+	status, maskedStatus     uint8
+	msgStatus, senseWritten  uint8
+	hostStatus, driverStatus uint16
+	residual                 int32
+	duration, info           uint32
 }
 
 // 64 bytes with pointers of 4 bytes; 88 with pointers of 8, including two gaps.

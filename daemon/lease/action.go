@@ -45,8 +45,8 @@ type Ready struct{}
 // Renewed reports the new end of the lease.
 type Renewed struct{ Deadline time.Duration }
 
-// Lost reports that the lease is over. It is the machine's last action. A write may still be
-// under way: [Machine.Writing].
+// Lost reports that the lease is over. It is the machine's last action. A write may still be under
+// way: until it returns, no process may join with this id on this machine.
 type Lost struct {
 	Reason error
 	// Incarnation is the one that ended, if it ended cleanly, else 0. Keep it and pass it like

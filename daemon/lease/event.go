@@ -105,14 +105,7 @@ func (m *Machine) Refresh(now time.Duration) []Action {
 // superblock has changed.
 func (m *Machine) Lose(now time.Duration, reason error) []Action {
 	m.begin(now)
-	switch m.phase {
-	case live:
-		m.lose(reason)
-	case leaving:
-		m.finish(Left{})
-	case idle, looking, claiming, entering:
-		m.finish(Refused{Reason: reason})
-	}
+	m.lose(reason)
 	return m.end()
 }
 
@@ -130,11 +123,7 @@ func (m *Machine) begin(now time.Duration) {
 	m.now = max(m.now, now)
 	m.out = nil
 	if m.leased() && m.now >= m.Deadline() { // FINAL
-		if m.phase == live {
-			m.lose(ErrExpired)
-		} else {
-			m.finish(Left{})
-		}
+		m.lose(ErrExpired)
 	}
 }
 
@@ -188,16 +177,23 @@ func (m *Machine) finish(a Action) {
 	m.emit(a)
 }
 
-// lose ends the lease. Lost names the incarnation if no other host can have been live while its
-// record still stands: see "Ended cleanly" in the package comment. All deadlines that its holders
-// know must have passed, because this process may end before them.
+// lose ends the lease, or the attempt to join or leave. Lost names the incarnation if no other host can
+// have been live while its record still stands: see "Ended cleanly" in the package comment. All
+// deadlines that its holders know must have passed, because this process may end before them.
 func (m *Machine) lose(reason error) {
-	lost := Lost{Reason: reason}
-	expired := errors.Is(reason, ErrExpired) && !m.takenOver
-	if expired && m.clean && !m.writing {
-		lost.Incarnation = m.own.Incarnation
+	switch m.phase {
+	case live:
+		lost := Lost{Reason: reason}
+		expired := errors.Is(reason, ErrExpired) && !m.takenOver
+		if expired && m.clean && !m.writing {
+			lost.Incarnation = m.own.Incarnation
+		}
+		m.finish(lost)
+	case leaving:
+		m.finish(Left{})
+	case idle, looking, claiming, entering:
+		m.finish(Refused{Reason: reason})
 	}
-	m.finish(lost)
 }
 
 func (m *Machine) read() {
@@ -247,9 +243,6 @@ func (m *Machine) MayWrite(now time.Duration) bool {
 	return m.phase == live && max(now, m.now)+m.t.Budget() < m.Deadline()
 }
 
-// Ready reports whether tickets may be taken: other hosts' reads cover this one.
-func (m *Machine) Ready() bool { return m.phase == live && m.ready }
-
 // Deadline returns the end of the lease, or 0 if there was no lease.
 func (m *Machine) Deadline() time.Duration {
 	if !m.held {
@@ -260,10 +253,6 @@ func (m *Machine) Deadline() time.Duration {
 
 // WarnAt returns when holders must be notified to stop, if the lease was not renewed by then.
 func (m *Machine) WarnAt() time.Duration { return m.Deadline() - m.t.Grace() }
-
-// Writing reports whether a write of the own record is under way. Until it returns, no process
-// may join with this id on this machine, even when the machine is over.
-func (m *Machine) Writing() bool { return m.writing }
 
 // Over reports whether the machine has returned its last action: [Lost], [Refused] or [Left].
 func (m *Machine) Over() bool { return m.phase == over }

@@ -89,9 +89,6 @@ func (h Host) Over(incarnation uint64) bool {
 // Records beyond were blank when they were last read.
 func (m *Machine) Hosts() []Host { return append([]Host(nil), m.found()...) }
 
-// Host returns one host.
-func (m *Machine) Host(id int) Host { return m.hosts[id-1] }
-
 // observe applies a read of the table. It concludes nothing about records that the read did not
 // cover.
 func (m *Machine) observe(records []Record) {
@@ -257,15 +254,14 @@ func (m *Machine) covered(records []Record) bool {
 		case r.State == layout.StateJoining && !h.Settled:
 			return false
 		case r.State == layout.StateJoining && m.foundBy(h):
-		case r.ReadHorizon < m.id && !(h.Settled && (h.Gone || h.State == layout.StateLive && m.still(h))):
+		case r.ReadHorizon >= m.id:
+		case h.Settled && (h.Gone || h.State == layout.StateLive && h.Read-h.Since >= m.t.Dead()+h.maxWatchdog):
+		default:
 			return false
 		}
 	}
 	return true
 }
-
-// still reports whether a host was seen to stand still for as long as a lease can run.
-func (m *Machine) still(h Host) bool { return h.Read-h.Since >= m.t.Dead()+h.maxWatchdog }
 
 // passes reports whether an unreadable record hides no host that takes tickets without covering
 // this one. No host that was live has a lease (OWN-READABLE). One that joins later must first

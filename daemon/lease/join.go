@@ -27,10 +27,7 @@ func (m *Machine) look(records []Record) {
 	switch {
 	case r.Blank(), m.known(r):
 		m.claim(r)
-	case r.State == layout.StateLeft:
-		m.long = true
-		m.claim(r)
-	case m.ownIncarnation(r), m.hosts[m.id-1].Forgotten:
+	case r.State == layout.StateLeft, m.ownIncarnation(r), m.hosts[m.id-1].Forgotten:
 		m.long = true
 		m.claim(r)
 	default:
@@ -54,13 +51,8 @@ func (m *Machine) taken(r Record) {
 		m.another()
 	case h.Since > m.watch:
 		m.finish(Refused{Reason: m.conflict(r, ErrInUse)})
-	case same && h.Gone:
-		m.long = true
-		m.claim(r)
-	case same && stood >= dead:
-		if r.State == layout.StateJoining {
-			m.long = true
-		}
+	case same && (h.Gone || stood >= dead):
+		m.long = m.long || h.Gone || r.State == layout.StateJoining
 		m.claim(r)
 	case !same && stood >= m.t.Alive():
 		m.finish(Refused{Reason: m.conflict(r, ErrNotLeft)})

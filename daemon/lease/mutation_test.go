@@ -146,20 +146,16 @@ var patches = []struct{ file, old, new string }{
 	{"hosts.go", `return m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen() && h.damagedFor() >= m.t.Blind()`,
 		`found := m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen() || m.mutation == foundAlways
 	return m.mutation == coverDamaged || found && h.damagedFor() >= m.t.Blind()`},
-	{"join.go", `m.long = true
+	{"join.go", `case r.State == layout.StateLeft, m`,
+		`case r.State == layout.StateLeft && m.mutation == shortLeft:
 		m.claim(r)
-	case m.ownIncarnation`,
-		`if m.mutation != shortLeft {
-			m.long = true
-		}
+	case r.State == layout.StateLeft, m`},
+	{"join.go", `case same && (h.Gone || stood >= dead):
+		m.long = m.long || h.Gone || r.State == layout.StateJoining`,
+		`case same && !h.Gone && m.mutation == rebooted && r.BootID != m.cfg.Self.BootID:
 		m.claim(r)
-	case m.ownIncarnation`},
-	{"join.go", `case same && stood >= dead:
-		if r.State == layout.StateJoining {`,
-		`case same && m.mutation == rebooted && r.BootID != m.cfg.Self.BootID:
-		m.claim(r)
-	case same && stood >= dead:
-		if r.State == layout.StateJoining && m.mutation != shortStill {`},
+	case same && (h.Gone || stood >= dead):
+		m.long = m.long || h.Gone || r.State == layout.StateJoining && m.mutation != shortStill`},
 	{"join.go", `m.long, m.rewrote = true, true`,
 		`m.long, m.rewrote = m.mutation != shortDamaged, true`},
 	{"join.go", `(m.cfg.Reclaim || had && m.cfg.Policy == layout.PolicyLease)`,

@@ -10,6 +10,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// Ready reports whether tickets may be taken.
+func (m *Machine) Ready() bool { return m.phase == live && m.ready }
+
+// Writing reports whether a write of the own record is under way.
+func (m *Machine) Writing() bool { return m.writing }
+
+// Host returns one host.
+func (m *Machine) Host(id int) Host { return m.hosts[id-1] }
+
 // rig drives one machine by hand over a table of four hosts.
 type rig struct {
 	t     *testing.T

@@ -174,6 +174,8 @@ var (
 	leaseOwn     = private[layout.HostRecord, lease.Machine]("own")
 	leaseAcked   = private[uint64, lease.Machine]("acked")
 	leaseFloor   = private[uint64, lease.Machine]("floor")
+	leaseReady   = private[bool, lease.Machine]("ready")
+	leaseWriting = private[bool, lease.Machine]("writing")
 	leaseReadAt  = private[time.Duration, lease.Machine]("readAt")
 	leaseWriteAt = private[time.Duration, lease.Machine]("writeAt")
 	leaseLooked  = private[time.Duration, lease.Machine]("looked")
@@ -183,7 +185,13 @@ var (
 	hostSteps    = private[int, lease.Host]("steps")
 )
 
-const phaseLooking = 1 // lease.looking
+const (
+	phaseLooking = 1 // lease.looking
+	phaseLive    = 4 // lease.live
+)
+
+// ready reports whether tickets may be taken.
+func ready(m *lease.Machine) bool { return *leasePhase(m) == phaseLive && *leaseReady(m) }
 
 // keyLease appends a lease's machine.
 func (k *keyer) keyLease(m *lease.Machine, reading bool) {
@@ -193,7 +201,7 @@ func (k *keyer) keyLease(m *lease.Machine, reading bool) {
 		k.moment(*leaseReadAt(m))
 		k.sequence(own.Incarnation, *leaseFloor(m))
 	}
-	if m.Writing() {
+	if *leaseWriting(m) {
 		k.moment(*leaseWriteAt(m))
 	}
 	if m.Deadline() == 0 {

@@ -192,7 +192,7 @@ func (w *world) tableRead(i int) {
 	w.tell(i, func(now time.Duration) []lease.Action {
 		actions := h.lm.TableRead(now, view[:])
 		for j := range h.read {
-			if h.lm.Host(j + 1).Readable {
+			if (*leaseHosts(h.lm))[j].Readable {
 				h.read[j] = asked
 			}
 		}
@@ -216,7 +216,7 @@ func (m *mover) lockMoves(i int) {
 	}
 	switch h.act.Kind {
 	case 0:
-		if h.rounds > 0 && h.lm.Ready() && !m.paused(i) {
+		if h.rounds > 0 && ready(h.lm) && !m.paused(i) {
 			m.may(i, "asks for the lock", func(c *world, h *host) {
 				c.learn(i)
 				c.took(i, h.bm.Acquire(bakery.Request{Mode: layout.Exclusive}))

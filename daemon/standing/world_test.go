@@ -171,7 +171,7 @@ func newWorld(sc *scenario) *world {
 	w.making = new(int)
 	for i := range w.hosts { // both join, one after the other, without trouble
 		w.join(i, nil)
-		for !w.hosts[i].lm.Ready() {
+		for !ready(w.hosts[i].lm) {
 			w.calmly()
 		}
 	}
