@@ -20,9 +20,7 @@ import (
 // contained starts a process in a new cgroup, which may be that of a session of this process.
 func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 	t.Helper()
-	groups, err := cgroup.Of(os.Getpid(), session)
-	require.NoError(t, err)
-	g, err := cgroup.Make(groups)
+	g, err := cgroup.Make(cgroup.Of(os.Getpid(), session))
 	require.NoError(t, err)
 	t.Cleanup(g.Remove)
 	command := processtest.Start(t, processtest.UntilKilled, nil)
@@ -69,9 +67,7 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	w.Leave()
 	p.sessions = append(p.sessions, handover.Session{ID: id(2), State: handover.Granted, Witness: true})
 
-	groups, err := cgroup.Of(commands[1].PID, "")
-	require.NoError(t, err)
-	g, err := cgroup.Make(groups)
+	g, err := cgroup.Make(cgroup.Of(commands[1].PID, ""))
 	require.NoError(t, err)
 	t.Cleanup(g.Remove)
 	require.NoError(t, g.Add(commands[1].PID))

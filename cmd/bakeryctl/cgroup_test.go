@@ -18,11 +18,7 @@ import (
 // cgroupParent returns the directory of the groups of commands that this test starts.
 func cgroupParent(t *testing.T) string {
 	t.Helper()
-	groups, err := cgroup.Of(os.Getpid(), "")
-	var g *cgroup.Group
-	if err == nil {
-		g, err = cgroup.Make(groups)
-	}
+	g, err := cgroup.Make(cgroup.Of(os.Getpid(), ""))
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("cannot create a cgroup of version 2, and CI skips nothing: ", err)

@@ -86,9 +86,11 @@ func Of(pid int, session string) (groups []*Group, err error) {
 }
 
 // Make creates the first of the groups of a command that it can, and removes the groups that others
-// have left next to it. An existing group is no error.
-func Make(groups []*Group) (*Group, error) {
-	err := error(ErrNone)
+// have left next to it. An existing group is no error. The arguments are the results of Of.
+func Make(groups []*Group, err error) (*Group, error) {
+	if err != nil {
+		return nil, err
+	}
 	for _, g := range groups {
 		prune(filepath.Dir(g.Dir))
 		if err = os.Mkdir(g.Dir, 0o755); err == nil {

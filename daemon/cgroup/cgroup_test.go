@@ -84,11 +84,7 @@ func self(t *testing.T) Wrapper {
 // newGroup returns a group of this process, which is removed with the test.
 func newGroup(t *testing.T) *Group {
 	t.Helper()
-	groups, err := Of(os.Getpid(), "0123456789abcdef")
-	var g *Group
-	if err == nil {
-		g, err = Make(groups)
-	}
+	g, err := Make(Of(os.Getpid(), "0123456789abcdef"))
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("no cgroup of version 2 can be made here, and CI skips nothing: ", err)
@@ -126,7 +122,7 @@ func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 }
 
 func TestMake_NoPlace_ReturnsErrNone(t *testing.T) {
-	_, err := Make(nil)
+	_, err := Make(nil, ErrNone)
 	require.ErrorIs(t, err, ErrNone)
 }
 

@@ -118,7 +118,7 @@ func (c *Command) Contain(conn *net.UnixConn) error {
 	if runsAs, err := member.RunsAs(uid); err != nil || !runsAs && uid != 0 {
 		return fmt.Errorf("%w: process %d is not one of user %d: %w", api.ErrInvalid, member.PID, uid, cmp.Or(err, os.ErrPermission))
 	}
-	g, err := cgroup.Make([]*cgroup.Group{group})
+	g, err := cgroup.Make([]*cgroup.Group{group}, nil)
 	if err == nil {
 		// If there is no bakeryd, the wrapper stops the command, even one that has become another
 		// user.
@@ -292,9 +292,6 @@ func (c *Command) Kill(why string) ([]process.ID, error) {
 	return left, errors.Join(err, failed)
 }
 
-// outlived is the reason for stopping a command whose lock is not held any more.
-const outlived = "it has outlived its lock"
-
 // RemainWithin is how long a process may take to end after SIGKILL before it is reported.
 const RemainWithin = time.Second
 
@@ -305,7 +302,7 @@ func (c *Command) Stop(ctx context.Context) error {
 	}
 	begun := time.Now()
 	for pause := KillPause; c.Remains(); pause = min(2*pause, time.Second) {
-		left, err := c.Kill(outlived)
+		left, err := c.Kill("it has outlived its lock")
 		if err != nil {
 			c.Log.Warn("stopping a command failed, retrying", "lock", c.Lock, "pid", c.PID, "err", err)
 		}

@@ -63,11 +63,7 @@ func TestCommand_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 // TestCommand_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill: a setuid program may move itself, as su
 // does with logind.
 func TestCommand_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
-	groups, err := cgroup.Of(os.Getpid(), "")
-	var group *cgroup.Group
-	if err == nil {
-		group, err = cgroup.Make(groups)
-	}
+	group, err := cgroup.Make(cgroup.Of(os.Getpid(), ""))
 	if err != nil && os.Getenv("CI") != "true" {
 		t.Skip("SKIP: no cgroup of version 2 can be made here: ", err)
 	}

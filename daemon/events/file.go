@@ -129,11 +129,8 @@ func seqOf(line []byte) uint64 {
 // stillAt reports whether path still names the file, which another process may have removed.
 func (o *file) stillAt(path string) bool {
 	open, err := o.f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Lstat(path)
-	return err == nil && os.SameFile(open, there)
+	there, gone := os.Lstat(path)
+	return err == nil && gone == nil && os.SameFile(open, there)
 }
 
 // openToRead opens a file without blocking on a FIFO or device at that path.

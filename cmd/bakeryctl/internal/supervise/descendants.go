@@ -3,7 +3,6 @@ package supervise
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"syscall"
 	"time"
@@ -16,16 +15,6 @@ import (
 
 // clockTick is the unit of start times in proc(5), the same on every architecture that Go runs on.
 const clockTick = time.Second / 100
-
-// adoptOrphans makes this process, instead of init, the parent of every descendant whose own parent
-// ends. This process can therefore find all descendants of the command while it runs, daemons
-// included.
-func adoptOrphans() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("adopt the processes that the command leaves: %w", err)
-	}
-	return nil
-}
 
 // ticksNow returns the start time that proc(5) would show for a process started now.
 func ticksNow() uint64 { return uint64(clock.Boottime.Now() / clockTick) }

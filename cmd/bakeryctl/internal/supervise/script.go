@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -27,7 +28,8 @@ func (s *supervisor) requests() <-chan client.Request {
 func (s *supervisor) react(r client.Request) {
 	l := s.launch
 	if sig := l.OnRequest.Signal; sig != 0 {
-		s.Printf("sending %s to the command under %q: %s", signalText(sig), l.Lock, requestText(r))
+		name := cmp.Or(unix.SignalName(sig), fmt.Sprintf("signal %d", int(sig)))
+		s.Printf("sending %s to the command under %q: %s", name, l.Lock, requestText(r))
 		s.command.signal(sig)
 		return
 	}
@@ -35,13 +37,6 @@ func (s *supervisor) react(r client.Request) {
 		"BAKERY_REQUEST_HOST="+strconv.Itoa(r.Host),
 		"BAKERY_REQUEST_HOST_NAME="+r.HostName,
 		"BAKERY_REQUEST_MESSAGE="+r.Message))
-}
-
-func signalText(s syscall.Signal) string {
-	if name := unix.SignalName(s); name != "" {
-		return name
-	}
-	return fmt.Sprintf("signal %d", int(s))
 }
 
 // runOnLost starts the script of --on-lost unless it was started.

@@ -40,11 +40,13 @@ type command struct {
 // startStub starts a stub that will become the command, in its own cgroup if this process may
 // create one.
 func startStub(l Launch) (*command, error) {
-	if err := adoptOrphans(); err != nil {
-		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: err}
+	// This process, instead of init, becomes the parent of every descendant whose own parent ends. It
+	// can therefore find all descendants of the command while it runs, daemons included.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("adopt the processes that the command leaves: %w", err)}
 	}
 	c := &command{since: ticksNow(), ended: make(chan struct{})}
-	c.group, c.weak = makeGroup(l.Session)
+	c.group, c.weak = cgroup.Make(cgroup.Of(os.Getpid(), l.Session))
 	err := c.start(l)
 	if err != nil && c.group != nil {
 		// The cgroup may be the reason: try without it.
@@ -61,15 +63,6 @@ func startStub(l Launch) (*command, error) {
 		}
 	}
 	return c, nil
-}
-
-// makeGroup creates the cgroup of the command below that of this process.
-func makeGroup(session string) (*cgroup.Group, error) {
-	groups, err := cgroup.Of(os.Getpid(), session)
-	if err != nil {
-		return nil, err
-	}
-	return cgroup.Make(groups)
 }
 
 func (c *command) start(l Launch) error {
@@ -139,7 +132,7 @@ func (c *command) contain(l Launch) {
 		c.weak = errors.New(answer.Weak)
 	default:
 		c.weak = nil
-		c.group, _ = makeGroup(l.Session) // it exists by now
+		c.group, _ = cgroup.Make(cgroup.Of(os.Getpid(), l.Session)) // it exists by now
 	}
 }
 
