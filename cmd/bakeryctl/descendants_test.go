@@ -28,7 +28,7 @@ func TestDescendants(t *testing.T) {
 		{"none", []process.Stat{a(1, 0, 0), a(10, 1, 5)}, nil},
 		{"strangers", []process.Stat{a(10, 1, 5), a(11, 1, 200), a(12, 11, 201)}, nil},
 		{"parents first, even with a greater pid", []process.Stat{a(5, 30, 103), a(20, 10, 100), a(30, 20, 102), a(40, 10, 101)},
-			[]int{20, 40, 30, 5}},
+			[]int{20, 30, 40, 5}},
 		{"older children are left out", []process.Stat{a(20, 10, 99), a(21, 20, 150), a(30, 10, 100)}, []int{30}},
 		{"a circle", []process.Stat{a(20, 10, 100), a(10, 20, 100)}, []int{20}},
 	}

@@ -142,15 +142,10 @@ func (l *Log) after(seq uint64) (got []Event, n, gone uint64) {
 func (l *Log) raise(seq uint64) (by uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.ring) == 0 {
-		l.last = max(l.last, seq)
-		return 0
+	if n := uint64(len(l.ring)); n > 0 {
+		first := l.ring[(l.end-n)%ringSize].Seq
+		by = max(first, seq+1) - first
 	}
-	first := l.ring[(l.end-uint64(len(l.ring)))%ringSize].Seq
-	if first > seq {
-		return 0
-	}
-	by = seq + 1 - first
 	for i := range l.ring {
 		e := &l.ring[i]
 		e.Seq += by
@@ -158,7 +153,7 @@ func (l *Log) raise(seq uint64) (by uint64) {
 			e.Request += by
 		}
 	}
-	l.last += by
+	l.last = max(l.last+by, seq)
 	if l.gone != 0 {
 		l.gone += by
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 )
 
 // Table returns all processes. It is no snapshot: processes may start and end during the read. It
@@ -45,26 +44,19 @@ func Count(n int) string {
 // Descendants returns the processes of the table that descend from one of the roots, parents
 // before their children, without the roots. It leaves out a process for which skip is true, with
 // its descendants.
-func Descendants(table []Stat, roots []int, skip func(Stat) bool) []Stat {
-	children := make(map[int][]Stat)
-	for _, p := range table {
-		if !skip(p) {
-			children[p.Parent] = append(children[p.Parent], p)
-		}
-	}
-	var found []Stat
-	seen := map[int]bool{} // a table that is no snapshot may have a cycle
-	visit := func(pid int) {
-		if !seen[pid] {
-			seen[pid] = true
-			found = append(found, children[pid]...)
-		}
-	}
+func Descendants(table []Stat, roots []int, skip func(Stat) bool) (found []Stat) {
+	known := map[int]bool{}
 	for _, pid := range roots {
-		visit(pid)
+		known[pid] = true
 	}
-	for i := 0; i < len(found); i++ {
-		visit(found[i].PID)
+	for before := -1; len(found) > before; { // a child may come before its parent
+		before = len(found)
+		for _, p := range table {
+			if known[p.Parent] && !known[p.PID] && !skip(p) {
+				known[p.PID] = true
+				found = append(found, p)
+			}
+		}
 	}
-	return slices.DeleteFunc(found, func(p Stat) bool { return slices.Contains(roots, p.PID) })
+	return found
 }
