@@ -15,13 +15,13 @@ package daemon
 import (
 	"cmp"
 	"errors"
-	"github.com/bakeryd/bakeryd/daemon/fence"
 	"log/slog"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"

@@ -35,7 +35,7 @@ func TestSession_AloneAndLost_StaysWhileItsCommandRuns(t *testing.T) {
 	_, group := contained(t, "0123")
 	ending := session.NewEnding()
 	ending.End() // no guard kills the command
-	table := session.New(session.Config{Locks: d.Manager, Member: d.mem, Times: d.times(), Clock: d.clock, Log: d.log, Ending: ending})
+	table := session.New(session.Config{Locks: d.Manager, Member: d.mem, Times: d.times(), Clock: d.clock, Log: d.log, Observer: d.cfg.observer(), Ending: ending})
 	a, err := table.Open(api.LockRequest{Name: "x"}, root(), new(inProcess))
 	require.NoError(t, err)
 	a.Start()

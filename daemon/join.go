@@ -200,6 +200,9 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	}
 }
 
+// observer returns the Observer of locks and clients.
+func (c *Config) observer() locks.Observer { return &recorder{c.Events, c.Tally, c.Logger} }
+
 // takeOver returns the host, which is live. It handles the holds that a previous process left,
 // before any client is served: it restores them, or stops their commands if the incarnation could
 // not be continued. From here on, state is kept for the next process.
@@ -249,7 +252,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handover.File) *Host {
 	h := &Host{
 		joiner: j, ids: ids, mem: mem, handover: file,
-		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Events: j.cfg.Events, Tally: j.cfg.Tally, Log: j.log},
+		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Observer: j.cfg.observer(), Traced: j.cfg.Events != nil},
 			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
 	}
 	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
@@ -257,7 +260,7 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handov
 		h.keepTerms(file)
 	}
 	h.sessions = session.New(session.Config{Locks: h.Manager, Member: mem, RuntimeDir: ids.RuntimeDir, UUID: j.disk.SB.UUID, Times: j.disk.Times(),
-		Clock: j.clock, Log: j.log, Events: j.cfg.Events, Ending: j.ending, Handover: file})
+		Clock: j.clock, Log: j.log, Observer: j.cfg.observer(), Ending: j.ending, Handover: file})
 	h.tasks.Go(func() {
 		select {
 		case <-mem.Lost():
@@ -305,9 +308,9 @@ func (j *joiner) stopStrays(ctx context.Context, ids *hostid.Identity, host int,
 // command returns a command that a previous process has left.
 func (j *joiner) command(req locks.Request) *command.Command {
 	return &command.Command{Lock: req.Name, PID: req.PID, Log: j.log, Report: func(kind events.Kind, reason string) {
-		e := req.Event(kind)
+		e := req.Happening(kind)
 		e.Reason = reason
-		j.cfg.Events.Add(e)
+		j.cfg.observer().Observe(e)
 	}}
 }
 

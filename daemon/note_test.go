@@ -3,13 +3,14 @@ package daemon
 import (
 	"context"
 	"errors"
-	"github.com/bakeryd/bakeryd/daemon/fence"
 	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/fence"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"

@@ -125,7 +125,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	}
 	disk.Quarantine.Start(cfg.Clock.Now())
 	h := &testHost{dev: dev, ids: ids, Manager: New(&driver.Host{
-		Host: queue.Host{Name: cfg.Name, Tally: new(tally.Tally), Log: cfg.Logger},
+		Host: queue.Host{Name: cfg.Name, Observer: logObserver{cfg.Logger}},
 		Disk: disk, Member: mem, Handoff: cfg.Handoff, Wall: time.Now,
 	}, cfg.Repairs)}
 	h.guards.Go(func() {
@@ -162,6 +162,20 @@ func (h *testHost) times() timing.Times   { return h.disk.Times() }
 func (h *testHost) leaseLeft() time.Duration {
 	left, _ := h.mem.LeaseLeft()
 	return left
+}
+
+// logObserver logs what has no place in a journal.
+type logObserver struct{ log *slog.Logger }
+
+func (logObserver) Observe(Happening) uint64 { return 0 }
+func (logObserver) Recovered()               {}
+
+func (o logObserver) Noted(message string, e layout.Entry, attrs ...any) {
+	o.log.Info(message, append([]any{"lock", e.Name}, attrs...)...)
+}
+
+func (o logObserver) Trouble(message string, e layout.Entry, attrs ...any) {
+	o.log.Warn(message, append([]any{"lock", e.Name}, attrs...)...)
 }
 
 func acquire(t *testing.T, d *testHost, req Request) *Hold {

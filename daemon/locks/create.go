@@ -117,7 +117,7 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 		return e, false, err
 	}
 	m.dir.Add(e)
-	m.host.Log.Info("lock created", "lock", e.Name, "number", e.Lock, "permits", e.Permits)
+	m.host.Observer.Noted("lock created", e, "permits", e.Permits)
 	return e, true, nil
 }
 
@@ -206,7 +206,7 @@ func (m *Manager) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 		if err = dev.Write(buf, m.disk.SB.Geometry.Entry(e.Lock)); err == nil {
 			return nil
 		}
-		m.host.Trouble("writing a directory entry failed, retrying", e, "err", err)
+		m.host.Observer.Trouble("writing a directory entry failed, retrying", e, "err", err)
 		m.host.Pause(m.disk.Retry())
 	}
 	return fmt.Errorf("write the directory entry of lock %d: %w", e.Lock, err)

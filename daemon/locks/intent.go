@@ -58,7 +58,7 @@ func (m *Manager) takeBackIntent() bool {
 	}
 	err = m.guarded(context.Background(), "take back an intent", func(*Lock) error { return nil })
 	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
-		m.host.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
+		m.host.Observer.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
 	}
 	return err == nil
 }

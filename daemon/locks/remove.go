@@ -109,7 +109,7 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			failing.Begin()
 			failing.Failed(err)
 		}
-		m.host.Trouble("clearing a directory entry failed, retrying", e, "err", err)
+		m.host.Observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)
 		if !m.host.Pause(m.disk.Retry()) {
 			return api.ErrLeaseLost
 		}

@@ -45,7 +45,7 @@ func (m *Manager) restoreEntries(damaged []int) {
 			lk := known[i]
 			// Superseded: completing a removal has rewritten it.
 			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, driver.ErrSuperseded) && !m.host.Stopping() {
-				m.host.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)
+				m.host.Observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)
 			}
 		}
 		select {
@@ -73,7 +73,7 @@ func (m *Manager) restoreKnownEntry(ctx context.Context, lk *Lock) error {
 		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.Entry.Lock && layout.Entry(i) != lk.Entry }); i >= 0 {
 			return fmt.Errorf("%w: another host intends to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
 		}
-		m.host.Trouble("directory entry is damaged, restoring it", lk.Entry)
+		m.host.Observer.Trouble("directory entry is damaged, restoring it", lk.Entry)
 		if err := m.restoreEntry(guard, lk.Entry); err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func (m *Manager) keepSlots() {
 func (m *Manager) scrub() (all bool) {
 	s, err := m.dir.Scan()
 	if err != nil {
-		m.host.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
+		m.host.Observer.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
 		return false
 	}
 	for _, e := range append(s.Entries, lockspace.DirectoryEntry) {

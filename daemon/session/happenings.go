@@ -8,10 +8,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// event returns one with the fields that all events of the session have.
-func (s *Session) event(kind events.Kind) events.Event {
+// happening returns one with the fields that all happenings of the session have.
+func (s *Session) happening(kind events.Kind) locks.Happening {
 	s.mu.Lock()
-	e := s.req.Event(kind)
+	e := s.req.Happening(kind)
 	s.mu.Unlock()
 	if s.decided() && s.hold != nil {
 		e.Token = s.hold.Token()
@@ -20,22 +20,22 @@ func (s *Session) event(kind events.Kind) events.Event {
 }
 
 func (s *Session) noteOrphan() {
-	e := s.event(events.Orphan)
+	e := s.happening(events.Orphan)
 	e.Reason = "its client is gone, its running processes keep the lock"
-	s.all.cfg.Events.Add(e)
+	s.all.cfg.Observer.Observe(e)
 }
 
 // noteResumed records that a restart kept a hold, or without a token a place in the queue.
 func (s *Session) noteResumed(lk *locks.Lock, token layout.Ticket) {
-	e := s.req.Event(events.Resumed)
+	e := s.req.Happening(events.Resumed)
 	e.Token = token
 	if lk.Entry.Permits > 1 {
 		e.Permits = lk.Entry.Permits
 	}
-	if since := time.Since(s.since).Milliseconds(); token != 0 {
-		e.HeldMS = since
+	if since := time.Since(s.since); token != 0 {
+		e.Held = since
 	} else {
-		e.WaitedMS = since
+		e.Waited = since
 	}
-	s.all.cfg.Events.Add(e)
+	s.all.cfg.Observer.Observe(e)
 }

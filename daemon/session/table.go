@@ -54,7 +54,7 @@ type Config struct {
 	Times      timing.Times
 	Clock      clock.Clock
 	Log        *slog.Logger
-	Events     *events.Log // nil if none
+	Observer   locks.Observer
 	Ending     *Ending
 	Handover   *handover.File // nil if no state is kept
 }
@@ -277,9 +277,9 @@ func (ss *Table) begin(body api.LockRequest, by Client) (*Session, error) {
 func (ss *Table) make(id string) *Session {
 	s := &Session{all: ss, since: time.Now(), done: make(chan struct{})}
 	s.Command = &command.Command{ID: id, Log: ss.cfg.Log, Report: func(kind events.Kind, reason string) {
-		e := s.event(kind)
+		e := s.happening(kind)
 		e.Reason = reason
-		ss.cfg.Events.Add(e)
+		ss.cfg.Observer.Observe(e)
 	}}
 	return s
 }

@@ -10,7 +10,7 @@
 //   - removing: removal.go
 //   - damage and restart: intact.go judges an own slot that was overwritten, takeup.go continues what
 //     the previous process left
-//   - others: task.go runs work of other goroutines, happenings.go reports
+//   - others: task.go runs work of other goroutines, happenings.go reports to the observer
 package driver
 
 import (
@@ -309,7 +309,7 @@ func (lk *Lock) Persist(message string, at int64, try func() error) error {
 		}
 		series.Failed(err)
 		if lk.warn.Allow() {
-			lk.host.Trouble(message, lk.Entry, "err", err)
+			lk.host.Observer.Trouble(message, lk.Entry, "err", err)
 		}
 		if lk.inline {
 			return errLeft

@@ -44,12 +44,12 @@ func (lk *Lock) reportSlot(s bakery.Slot) {
 	}
 	if s.Phase == layout.Choosing {
 		lk.before = ahead{}
-		e := w.Request.Event(events.Choosing)
+		e := w.Request.Happening(events.Choosing)
 		e.Ticket = s.Ticket
-		lk.Queue.Add(e)
+		lk.Queue.Observe(e)
 		return
 	}
-	e := w.Request.Event(events.Ticket)
+	e := w.Request.Happening(events.Ticket)
 	e.Ticket, e.Ahead = s.Ticket, lk.aheadOnDisk()
 	if n := len(e.Ahead); n > 0 {
 		next := e.Ahead[n-1]
@@ -59,7 +59,7 @@ func (lk *Lock) reportSlot(s bakery.Slot) {
 			e.AheadCount, e.Ahead = n, slices.Delete(e.Ahead, 1, n-maxAhead+1)
 		}
 	}
-	lk.Queue.Add(e)
+	lk.Queue.Observe(e)
 }
 
 // reportAhead reports for which slot the host waits, if it has changed.
@@ -86,13 +86,12 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 	}
 	if b.untold && now.Sub(b.toldAt) >= reportEvery {
 		if w := lk.Queue.Front(); w != nil {
-			e := w.Request.Event(events.Waiting)
-			e.Ticket, e.Ahead = lk.m.OwnSlot().Ticket, []events.Peer{b.peer}
+			e := w.Request.Happening(events.Waiting)
+			e.At, e.Ticket, e.Ahead = now, lk.m.OwnSlot().Ticket, []events.Peer{b.peer}
 			if a.Rank > 1 {
 				e.AheadCount = a.Rank
 			}
-			lk.Queue.Add(e)
-			lk.host.Tally.Locks.Of(lk.Entry.Name, now) // it is in use
+			lk.Queue.Observe(e)
 			b.untold, b.toldAt = false, now
 		}
 	}
@@ -155,6 +154,6 @@ func (lk *Lock) onDisk(host int, name string) events.Peer {
 // read.
 func (lk *Lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 	if h.State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == incarnation) {
-		lk.host.Tally.Recoveries.Add(1)
+		lk.host.Observer.Recovered()
 	}
 }

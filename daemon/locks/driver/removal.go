@@ -64,7 +64,7 @@ func (lk *Lock) completeRemoval() error {
 		return err
 	}
 	if lk.warn.Allow() {
-		lk.host.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
+		lk.host.Observer.Trouble("completing the removal of a lock that a dead host began", lk.Entry)
 	}
 	a, err := lk.removal(nil)
 	switch {
@@ -92,8 +92,8 @@ func (lk *Lock) removal(remover *queue.Item) (bakery.Action, error) {
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
-		lk.host.Log.Info("lock removed", "lock", lk.Entry.Name, "number", lk.Entry.Lock)
-		lk.Queue.Add(events.Event{Kind: events.Removed})
+		lk.host.Observer.Noted("lock removed", lk.Entry)
+		lk.Queue.Observe(queue.Happening{Event: events.Event{Kind: events.Removed}})
 		if w := cmp.Or(remover, lk.Queue.Front()); w != nil && w.Removes {
 			lk.Queue.Refuse(nil, func(x *queue.Item) bool { return x == w })
 		}

@@ -36,8 +36,8 @@ func (lk *Lock) Ask(ticket layout.Ticket, message string) error {
 
 // reportRequested reports a request to holders up to ticket.
 func (lk *Lock) reportRequested(r queue.Requested, ticket layout.Ticket) {
-	lk.host.Log.Info("lock requested", "lock", lk.Entry.Name, "token", ticket, "by_host_id", r.Host, "by_host_name", r.HostName, "message", r.Message)
-	lk.Queue.Add(events.Event{Kind: events.Wanted, Token: ticket, ByHost: r.Host, ByHostName: r.HostName, Reason: r.Message})
+	lk.host.Observer.Noted("lock requested", lk.Entry, "token", ticket, "by_host_id", r.Host, "by_host_name", r.HostName, "message", r.Message)
+	lk.Queue.Observe(queue.Happening{Event: events.Event{Kind: events.Wanted, Token: ticket, ByHost: r.Host, ByHostName: r.HostName, Reason: r.Message}})
 }
 
 // requestWatch is the state of reading requests during one hold of the lock on the disk.
@@ -65,7 +65,7 @@ func (lk *Lock) look() {
 	slots, bad, err := lk.host.Disk.ReadSlots(lk.slots.Dev, lk.Entry.Lock, lk.host.SlotCount())
 	if err != nil {
 		if lk.warn.Allow() {
-			lk.host.Trouble("reading requests failed, retrying", lk.Entry, "err", err)
+			lk.host.Observer.Trouble("reading requests failed, retrying", lk.Entry, "err", err)
 		}
 		return
 	}

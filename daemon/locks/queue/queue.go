@@ -5,7 +5,6 @@ package queue
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/handover"
-	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -23,14 +21,13 @@ var ErrStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
 
 // Host is what the queues of a host share.
 type Host struct {
-	ID     int
-	Name   string      // for display
-	Events *events.Log // nil: nothing finds out which hosts and clients are ahead of a client
-	Tally  *tally.Tally
-	Log    *slog.Logger
-	Stop   <-chan struct{} // closed when no more clients are admitted
-	Lost   <-chan struct{} // closed when the lease is lost
-	Cause  func() error    // why it was
+	ID       int
+	Name     string // for display
+	Observer Observer
+	Traced   bool            // happenings say which hosts and clients are ahead of a client
+	Stop     <-chan struct{} // closed when no more clients are admitted
+	Lost     <-chan struct{} // closed when the lease is lost
+	Cause    func() error    // why it was
 }
 
 // Stopping reports whether no more clients are admitted.

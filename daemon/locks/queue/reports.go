@@ -12,36 +12,45 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The reports of what happens to the locks of a host: events in the journal, counts, and lines of the
-// log. They are made with mutexes held, on the way to a grant, and wait for no IO. The directory's
-// lock is not observed, because it is bakeryd's own.
+// Observer decides what becomes of what happens to the locks of a host. It is called with mutexes
+// held, on the way to a grant, and waits for no IO. The directory's lock is not observed, because it
+// is bakeryd's own.
+type Observer interface {
+	// Observe returns a number by which later happenings name a request; 0 if there is none.
+	Observe(Happening) uint64
+	// Recovered: a host that is over took part in a lock, and does not block this host any more.
+	Recovered()
+	// Noted reports to an operator what has no place in the journal. attrs are those of package slog.
+	Noted(message string, e layout.Entry, attrs ...any)
+	// Trouble reports IO that failed and is retried, or a record that is damaged.
+	Trouble(message string, e layout.Entry, attrs ...any)
+}
+
+// Happening is an event, with what is counted of it.
+type Happening struct {
+	events.Event
+	At           time.Time     // zero: now
+	Waited, Held time.Duration // in place of WaitedMS and HeldMS
+	Handoff      bool          // a grant came from another client of this host, without the disk
+}
 
 // Observed reports whether clients use the lock: the directory's lock is bakeryd's own.
 func (q *Queue) Observed() bool { return q.Entry.Lock != lockspace.DirectoryLock }
 
 // Traced reports whether to find out which hosts and clients are ahead.
-func (q *Queue) Traced() bool { return q.host.Events != nil && q.Observed() }
+func (q *Queue) Traced() bool { return q.host.Traced && q.Observed() }
 
-// Add adds an event of the lock to the journal.
-func (q *Queue) Add(e events.Event) {
+// Observe reports a happening of the lock.
+func (q *Queue) Observe(h Happening) {
 	if q.Observed() {
-		e.Lock = q.Entry.Name
-		q.host.Events.Add(e)
+		h.Lock = q.Entry.Name
+		q.host.Observer.Observe(h)
 	}
 }
 
-// Event returns an event of the request.
-func (r *Request) Event(kind events.Kind) events.Event {
-	return events.Event{Kind: kind, Lock: r.Name, Request: r.asked, PID: r.PID, Command: r.Command, Mode: r.Mode.String()}
-}
-
-// Trouble logs IO that failed and is retried, or a record that is damaged. The directory is no lock
-// to name.
-func (h *Host) Trouble(message string, e layout.Entry, attrs ...any) {
-	if e != lockspace.DirectoryEntry {
-		attrs = append([]any{"lock", e.Name, "number", e.Lock}, attrs...)
-	}
-	h.Log.Warn(message, attrs...)
+// Happening returns one of the request.
+func (r *Request) Happening(kind events.Kind) Happening {
+	return Happening{Event: events.Event{Kind: kind, Lock: r.Name, Request: r.asked, PID: r.PID, Command: r.Command, Mode: r.Mode.String()}}
 }
 
 // waitedFor is the holder that clients of this host last waited for, and a time until which they
@@ -84,47 +93,30 @@ func (q *Queue) inTheWay(mode layout.Mode) []events.Peer {
 // reportQueued reports a new client and the local clients before it. Called with mu held, when the
 // client is the last in the queue.
 func (q *Queue) reportQueued(w *Item) {
-	if !q.Observed() {
-		return
+	h := w.Request.Happening(events.Waiting)
+	h.At = w.queued
+	if q.Traced() {
+		if n := len(q.waiting) - 1; n > 0 {
+			h.Ahead = []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
+		} else {
+			h.Ahead = q.inTheWay(w.Request.Mode)
+		}
+		if n := len(q.waiting) - 1 + len(q.holds); n > 1 {
+			h.AheadCount = n
+		}
 	}
-	q.host.Tally.Locks.Of(q.Entry.Name, w.queued)
-	if !q.Traced() {
-		return
-	}
-	e := w.Request.Event(events.Waiting)
-	if n := len(q.waiting) - 1; n > 0 {
-		e.Ahead = []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
-	} else {
-		e.Ahead = q.inTheWay(w.Request.Mode)
-	}
-	if n := len(q.waiting) - 1 + len(q.holds); n > 1 {
-		e.AheadCount = n
-	}
-	if len(e.Ahead) > 0 {
-		q.Add(e)
-	}
+	q.Observe(h)
 }
 
 // reportGrant is called with mu held, by the driver.
-func (q *Queue) reportGrant(h *Item, handoff bool) {
-	if !q.Observed() {
-		return
-	}
-	waited, all := h.since.Sub(h.queued), q.host.Tally
-	all.Waits.Add(waited)
-	c := all.Locks.Of(q.Entry.Name, h.since)
-	c.Grants.Add(1)
-	c.Waited.Add(int64(waited))
-	if handoff {
-		all.Handoffs.Add(1)
-		c.Handoffs.Add(1)
-	}
-	e := h.Request.Event(events.Enter)
-	e.Token, e.WaitedMS, e.Ahead = h.token, waited.Milliseconds(), q.after.of(h.queued, h.Request.Mode)
+func (q *Queue) reportGrant(w *Item, handoff bool) {
+	h := w.Request.Happening(events.Enter)
+	h.At, h.Token, h.Waited, h.Handoff = w.since, w.token, w.since.Sub(w.queued), handoff
+	h.Ahead = q.after.of(w.queued, w.Request.Mode)
 	if q.Entry.Permits > 1 {
-		e.Permits = q.Entry.Permits
+		h.Permits = q.Entry.Permits
 	}
-	q.Add(e)
+	q.Observe(h)
 }
 
 // reportRelease is called with mu held.
@@ -161,35 +153,30 @@ func (q *Queue) reportLost(h *Item) {
 }
 
 // reportHold is called with mu held.
-func (q *Queue) reportHold(kind events.Kind, h *Item, now time.Time, reason string) {
-	if h.joined || !q.Observed() {
+func (q *Queue) reportHold(kind events.Kind, w *Item, now time.Time, reason string) {
+	if w.joined {
 		return
 	}
-	held := now.Sub(h.since)
-	if kind == events.Exit {
-		q.host.Tally.Holds.Add(held)
-		q.host.Tally.Locks.Of(q.Entry.Name, now).Held.Add(int64(held))
-	}
-	e := h.Request.Event(kind)
-	e.Token, e.HeldMS, e.Reason = h.token, held.Milliseconds(), reason
-	q.Add(e)
+	h := w.Request.Happening(kind)
+	h.At, h.Token, h.Held, h.Reason = now, w.token, now.Sub(w.since), reason
+	q.Observe(h)
 }
 
 // ReportRequest reports a new request, if that was not done.
 func (h *Host) ReportRequest(req *Request) {
 	if req.asked == 0 {
-		req.asked = h.Events.Add(req.Event(events.Request))
+		req.asked = h.Observer.Observe(req.Happening(events.Request))
 	}
 }
 
 // ReportRefused reports the end of a request that was not granted. q is nil if the lock was not
 // found.
 func (h *Host) ReportRefused(req *Request, q *Queue, since time.Time, err error) {
-	if err == nil || h.Events == nil {
+	if err == nil {
 		return
 	}
-	e := req.Event(events.Refused)
-	e.WaitedMS = time.Since(since).Milliseconds()
+	e := req.Happening(events.Refused)
+	e.Waited = time.Since(since)
 	switch {
 	case errors.Is(err, api.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		e.Kind = events.Timeout
@@ -202,10 +189,10 @@ func (h *Host) ReportRefused(req *Request, q *Queue, since time.Time, err error)
 	default:
 		e.Reason = err.Error()
 	}
-	if q != nil && e.Kind != events.Refused {
+	if q != nil && h.Traced && e.Kind != events.Refused {
 		e.Ahead = q.lastAhead(req, since)
 	}
-	h.Events.Add(e)
+	h.Observer.Observe(e)
 }
 
 // lastAhead returns the client or host that a request which has ended waited for.
