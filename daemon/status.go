@@ -21,9 +21,8 @@ func (h *Host) Status() (*report.Report, error) {
 func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 	hosts, _ := h.mem.Known()
 	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts})
-	left, _ := h.mem.LeaseLeft()
 	r.ThisHost = &report.ThisHost{
-		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: h.mem.Incarnation(), State: h.state(), LeaseLeftMS: left.Milliseconds(),
+		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: h.mem.Incarnation(), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
 		IO: ioReport(h.devices.Opened.Stats()), Renewals: renewalsReport(h.cfg.Tally),
 	}
 	for i := range r.Locks {

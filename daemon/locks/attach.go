@@ -66,10 +66,10 @@ func (m *Manager) lock(ctx context.Context, req Request) (*Lock, error) {
 	if errors.Is(err, api.ErrNoLock) {
 		e, _, err = m.create(ctx, req.Name, req.Permits)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = agree(e, req.Permits)
 	}
-	if err := agree(e, req.Permits); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return m.attach(e)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -159,15 +160,11 @@ func (m *Manager) place(dev blockdev.Device, s *directory.Scan, intents []layout
 	if !name.Free() {
 		return name, nil
 	}
-	for _, o := range s.Entries {
-		if o.Free() && !taken[o.Lock] {
-			e.Lock = o.Lock
-			break
-		}
-	}
-	if e.Lock == 0 {
+	room := slices.IndexFunc(s.Entries, func(o layout.Entry) bool { return o.Free() && !taken[o.Lock] })
+	if room < 0 {
 		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", api.ErrFull, m.disk.SB.Geometry.Locks, e.Name)
 	}
+	e.Lock = s.Entries[room].Lock
 	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
 	// the first one died, and its write landed last.
 	slots, _, err := m.disk.ReadSlots(dev, e.Lock, m.SlotCount())

@@ -8,13 +8,15 @@ import "sync"
 type Group struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when no goroutine is left; nil if nothing waits
+	idle chan struct{} // closed when no goroutine is left; nil before the first one
 }
 
 // Go runs f in a goroutine.
 func (t *Group) Go(f func()) {
 	t.mu.Lock()
-	t.n++
+	if t.n++; t.n == 1 {
+		t.idle = make(chan struct{})
+	}
 	t.mu.Unlock()
 	go func() {
 		defer t.done()
@@ -25,23 +27,17 @@ func (t *Group) Go(f func()) {
 func (t *Group) done() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.n--; t.n == 0 && t.idle != nil {
+	if t.n--; t.n == 0 {
 		close(t.idle)
-		t.idle = nil
 	}
 }
 
 // Wait blocks until no goroutine is left. It does not cover those that start later.
 func (t *Group) Wait() {
 	t.mu.Lock()
-	if t.n == 0 {
-		t.mu.Unlock()
-		return
-	}
-	if t.idle == nil {
-		t.idle = make(chan struct{})
-	}
 	idle := t.idle
 	t.mu.Unlock()
-	<-idle
+	if idle != nil {
+		<-idle
+	}
 }

@@ -116,10 +116,8 @@ func (t *acquisition) end() error {
 func (t *acquisition) next(held int) (bool, error) {
 	lk := t.lk
 	w := lk.Queue.Front()
-	if w == nil || t.closed || w.Absent() || w.Request.Mode != t.mode || t.grants >= layout.MaxGrants {
-		return false, nil
-	}
-	if held > 0 && t.mode != layout.Shared {
+	if w == nil || t.closed || w.Absent() || w.Request.Mode != t.mode || t.grants >= layout.MaxGrants ||
+		held > 0 && t.mode != layout.Shared {
 		return false, nil
 	}
 	// A reader that came after the claim may have come after a writer of another host, which it

@@ -102,7 +102,7 @@ func (lk *Lock) acquireOnDisk(w *queue.Item) error {
 func (lk *Lock) continueAcquire() error {
 	t := &lk.trying
 	var err error
-	if t.action, err = lk.protocolSince(t.began, t.action, lk.tryWanted); err != nil {
+	if t.action, err = lk.protocolSince(t.began, t.action, lk.wants(t.mode, t.try)); err != nil {
 		return err
 	}
 	a, before := t.action, t.before
@@ -110,10 +110,12 @@ func (lk *Lock) continueAcquire() error {
 	return lk.finishAcquire(a, before, false)
 }
 
-// tryWanted reports whether the client in front has the mode and the Try of the current attempt.
-func (lk *Lock) tryWanted() bool {
-	f := lk.Queue.Front()
-	return f != nil && f.Request.Mode == lk.trying.mode && f.Request.Try == lk.trying.try
+// wants returns a function that reports whether the client in front has a mode and Try.
+func (lk *Lock) wants(mode layout.Mode, try bool) func() bool {
+	return func() bool {
+		f := lk.Queue.Front()
+		return f != nil && f.Request.Mode == mode && f.Request.Try == try
+	}
 }
 
 // finishAcquire handles the end of an attempt. used is set if the ticket may have served grants before.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -148,12 +147,4 @@ func (lk *Lock) onDisk(host int, name string) events.Peer {
 		p.PID, p.Command = holder.PID, holder.Command
 	}
 	return p
-}
-
-// reportOver reports a recovery if a host that is over took part in the lock, by its slot as last
-// read.
-func (lk *Lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
-	if h.State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == incarnation) {
-		lk.host.Observer.Recovered()
-	}
 }

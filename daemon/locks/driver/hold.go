@@ -96,11 +96,10 @@ func (h *Hold) Deadline() time.Time {
 // StopAt returns the time on CLOCK_BOOTTIME at which the holder must begin to stop unless the lease
 // is renewed. It returns 0 if the lease is lost.
 func (h *Hold) StopAt() time.Duration {
-	m := h.lk.host.Member.Moments()
-	if m.Lost {
-		return 0
+	if m := h.lk.host.Member.Moments(); !m.Lost {
+		return m.Warn
 	}
-	return m.Warn
+	return 0
 }
 
 // Grace returns the time between StopAt and the deadline.

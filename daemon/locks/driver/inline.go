@@ -90,7 +90,10 @@ func (lk *Lock) idle() (err error) {
 	select {
 	case <-lk.Queue.Wake:
 	case <-look:
-		task = func() error { lk.look(); return nil }
+		task = func() error {
+			lk.look()
+			return nil
+		}
 	case task = <-lk.tasks:
 	case <-lk.host.Lost:
 		task = func() error { return api.ErrLeaseLost }

@@ -126,7 +126,10 @@ func (lk *Lock) applyHostTable() bool {
 	hosts, _ := lk.host.Member.Known()
 	ended, again := standing.EvaluateHostTable(lk.m, lk.host.ID, hosts, lk.host.Disk.SB.Policy, lk.slots.Views, lk.readAt, lk.evaluatedAt)
 	for _, o := range ended {
-		lk.reportOver(hosts[o.Host-1], lk.slots.Views[o.Host-1], o.Incarnation)
+		v := lk.slots.Views[o.Host-1]
+		if hosts[o.Host-1].State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == o.Incarnation) {
+			lk.host.Observer.Recovered() // it took part in the lock, as last read
+		}
 		lk.m.Over(o.Host, o.Incarnation)
 	}
 	if again {

@@ -43,10 +43,7 @@ func (lk *Lock) takeUp() error {
 			return err
 		}
 	}
-	a, err := lk.protocol(a, func() bool {
-		f := lk.Queue.Front()
-		return f != nil && f.Request.Mode == p.slot.Mode && !f.Request.Try
-	})
+	a, err := lk.protocol(a, lk.wants(p.slot.Mode, false))
 	if err != nil {
 		return err
 	}
