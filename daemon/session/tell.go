@@ -146,8 +146,8 @@ func (s *Session) tellPlace() {
 	}
 }
 
-// tellNews sends the end of a renewed lease, changes of mode and requests. A client that does not
-// listen is sent them with a later renewal. tellNews returns false if the grant was not sent yet.
+// tellNews sends the end of a renewed lease, changes of mode and requests; a client that does not
+// listen gets them after a later renewal. It returns false if the grant was not sent yet.
 func (s *Session) tellNews() bool {
 	mode, changes := s.hold.ModeAndChanges()
 	s.mu.Lock()
