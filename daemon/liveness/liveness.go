@@ -147,34 +147,18 @@ func givenAway(info os.FileInfo) bool {
 	return ok && info.Mode().Type() == os.ModeNamedPipe && os.Geteuid() == 0 && int(st.Gid) == os.Getegid()
 }
 
-// writers is the result of a check of the read end.
-type writers int
-
-const (
-	noWriter writers = iota
-	someWriter
-	dataRead // a process wrote; a writer may still exist
-)
-
-// look reports whether the FIFO has a writer. On Linux a read of an empty FIFO returns 0 if it has
-// none, else EAGAIN. If there is data, POLLHUP shows that there is no writer. But POLLHUP is never
-// set before the first writer has opened the FIFO.
-func look(fd int, buf []byte) writers {
+// look reads what is in the FIFO, and reports whether it has a writer, or had one that wrote. On Linux
+// a read of an empty FIFO returns 0 if it has none, else EAGAIN; no other error is possible, and none
+// would prove that there is no writer. If there is data, POLLHUP shows that there is no writer. But
+// POLLHUP is never set before the first writer has opened the FIFO.
+func look(fd int, buf []byte) (read int, writer bool) {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	if n, err := unix.Poll(p, 0); err == nil && n > 0 && p[0].Revents&unix.POLLHUP != 0 {
-		return noWriter
+		return 0, false
 	}
 	for {
-		n, err := unix.Read(fd, buf)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			// EAGAIN; no other error is possible, and none would prove that there is no writer
-			return someWriter
-		case n == 0:
-			return noWriter
-		default:
-			return dataRead
+		if n, err := unix.Read(fd, buf); !errors.Is(err, unix.EINTR) {
+			return max(n, 0), n != 0
 		}
 	}
 }
@@ -184,19 +168,20 @@ func (w *FIFO) run() {
 	defer close(w.ended)
 	buf := make([]byte, 512)
 	for {
-		var seen writers
+		var n int
+		var writer bool
 		err := w.raw.Read(func(fd uintptr) bool {
-			seen = look(int(fd), buf)
+			n, writer = look(int(fd), buf)
 			// If this returns false, it is called again after a write, or when the last writer has
 			// gone.
-			return seen == dataRead || seen == noWriter && w.watching.Load()
+			return n > 0 || !writer && w.watching.Load()
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded): // woken by Watch: check again
 			_ = w.file.SetReadDeadline(time.Time{})
 		case err != nil:
 			return // closed
-		case seen == noWriter:
+		case !writer:
 			close(w.none)
 			return
 		default:
@@ -223,17 +208,16 @@ func (w *FIFO) Watch() {
 func (w *FIFO) Gone() <-chan struct{} { return w.none }
 
 // Alive reports whether there is a writer now.
-func (w *FIFO) Alive() bool {
-	seen := noWriter
+func (w *FIFO) Alive() (writer bool) {
 	_ = w.raw.Control(func(fd uintptr) {
 		buf := make([]byte, 4096)
-		for range 2 * pipeSize / len(buf) { // more means that a process keeps writing
-			if seen = look(int(fd), buf); seen != dataRead {
+		for n := range 2 * pipeSize / len(buf) { // more means that a process keeps writing
+			if n, writer = look(int(fd), buf); n == 0 {
 				return
 			}
 		}
 	})
-	return seen != noWriter
+	return writer
 }
 
 // Remove removes the FIFO and stops watching it. It is called when no writer is left, because
