@@ -50,9 +50,6 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	st := &stream{conn: by.socket(), events: make(chan api.Event, maxUnsent), end: end}
 	var body api.LockRequest
 	err := decode(r, access.Lock, &body)
-	if err == nil {
-		err = session.Validate(&body)
-	}
 	if err == nil && body.Confirm {
 		err = fmt.Errorf("%w: a grant is confirmed on a link only", api.ErrInvalid)
 	}

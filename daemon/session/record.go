@@ -154,10 +154,8 @@ func (s *Session) awaitReturn(until time.Duration) {
 
 // poll waits 20 ms. It returns false if the wait is over.
 func (s *Session) poll(ctx context.Context) bool {
-	t := time.NewTimer(20 * time.Millisecond)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(20 * time.Millisecond):
 		return true
 	case <-ctx.Done():
 	case <-s.all.cfg.Ending.Ended:

@@ -338,8 +338,8 @@ func Timeout(ms int64) time.Duration {
 	return time.Duration(min(ms, maxTimeout.Milliseconds())) * time.Millisecond
 }
 
-// Validate returns an error for a request that is invalid whatever the lock.
-func Validate(r *api.LockRequest) error {
+// validate returns an error for a request that is invalid whatever the lock.
+func validate(r *api.LockRequest) error {
 	if r.TimeoutMS < 0 {
 		return fmt.Errorf("%w: timeout_ms %d, want 0 or more", api.ErrInvalid, r.TimeoutMS)
 	}
