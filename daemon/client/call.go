@@ -21,7 +21,7 @@ const callTimeout = 40 * time.Second
 
 // Call makes a call of the API for which Client has no method, and whose answer is not a stream. It
 // sends body, unless nil, as JSON, and decodes the answer into answer. It waits for callTimeout at
-// most. It returns an *Error, ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+// most.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
 	return c.callWithin(ctx, callTimeout, method, path, body, answer)
 }
@@ -47,15 +47,14 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 
 // Contain asks bakeryd to move this process into the cgroup of a session's command, so that bakeryd
 // stops whatever it starts when the lock is lost. The process must be in the cgroup of the process
-// that asked for the lock with Options.Witness or Confirm, and belong to the same user or root. It
-// returns an *Error (api.CodeLost: there is no such session; api.CodeUnavailable: bakeryd cannot contain
-// it), ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+// that asked for the lock with Options.Witness or Confirm, and belong to the same user or root. The
+// code is api.CodeLost if there is no such session, api.CodeUnavailable if bakeryd cannot do it.
 func (c *Client) Contain(ctx context.Context, session string) error {
 	return c.Call(ctx, http.MethodPost, "/v1/contain", map[string]string{"session": session}, new(struct{}))
 }
 
 // Open makes a GET whose answer is a stream, and returns the stream, to be closed. The end of ctx
-// ends it. It returns an *Error, ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+// ends it.
 func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	r, err := c.send(ctx, math.MaxInt64, http.MethodGet, path, nil)
 	if err != nil {
@@ -167,9 +166,8 @@ type LockInfo struct {
 // same number, Create changes nothing and returns created false. Create waits until ctx ends:
 // another host may be creating a lock, or have died while doing so.
 //
-// It returns an *Error (api.CodePermits: it exists with another number; api.CodeFull: the directory is
-// full), ErrUnreachable, ErrProtocol, or the cause of ctx's end; in the last case the lock may
-// exist or not.
+// The code is api.CodePermits if it exists with another number, api.CodeFull if the directory is
+// full. If ctx ends first, the lock may exist or not.
 func (c *Client) Create(ctx context.Context, name string, permits int) (lock LockInfo, created bool, err error) {
 	var answer struct {
 		LockInfo
@@ -196,9 +194,8 @@ type RemoveOptions struct {
 // clients that use the lock by name: a client that waits for it, or asks for it later, creates it
 // again with one permit.
 //
-// It returns an *Error (api.CodeMissing: there is no such lock; or ErrBusy or ErrTimeout),
-// ErrUnreachable, ErrProtocol, or the cause of ctx's end. After any of the last four the lock may
-// still be removed.
+// The *Error may be ErrBusy, ErrTimeout or ErrNoLock. After ErrTimeout or an error that is no *Error
+// the lock may still be removed.
 func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error {
 	body := map[string]any{"name": name, "timeout_ms": ceilMillis(o.Timeout), "nonblock": o.NonBlock}
 	limit := time.Duration(0)
@@ -218,9 +215,8 @@ func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error
 	return nil
 }
 
-// Locks lists the locks by name. It costs one read of the directory. It returns an *Error
-// (api.CodeDevice also if a part of the directory cannot be read; the list has the other locks then),
-// ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+// Locks lists the locks by name. It costs one read of the directory. The code is api.CodeDevice
+// also if a part of the directory cannot be read; the list has the other locks then.
 func (c *Client) Locks(ctx context.Context) ([]LockInfo, error) {
 	var answer struct {
 		Locks   []LockInfo `json:"locks"`

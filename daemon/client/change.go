@@ -124,8 +124,7 @@ type Value struct {
 }
 
 // Value returns the value of a lock that was set under the highest token, even if its writer is
-// dead. It returns an *Error, which may be ErrNoLock, ErrUnreachable, ErrProtocol, or the cause of
-// ctx's end.
+// dead. The *Error may be ErrNoLock.
 func (c *Client) Value(ctx context.Context, name string) (Value, error) {
 	var answer struct {
 		Name string `json:"name"`

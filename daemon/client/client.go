@@ -71,7 +71,8 @@ var (
 type Error = api.Error
 
 // Client takes locks from the bakeryd at one socket. It reuses connections. It is safe for
-// concurrent use.
+// concurrent use. Its calls return an *Error, ErrUnreachable, ErrProtocol, or the cause of the end
+// of their context, each as it is or wrapped.
 type Client struct {
 	socket string
 	pool
@@ -151,9 +152,8 @@ func (o Options) request(name string) api.LockRequest {
 // goes away during the wait, Lock tries to reach it for one lease, in which bakeryd keeps the place
 // in the wait queue.
 //
-// It returns an *Error (which may be ErrBusy or ErrTimeout), ErrTimeout, ErrUnreachable,
-// ErrProtocol, the cause of ctx, or the error of timerfd_create(2) if this process cannot create a
-// timer.
+// The error may also be ErrBusy, ErrTimeout, or that of timerfd_create(2) if this process cannot
+// create a timer.
 func (c *Client) Lock(ctx context.Context, name string, o Options) (*Hold, error) {
 	h, err := c.lock(ctx, name, o)
 	if err != nil {
