@@ -100,10 +100,10 @@ func (s *Session) Holding() bool {
 // KeepMode sets the mode to that of the hold, also for the handover file.
 func (s *Session) KeepMode(lk *queue.Queue, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.req.Mode = mode
 	s.tellSoon()
-	s.mu.Unlock()
-	s.keep(handover.Granted, token, lk)
+	s.put(handover.Granted, token, lk)
 }
 
 func (s *Session) mode() layout.Mode { return locked(s, &s.req.Mode) }
