@@ -74,22 +74,14 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	// From here on the link must give its descriptor back.
+	// From here on the link must give its descriptor back. In a goroutine, so that HTTP frees its
+	// state of the connection.
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
-	l, err := newLink(callerOf(r), conn, early)
-	if err != nil {
-		conn.Close()
-		s.cfg.Descriptors.GiveFor(conn)
-		return
-	}
-	go l.serve() // in a goroutine, so that HTTP frees its state of the connection
+	go newLink(callerOf(r), conn, early).serve()
 }
 
-func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
+func newLink(by *caller, conn *net.UnixConn, early []byte) *link {
+	raw, _ := conn.SyscallConn() // fails only for a connection that was never made
 	l := &link{by: by, client: by.client(), conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
 	l.write = func(fd uintptr) bool {
 		l.sent, l.failed = unix.Write(int(fd), l.out)
@@ -98,7 +90,7 @@ func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
 		}
 		return true // even if the buffer is full
 	}
-	return l, nil
+	return l
 }
 
 func (l *link) Gone() bool { return peer.HungUp(l.conn) }
