@@ -61,7 +61,7 @@ func (s *Session) attach(sub Subscriber, confirms bool) *Attachment {
 	}
 	s.attached, s.awaitingClient, s.orphan = a, false, false
 	s.stays++
-	if s.place != nil {
+	if s.queued > 0 {
 		s.tellSoon() // this connection was not sent it
 	}
 	return a

@@ -45,7 +45,8 @@ type Session struct {
 	over           bool // given up or released: no client can reconnect to it
 	// the lock is not held by it any more, even if the disk still shows it
 	released bool
-	place    *place // the last one sent; nil if none
+	ahead    int // of it in the queue
+	queued   int // clients in the queue; 0 before its place is known
 	timeout  *time.Timer
 	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
 	unkept   *queue.Queue
@@ -55,9 +56,6 @@ type Session struct {
 	requests []locks.Requested // not yet sent; the last maxUnread
 	stale    bool              // the client was not sent all changes yet (tell.go)
 }
-
-// place is a client's place in the queue.
-type place struct{ ahead, queued int }
 
 // request sets what the client requests.
 func (s *Session) request(req locks.Request) {
@@ -255,10 +253,7 @@ func (s *Session) end() {
 func (s *Session) waiting(ahead, queued int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.place == nil {
-		s.place = new(place)
-	}
-	*s.place = place{ahead, queued}
+	s.ahead, s.queued = ahead, queued
 	s.tellSoon()
 }
 

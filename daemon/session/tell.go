@@ -137,8 +137,8 @@ func (s *Session) tellPlace() {
 	if a == nil || s.decided() || !a.Listening() {
 		return
 	}
-	if s.place != nil {
-		a.Send(&api.Event{Kind: api.Waiting, Ahead: s.place.ahead, Queued: s.place.queued, LeaseMS: s.all.cfg.Times.Lease.Milliseconds()})
+	if s.queued > 0 {
+		a.Send(&api.Event{Kind: api.Waiting, Ahead: s.ahead, Queued: s.queued, LeaseMS: s.all.cfg.Times.Lease.Milliseconds()})
 	}
 	if s.warning != "" {
 		a.Send(&api.Event{Kind: api.Warning, Message: s.warning})
