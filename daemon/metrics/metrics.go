@@ -53,10 +53,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	p.gauge("build_info", "The bakeryd that runs: 1.", 1, "version", c.version, "goversion", runtime.Version())
 	for _, state := range []string{daemon.StateJoining, daemon.StateLive, daemon.StateLeaving, daemon.StateLost} {
 		p.gauge("state", "1 for the state of the host: joining, live, leaving, or lost (its lease).",
-			oneIf(v.State == state), "state", state)
+			oneIf[v.State == state], "state", state)
 	}
 	p.gauge("joined", "Whether the host is in its lockspace: 1 or 0.",
-		oneIf(v.State == daemon.StateLive || v.State == daemon.StateLeaving))
+		oneIf[v.State == daemon.StateLive || v.State == daemon.StateLeaving])
 	p.gauge("client_descriptors", "File descriptors in use by clients.", float64(v.Descriptors))
 	p.gauge("client_descriptors_limit", "File descriptors available to clients. Further ones are refused.",
 		float64(v.MostClients))
@@ -74,12 +74,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	p.locks(t, locks)
 }
 
-func oneIf(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
-}
+// oneIf has the value of a gauge that is 1 or 0.
+var oneIf = map[bool]float64{true: 1}
 
 func (p put) lease(t *tally.Tally) {
 	renewals := p.histogram("lease_renewal_duration_seconds",

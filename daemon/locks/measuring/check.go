@@ -86,8 +86,9 @@ func (m *coherenceCheck) run() error {
 			m.say(n)
 		}
 		m.hear(n)
-		if !asked.IsZero() {
-			m.tripped(n, time.Since(asked))
+		if m.err == nil && !asked.IsZero() && n%4 >= 2 { // an answer without a dwell
+			m.trip = time.Since(asked)
+			m.trips.Add(m.trip)
 		}
 		if !leads {
 			asked = time.Now()
@@ -101,27 +102,6 @@ func (m *coherenceCheck) run() error {
 		m.bye()
 	}
 	return errors.Join(m.err, m.clear())
-}
-
-// maxDwell limits the pause before a read of x.
-const maxDwell = 2 * time.Second
-
-// dwell pauses between y and x in every fourth round, for up to half of a round. If reads come from
-// a cache that expires, rounds synchronize with it: x and y both expire and are read again at the
-// same time of every round. After the pause, x stays cached for longer than y, past the other
-// host's next write.
-func (m *coherenceCheck) dwell(n int) {
-	if n%4 == 0 {
-		m.pause(rand.N(max(1, min(m.trip/2, maxDwell))))
-	}
-}
-
-// tripped records how long an answer took, in rounds without a dwell.
-func (m *coherenceCheck) tripped(n int, took time.Duration) {
-	if n%4 >= 2 && m.err == nil {
-		m.trip = took
-		m.trips.Add(took)
-	}
 }
 
 // say writes a round to both own slots, one after the other.
@@ -185,10 +165,18 @@ func (m *coherenceCheck) patience() time.Duration {
 	return max(10*time.Second, m.meter.disk.SB.Lease/2)
 }
 
-// hear waits for y of round n, then checks x.
+// maxDwell limits the pause before a read of x.
+const maxDwell = 2 * time.Second
+
+// hear waits for y of round n, then checks x. In between, every fourth round dwells for up to half
+// of a round. If reads come from a cache that expires, rounds synchronize with it: x and y both
+// expire and are read again at the same time of every round. After the pause, x stays cached for
+// longer than y, past the other host's next write.
 func (m *coherenceCheck) hear(n int) {
 	m.watch(MeetStalled, m.patience(), func(w checkWord) bool { return m.present(w) && int(w.Round) >= n })
-	m.dwell(n)
+	if n%4 == 0 {
+		m.pause(rand.N(max(1, min(m.trip/2, maxDwell))))
+	}
 	m.checkX(n)
 }
 

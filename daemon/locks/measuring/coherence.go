@@ -27,7 +27,7 @@ import (
 //
 // The check uses no clock: an older x is a stale read at any time. So is a slot with a lower
 // sequence than one read before of the same incarnation. A cache of host B holds x of the round
-// before; dwell is for caches that expire.
+// before; the dwell (hear) is for caches that expire.
 
 // MeetOptions are the options of a coherence check.
 type MeetOptions struct {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/daemon/load"
-	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -23,15 +22,6 @@ type floor struct {
 
 	times       *latency.Recorder
 	write, read *latency.Recorder
-}
-
-func (f *floor) add(rounds []measuring.FloorRound) {
-	for _, r := range rounds {
-		f.times.Add(r.Whole())
-		f.write.Add(r.Claim)
-		f.write.Add(r.Release)
-		f.read.Add(r.Look)
-	}
 }
 
 // lockTimes is the time of an uncontended lock and unlock.
@@ -67,7 +57,12 @@ func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() e
 			return err
 		}
 		r.res.Highest = max(r.res.Highest, measured.Slots)
-		f.add(measured.Rounds)
+		for _, round := range measured.Rounds {
+			f.times.Add(round.Whole())
+			f.write.Add(round.Claim)
+			f.write.Add(round.Release)
+			f.read.Add(round.Look)
+		}
 		return batch()
 	})
 	f.dist, f.WriteP50US, f.ReadP50US = distOf(f.times), micros(f.write.At(50)), micros(f.read.At(50))

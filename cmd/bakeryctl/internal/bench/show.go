@@ -73,14 +73,12 @@ func showLatencies(w io.Writer, r *Report) {
 		return
 	}
 	fmt.Fprint(w, "\tCOUNT\tP50\tP99\tP99.9\tFLOOR\tRATIO\n")
-	row := func(what string, d dist) {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s", what, d.Count, render.Micros(d.P50US), render.Micros(d.P99US), render.Micros(d.P999US))
+	row := func(what string, d dist, floor string) {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s%s\n", what, d.Count, render.Micros(d.P50US), render.Micros(d.P99US), render.Micros(d.P999US), floor)
 	}
-	row("floor: write, read, write", r.Floor.dist)
-	fmt.Fprintln(w)
+	row("floor: write, read, write", r.Floor.dist, "")
 	comparedRow := func(what string, c compared) {
-		row(what, c.dist)
-		fmt.Fprintf(w, "\t%s\t%.2f\n", render.Micros(c.FloorP50US), c.Ratio)
+		row(what, c.dist, fmt.Sprintf("\t%s\t%.2f", render.Micros(c.FloorP50US), c.Ratio))
 	}
 	if r.Uncontended != nil {
 		comparedRow(byBakeryd, r.Uncontended.compared)

@@ -111,12 +111,9 @@ func examine(ctx context.Context, sys Sys, path string) (*Report, error) {
 		r.lease = r.space.Lease
 	}
 	r.addRoom(occupied, info)
-	if info.Regular {
-		err = r.addFile(sys, path)
-	} else {
+	if !info.Regular {
 		r.addDisk(ctx, sys, info)
-	}
-	if err != nil {
+	} else if err := r.addFile(sys, path); err != nil {
 		return nil, err
 	}
 	r.addContents(occupied, info)

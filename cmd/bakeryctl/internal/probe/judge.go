@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -160,13 +162,11 @@ func parseQueueing(table string) (queues, known bool) {
 			continue
 		}
 		known = true
-		var n int
-		if _, err := fmt.Sscan(fields[3], &n); err != nil || n < 0 || n > len(fields)-4 {
+		n, err := strconv.Atoi(fields[3])
+		if err != nil || n < 0 || n > len(fields)-4 {
 			return false, false
 		}
-		for _, feature := range fields[4 : 4+n] {
-			queues = queues || feature == "queue_if_no_path"
-		}
+		queues = queues || slices.Contains(fields[4:4+n], "queue_if_no_path")
 	}
 	return queues, known
 }

@@ -52,11 +52,10 @@ func failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &cli.Failure{Code: cli.ExitInterrupted}
 	}
-	var f *cli.Failure
-	if errors.As(err, &f) {
+	if f, failed := errors.AsType[*cli.Failure](err); failed {
 		return f
 	}
-	f = ondevice.Failure(err)
+	f := ondevice.Failure(err)
 	switch {
 	case errors.Is(err, measure.ErrDisturbed), errors.Is(err, format.ErrProbed):
 		f.Hint = "find and stop other writers of the device, on all hosts; if there are none, the device does not return what was written"
