@@ -8,6 +8,7 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -66,12 +67,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	p.lease(t)
 	p.otherHosts(t)
 	p.io(t)
-	var locks []queue.Vitals
 	if v.Term != nil {
 		p.term(v.Term)
-		locks = v.Term.Locks
 	}
-	p.locks(t, locks)
+	p.locks(t, cmp.Or(v.Term, &daemon.TermVitals{}).Locks)
 }
 
 // oneIf has the value of a gauge that is 1 or 0.

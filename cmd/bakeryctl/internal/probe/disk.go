@@ -89,20 +89,14 @@ func (s Sys) describe(dir string, depth int) Disk {
 		d.Mapper = &Mapper{Name: attribute(whole, "dm/name"), UUID: attribute(whole, "dm/uuid")}
 	}
 	d.Session = s.session(whole)
-	if depth < maxDepth {
-		d.Below = s.below(whole, depth)
-	}
-	return d
-}
-
-func (s Sys) below(dir string, depth int) (disks []Disk) {
-	slaves, _ := os.ReadDir(filepath.Join(dir, "slaves")) // sorted; an unreadable directory counts as empty
+	slaves, _ := os.ReadDir(filepath.Join(whole, "slaves")) // sorted; an unreadable directory counts as empty
 	for _, slave := range slaves {
-		if path, err := filepath.EvalSymlinks(filepath.Join(dir, "slaves", slave.Name())); err == nil {
-			disks = append(disks, s.describe(path, depth+1))
+		path, err := filepath.EvalSymlinks(filepath.Join(whole, "slaves", slave.Name()))
+		if err == nil && depth < maxDepth {
+			d.Below = append(d.Below, s.describe(path, depth+1))
 		}
 	}
-	return disks
+	return d
 }
 
 func kindOf(dir, whole string) Kind {
