@@ -79,21 +79,19 @@ type Codes struct {
 	n  map[string]uint64
 }
 
-// Know creates codes with a count of 0.
-func (c *Codes) Know(codes ...string) { c.add(0, codes...) }
+// Know creates a code with a count of 0.
+func (c *Codes) Know(code string) { c.add(code, 0) }
 
 // Add counts one error.
-func (c *Codes) Add(code string) { c.add(1, code) }
+func (c *Codes) Add(code string) { c.add(code, 1) }
 
-func (c *Codes) add(n uint64, codes ...string) {
+func (c *Codes) add(code string, n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n == nil {
 		c.n = map[string]uint64{}
 	}
-	for _, code := range codes {
-		c.n[code] += n
-	}
+	c.n[code] += n
 }
 
 // All returns the counts by code.

@@ -88,7 +88,8 @@ func TestCodesAreKnownBeforeTheFirst(t *testing.T) {
 	var c Codes
 	require.Empty(t, c.All())
 	c.Add("busy")
-	c.Know("busy", "full")
+	c.Know("busy")
+	c.Know("full")
 	require.Equal(t, map[string]uint64{"busy": 1, "full": 0}, c.All())
 }
 

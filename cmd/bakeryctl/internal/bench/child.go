@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,12 +94,25 @@ const HostCommand = "bench-host"
 // Serve serves the lockspace on device at socket as bakeryd does, until stdin ends. It writes to
 // stdout when it serves. The parent notices errors after that itself, so they are silent.
 func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, stderr io.Writer) error {
-	serves := false
-	err := serveLockspace(ctx, device, socket, stdin, ondevice.Logger(stderr), func() {
+	ln, err := server.Listen(socket)
+	if err != nil {
+		return ondevice.Failure(err)
+	}
+	defer ln.Close()
+	log, serves := ondevice.Logger(stderr), false
+	s := daemon.NewService(daemon.Config{Device: device, Logger: log, Keep: true}, func(*daemon.Host) {
 		serves = true
 		_, _ = io.WriteString(stdout, "serving\n")
 	})
-	if err == nil {
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin)
+		s.Drain()
+	}()
+	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events()})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	err = s.Run(ctx)
+	if err = errors.Join(err, srv.Shutdown(), <-served); err == nil {
 		return nil
 	}
 	f := ondevice.Failure(err)
@@ -113,22 +125,4 @@ func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, 
 		f.Hint = "to create a lockspace, run bakeryctl format " + device
 	}
 	return f
-}
-
-func serveLockspace(ctx context.Context, device, socket string, stdin io.Reader, log *slog.Logger, joined func()) error {
-	ln, err := server.Listen(socket)
-	if err != nil {
-		return err
-	}
-	defer ln.Close()
-	s := daemon.NewService(daemon.Config{Device: device, Logger: log, Keep: true}, func(*daemon.Host) { joined() })
-	go func() {
-		_, _ = io.Copy(io.Discard, stdin)
-		s.Drain()
-	}()
-	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events()})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	err = s.Run(ctx)
-	return errors.Join(err, srv.Shutdown(), <-served)
 }
