@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,8 @@ type ledger struct {
 	mu      sync.Mutex // guards the fields below
 	idle    sync.Cond  // no call is under way
 	closed  bool
-	calls   []call // by id; a free id has OpAny
-	free    []int  // ids
+	calls   []call // by id; a free id has the zero call
+	busy    int    // number of the others
 	tallies [opCount]opStats
 }
 
@@ -61,13 +62,12 @@ func (l *ledger) begin(op Op) (id int, ok bool) {
 	if l.closed {
 		return 0, false
 	}
-	if len(l.free) == 0 {
+	if id = slices.Index(l.calls, call{}); id < 0 {
+		id = len(l.calls)
 		l.calls = append(l.calls, call{})
-		l.free = append(l.free, len(l.calls)-1)
 	}
-	id = l.free[len(l.free)-1]
-	l.free = l.free[:len(l.free)-1]
 	l.calls[id] = call{op: op, begun: now}
+	l.busy++
 	return id, true
 }
 
@@ -78,13 +78,13 @@ func (l *ledger) end(id int, err error) {
 	defer l.mu.Unlock()
 	c := l.calls[id]
 	l.calls[id] = call{}
-	l.free = append(l.free, id)
+	l.busy--
 	t := &l.tallies[c.op]
 	t.times.Add(now - c.begun)
 	if err != nil {
 		t.errors++
 	}
-	if len(l.free) == len(l.calls) {
+	if l.busy == 0 {
 		l.idle.Broadcast()
 	}
 }
@@ -98,7 +98,7 @@ func (l *ledger) close() bool {
 		return false
 	}
 	l.closed = true
-	for len(l.free) < len(l.calls) {
+	for l.busy > 0 {
 		l.idle.Wait()
 	}
 	return true
@@ -112,7 +112,7 @@ func (l *ledger) stats() Stats {
 		Read:     l.tallies[OpRead].latency(),
 		Write:    l.tallies[OpWrite].latency(),
 		Zero:     l.tallies[OpZero].latency(),
-		InFlight: len(l.calls) - len(l.free),
+		InFlight: l.busy,
 	}
 	for _, c := range l.calls {
 		if c.op != OpAny {
