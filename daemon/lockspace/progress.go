@@ -1,11 +1,6 @@
 package lockspace
 
-import (
-	"context"
-	"time"
-
-	"github.com/bakeryd/bakeryd/blockdev"
-)
+import "time"
 
 // Counter receives the progress of a long step: done of total, in bytes if bytes is set, else in a
 // unit of the step. The total does not change within a step. A Counter is called often, by one
@@ -17,23 +12,6 @@ func (c Counter) Report(step string, done, total int64, bytes bool) {
 	if c != nil {
 		c(step, min(done, total), total, bytes)
 	}
-}
-
-// ContextDevice is a device whose reads fail after the end of a context.
-type ContextDevice struct {
-	blockdev.Device
-	Ctx    context.Context
-	OnRead func(n int64) // called with the size of each read
-}
-
-// Read implements blockdev.Device. After the end of the context it returns its cause, which is no
-// error of a sector.
-func (d ContextDevice) Read(p []byte, off int64) error {
-	if d.Ctx.Err() != nil {
-		return context.Cause(d.Ctx)
-	}
-	defer d.OnRead(int64(len(p)))
-	return d.Device.Read(p, off)
 }
 
 // PollInterval returns the time between two reads of a host table by a caller that waits for a

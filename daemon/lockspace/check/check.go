@@ -90,19 +90,12 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 	if err != nil {
 		return nil, err
 	}
-	var read int64
-	whole := false // the whole lockspace was read; from here on parts are read again
-	dev = lockspace.ContextDevice{Device: dev, Ctx: ctx, OnRead: func(n int64) {
-		if read += n; !whole {
-			o.Counter.Report("reading", read, sb.Geometry.Size(), true)
-		}
-	}}
-	ex := examiner{ctx: ctx, dev: dev, sb: sb, o: o}
+	ex := &examiner{Device: dev, ctx: ctx, sb: sb, o: o}
 	p, err := ex.readPicture(ex.allLocks())
 	if err != nil {
 		return nil, err
 	}
-	whole = true
+	ex.whole = true
 	c := &Result{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records(), Findings: []Finding{}}
 	for _, e := range p.entries {
 		if !e.Free() {
@@ -124,10 +117,25 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 
 // examiner reads a lockspace that hosts may be writing to.
 type examiner struct {
-	ctx context.Context
-	dev blockdev.Device
-	sb  layout.Superblock
-	o   Options
+	blockdev.Device
+	ctx   context.Context
+	sb    layout.Superblock
+	o     Options
+	read  int64 // bytes
+	whole bool  // the whole lockspace was read; from here on parts are read again
+}
+
+// Read implements blockdev.Device. After the end of the context it returns its cause, which is no
+// error of a sector.
+func (ex *examiner) Read(p []byte, off int64) error {
+	if ex.ctx.Err() != nil {
+		return context.Cause(ex.ctx)
+	}
+	err := ex.Device.Read(p, off)
+	if ex.read += int64(len(p)); !ex.whole {
+		ex.o.Counter.Report("reading", ex.read, ex.sb.Geometry.Size(), true)
+	}
+	return err
 }
 
 func (ex *examiner) allLocks() []int {
@@ -156,7 +164,7 @@ type picture struct {
 // readPicture reads the superblocks, the slots and entries of some locks, and all host records.
 func (ex *examiner) readPicture(locks []int) (*picture, error) {
 	p := &picture{ex: ex, locks: locks, slots: map[int][]layout.Slot{}, entries: map[int]layout.Entry{}, hosts: map[int]layout.HostRecord{}}
-	w := lockspace.Walker{Dev: ex.dev, SB: ex.sb, Visit: p.add}
+	w := lockspace.Walker{Dev: ex, SB: ex.sb, Visit: p.add}
 	w.VisitSuperblocks()
 	for _, lock := range locks {
 		w.VisitSlots(lock, ex.sb.Geometry.Hosts)
@@ -217,19 +225,17 @@ func (p *picture) entryHidden(lock int) bool {
 // suspicion is a finding that is not confirmed yet.
 type suspicion struct {
 	Finding
-	rule  string
-	state string // state of the records concerned, which must not change
-	alive []int  // hosts that must be up
-	locks []int  // locks to read again, in addition to Lock
+	suspicionKey
+	alive []int // hosts that must be up
+	locks []int // locks to read again, in addition to Lock
 }
 
 // suspicionKey identifies a suspicion across passes.
 type suspicionKey struct {
-	offset      int64
-	rule, state string
+	offset int64
+	rule   string
+	state  string // state of the records concerned, which must not change
 }
-
-func (s *suspicion) key() suspicionKey { return suspicionKey{s.Offset, s.rule, s.state} }
 
 // confirm returns the suspicions that every one of ConfirmRounds passes shows.
 func (ex *examiner) confirm(found []*suspicion) ([]*suspicion, error) {
@@ -269,7 +275,7 @@ func (ex *examiner) reconfirm(found []*suspicion) ([]*suspicion, error) {
 	concerned := map[int]bool{lockspace.DirectoryLock: true}
 	before := map[suspicionKey]bool{}
 	for _, s := range found {
-		before[s.key()] = true
+		before[s.suspicionKey] = true
 		for _, lock := range append(s.locks, s.Lock) {
 			concerned[lock] = true
 		}
@@ -278,7 +284,7 @@ func (ex *examiner) reconfirm(found []*suspicion) ([]*suspicion, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(p.suspicions(time.Now()), func(s *suspicion) bool { return !before[s.key()] }), nil
+	return slices.DeleteFunc(p.suspicions(time.Now()), func(s *suspicion) bool { return !before[s.suspicionKey] }), nil
 }
 
 // watchRenewals returns the hosts that are seen to renew.
@@ -301,11 +307,9 @@ func (ex *examiner) watchRenewals(ids map[int]bool) (map[int]bool, error) {
 			return nil, err
 		}
 		for id := range ids {
-			r, ok := p.hosts[id]
-			first, before := seen[id]
-			switch {
-			case !ok || r.State != layout.StateLive:
-			case !before:
+			switch r, first := p.hosts[id], seen[id]; {
+			case r.State != layout.StateLive:
+			case first.Blank():
 				seen[id] = r
 			case r.Incarnation == first.Incarnation && r.Sequence >= first.Sequence+checkRenewals:
 				up[id] = true

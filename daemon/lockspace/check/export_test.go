@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -9,7 +10,7 @@ import (
 
 // Suspicions returns the findings of one pass, before they are confirmed.
 func Suspicions(dev blockdev.Device, sb layout.Superblock) (found []Finding, err error) {
-	ex := examiner{dev: dev, sb: sb}
+	ex := &examiner{Device: dev, ctx: context.Background(), sb: sb}
 	p, err := ex.readPicture(ex.allLocks())
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ func (p *picture) suspicions(now time.Time) []*suspicion {
 
 // suspect adds a suspicion and returns it, for the rule to complete.
 func (p *picture) suspect(severity Severity, r lockspace.Record, rule, problem, remedy string) *suspicion {
-	s := &suspicion{rule: rule, Finding: Finding{Severity: severity, What: r.Describe(), Kind: r.Kind, Lock: r.Lock, Host: r.Host,
+	s := &suspicion{suspicionKey: suspicionKey{offset: r.Offset, rule: rule}, Finding: Finding{Severity: severity, What: r.Describe(), Kind: r.Kind, Lock: r.Lock, Host: r.Host,
 		Offset: r.Offset, Problem: problem, Remedy: remedy}}
 	p.found = append(p.found, s)
 	return s
@@ -78,7 +78,7 @@ func (p *picture) superblockRules() {
 			s.Remedy = "compare both with bakeryctl dump: hosts use the one at byte 0; only the operator knows which is right"
 		}
 	}
-	g, info := p.ex.sb.Geometry, p.ex.dev.Info()
+	g, info := p.ex.sb.Geometry, p.ex.Info()
 	if physical := info.PhysicalBlock; g.Stride < physical && !info.Regular {
 		p.suspect(SeverityWarning, p.super[0], "stride", fmt.Sprintf("stride %d is below the physical block size of %d: "+
 			"a write of one host may damage the records of others", g.Stride, physical), "run bakeryctl format, which takes the stride from the device")

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -48,7 +50,7 @@ type EntryRepair struct {
 // incarnation before left them. others returns the other hosts that may be up, and is called after
 // all reads; nil means that there are none.
 func PlanEntryRepair(dev blockdev.Device, sb layout.Superblock, lock, self int, intents []layout.Slot, others func() ([]string, error)) (EntryRepair, error) {
-	ex := examiner{dev: dev, sb: sb}
+	ex := &examiner{Device: dev, ctx: context.Background(), sb: sb}
 	p, err := ex.readPicture([]int{lockspace.DirectoryLock, lock})
 	if err != nil {
 		return EntryRepair{}, err
@@ -74,7 +76,7 @@ func PlanEntryRepair(dev blockdev.Device, sb layout.Superblock, lock, self int, 
 
 // ReadIntents returns the slots of a host in the internal lock.
 func ReadIntents(dev blockdev.Device, sb layout.Superblock, host int) ([]layout.Slot, error) {
-	ex := examiner{dev: dev, sb: sb}
+	ex := &examiner{Device: dev, ctx: context.Background(), sb: sb}
 	p, err := ex.readPicture([]int{lockspace.DirectoryLock})
 	if err != nil {
 		return nil, err
@@ -125,12 +127,14 @@ func (p *picture) planEntryRepair(lock int, up []string) EntryRepair {
 	newest := uint64(0)
 	for _, s := range p.slots[lock] {
 		newest = max(newest, s.Creation)
+		creation = max(creation, s.Creation, s.Ticket.Number(), s.ValueToken.Number())
 	}
 	_, whole := p.tickets(lock)
 	i, ok := intent[lock]
 	same := false // whether another lock has the name
 	for _, e := range p.entries {
 		same = same || e.Name == i.Name && e.Lock != lock
+		creation = max(creation, e.Creation)
 	}
 	// An entry is replaced only after a removal, which leaves a slot. Therefore the intent is
 	// the newest entry of its place if all slots are readable and none has a greater creation.
@@ -140,12 +144,6 @@ func (p *picture) planEntryRepair(lock int, up []string) EntryRepair {
 	}
 	if len(up) > 0 {
 		return EntryRepair{Err: RefuseWhileUp(up[0])}
-	}
-	for _, e := range p.entries {
-		creation = max(creation, e.Creation)
-	}
-	for _, s := range p.slots[lock] {
-		creation = max(creation, s.Creation, s.Ticket.Number(), s.ValueToken.Number())
 	}
 	creation = max(creation, bakery.ClockNumber(time.Now(), p.ex.sb.Formatted))
 	if !whole || len(p.damaged) > 1 {
@@ -187,4 +185,44 @@ var ErrNotRepaired = errors.New("not repaired")
 func RefuseWhileUp(host string) error {
 	return fmt.Errorf("%w: %s may be up and know the entry, and did not restore it when asked; "+
 		"stop bakeryd on all hosts, evict those that are dead, then run bakeryctl check --repair again", ErrNotRepaired, host)
+}
+
+// RewriteSuperblock writes the superblock or its copy, whichever kind names, from the other one. It
+// returns ErrNotRepaired if formatting has begun, or if both are valid and differ.
+//
+// Hosts may be running. They read both at each renewal and continue if either is that of their
+// lockspace. The valid one is not written, and a half-written other one is no worse than a damaged
+// one. Formatting writes its mark first. If it begins between the check for the mark and this
+// write, it zeroes or overwrites this write, or fails when it verifies its own.
+func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress func(string)) error {
+	sb, copyUsed, err := lockspace.FindLockspace(dev)
+	if err != nil {
+		return err
+	}
+	bad, good := 0, 1
+	if kind == lockspace.KindCopy {
+		bad, good = 1, 0
+	}
+	g := sb.Geometry
+	if copyUsed != good && bad == 0 {
+		return nil // already valid
+	}
+	head, err := lockspace.ReadHead(dev)
+	if err != nil {
+		return err
+	}
+	if _, formatting := lockspace.FindFormatMark(head); formatting {
+		return fmt.Errorf("%w: %w; run bakeryctl format --force to complete it", ErrNotRepaired, lockspace.ErrInterrupted)
+	}
+	at := g.Superblock(bad)
+	found, err := layout.DecodeSuperblock(head[at:], bad)
+	switch {
+	case err == nil && found == sb:
+		return nil // already valid
+	case err == nil:
+		return fmt.Errorf("%w: the superblock is of lockspace %s, the copy of %s", ErrNotRepaired, lockspace.DescribeSuperblock(sb), lockspace.DescribeSuperblock(found))
+	}
+	from := []string{"the superblock at byte 0", fmt.Sprintf("its copy at byte %d", g.Superblock(1))}[good]
+	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", lockspace.Record{Kind: kind}.Describe(), at, from))
+	return format.WriteSuperblock(dev, sb, bad)
 }
