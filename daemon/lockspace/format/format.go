@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -74,22 +75,25 @@ type Result struct {
 
 // Validate returns an [OptionError] if an option is invalid for every device.
 func (o Options) Validate() error {
-	switch {
-	case o.Hosts < 1 || o.Hosts > layout.MaxHosts:
-		return &OptionError{"hosts", fmt.Sprint(o.Hosts), fmt.Sprintf("1 to %d", layout.MaxHosts)}
-	case o.Locks < 1 || o.Locks > layout.MaxLocks:
-		return &OptionError{"locks", fmt.Sprint(o.Locks), fmt.Sprintf("1 to %d", layout.MaxLocks)}
-	case o.Lease < layout.MinLease || o.Lease > layout.MaxLease || o.Lease%time.Microsecond != 0:
-		return &OptionError{"lease", o.Lease.String(),
-			fmt.Sprintf("%v to %v in whole microseconds", layout.MinLease, layout.MaxLease)}
-	case layout.ValidateLockspaceName(o.Name) != nil:
-		return &OptionError{"name", fmt.Sprintf("%q", o.Name),
-			fmt.Sprintf("at most %d bytes of UTF-8 without control characters", layout.MaxName)}
-	case o.Policy > layout.PolicyManual:
-		return &OptionError{"policy", o.Policy.String(), "lease, fence or manual"}
-	case o.Stride != 0 && o.geometry(o.Stride).Validate() != nil:
-		return &OptionError{"stride", fmt.Sprint(o.Stride),
-			fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)}
+	for _, c := range []struct {
+		option string
+		value  any
+		valid  bool
+		want   string
+	}{
+		{"hosts", o.Hosts, 1 <= o.Hosts && o.Hosts <= layout.MaxHosts, fmt.Sprintf("1 to %d", layout.MaxHosts)},
+		{"locks", o.Locks, 1 <= o.Locks && o.Locks <= layout.MaxLocks, fmt.Sprintf("1 to %d", layout.MaxLocks)},
+		{"lease", o.Lease, layout.MinLease <= o.Lease && o.Lease <= layout.MaxLease && o.Lease%time.Microsecond == 0,
+			fmt.Sprintf("%v to %v in whole microseconds", layout.MinLease, layout.MaxLease)},
+		{"name", strconv.Quote(o.Name), layout.ValidateLockspaceName(o.Name) == nil,
+			fmt.Sprintf("at most %d bytes of UTF-8 without control characters", layout.MaxName)},
+		{"policy", o.Policy, o.Policy <= layout.PolicyManual, "lease, fence or manual"},
+		{"stride", o.Stride, o.Stride == 0 || o.geometry(o.Stride).Validate() == nil,
+			fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)},
+	} {
+		if !c.valid {
+			return &OptionError{c.option, fmt.Sprint(c.value), c.want}
+		}
 	}
 	return nil
 }

@@ -130,14 +130,13 @@ func (s *scratch) Close() error {
 // ProbeVacant measures an empty device by its first block, and zeroes that block at the end. It
 // returns ErrOccupied, ErrProbed, ErrForeignVersion, ErrDisturbed, errors of IO, or the cause of
 // ctx's end.
-func ProbeVacant(ctx context.Context, dev blockdev.Device, o measure.Options) (*measure.Measurement, error) {
+func ProbeVacant(ctx context.Context, dev blockdev.Device, o measure.Options) (m *measure.Measurement, err error) {
 	s, err := openScratch(ctx, dev)
-	if err != nil {
-		return nil, fmt.Errorf("probe %s: %w", dev.Info().Path, err)
-	}
-	m, err := measure.Run(ctx, &s.Patch, o)
-	if !errors.Is(err, measure.ErrDisturbed) { // otherwise another program owns the block
-		err = errors.Join(err, s.Close())
+	if err == nil {
+		m, err = measure.Run(ctx, &s.Patch, o)
+		if !errors.Is(err, measure.ErrDisturbed) { // otherwise another program owns the block
+			err = errors.Join(err, s.Close())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("probe %s: %w", dev.Info().Path, err)
