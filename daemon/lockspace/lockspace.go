@@ -7,11 +7,28 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
+
+// The size and the lease of a lockspace that is formatted without options.
+const (
+	DefaultHosts = 64
+	DefaultLocks = 256
+	DefaultLease = 30 * time.Second
+)
+
+// The internal lock guards the directory and has no entry on the disk.
+const (
+	DirectoryLock     = 0 // its number
+	DirectoryCreation = 1 // its creation id
+)
+
+// DirectoryEntry is the entry that the internal lock would have.
+var DirectoryEntry = layout.Entry{Lock: DirectoryLock, Permits: 1, Creation: DirectoryCreation}
 
 var (
 	// ErrNoLockspace is returned when a device holds no lockspace that this program can use.

@@ -54,15 +54,12 @@ func (dir *Directory) Scan() (*Scan, error) {
 		if err == nil {
 			e, err = dir.space.DecodeEntry(sector, i+1)
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			s.Entries = append(s.Entries, e)
-		case s.Damaged == nil:
-			s.Damaged = err
+			return nil
 		}
-		if err != nil {
-			s.Bad = append(s.Bad, i+1)
-		}
+		s.Damaged = cmp.Or(s.Damaged, err)
+		s.Bad = append(s.Bad, i+1)
 		return nil
 	})
 	if err != nil {
