@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Create makes a sparse file of size bytes, readable and writable only by its owner, for use as a
-// device. The fill function, unless nil, writes its first contents.
+// Create makes a sparse file, readable and writable only by its owner, for use as a device. The size
+// function returns its size in bytes for the blocks of its filesystem, and fill writes its first
+// contents.
 //
 // The file appears at path only when it is complete and durable. No other host or process sees it
 // half made, and only one of several processes that create it at the same time succeeds. After a
@@ -17,18 +18,15 @@ import (
 // directory.
 //
 // It returns os.ErrExist (for errors.Is) if path exists, ErrNoDirectIO, ErrAlignment if the size
-// is not a multiple of the block, ErrTooSmall, the error of fill, or wraps an errno.
-func Create(path string, size int64, fill func(Device) error) error {
+// is not a multiple of the block, ErrTooSmall, the error of size or fill, or wraps an errno.
+func Create(path string, size func(Info) (int64, error), fill func(Device) error) error {
 	if err := create(path, size, fill); err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
 	}
 	return nil
 }
 
-func create(path string, size int64, fill func(Device) error) error {
-	if size <= 0 {
-		return fmt.Errorf("%w: %d bytes", ErrTooSmall, size)
-	}
+func create(path string, size func(Info) (int64, error), fill func(Device) error) error {
 	// The link below decides; this check only saves work.
 	if _, err := os.Lstat(path); err == nil {
 		return os.ErrExist
@@ -48,13 +46,10 @@ func create(path string, size int64, fill func(Device) error) error {
 }
 
 // makeFile completes an empty temporary file and gives it the name path.
-func makeFile(f *os.File, path string, size int64, fill func(Device) error) error {
+func makeFile(f *os.File, path string, size func(Info) (int64, error), fill func(Device) error) error {
 	defer os.Remove(f.Name())
 	defer f.Close() // after success it is synced
-	if err := f.Truncate(size); err != nil {
-		return cause(err)
-	}
-	if err := fillFile(f.Name(), path, size, fill); err != nil {
+	if err := fillFile(f, path, size, fill); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -64,18 +59,31 @@ func makeFile(f *os.File, path string, size int64, fill func(Device) error) erro
 	return cause(os.Link(f.Name(), path))
 }
 
-// fillFile fills the file at temp, whose errors name path.
-func fillFile(temp, path string, size int64, fill func(Device) error) (err error) {
-	dev, err := open(temp, path, Options{})
+// fillFile sets the size of a temporary file and fills it. Its errors name path.
+func fillFile(f *os.File, path string, size func(Info) (int64, error), fill func(Device) error) (err error) {
+	if err := f.Truncate(maxFilePhysical); err != nil { // an empty file cannot be opened as a device
+		return cause(err)
+	}
+	dev, err := open(f.Name(), path, Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	if dev.info.Size != size {
-		return fmt.Errorf("%w: a size of %d bytes with blocks of %d", ErrAlignment, size, dev.info.LogicalBlock)
+	n, err := size(dev.info)
+	if err != nil {
+		return err
 	}
-	if fill == nil {
-		return nil
+	if n <= 0 {
+		return fmt.Errorf("%w: %d bytes", ErrTooSmall, n)
+	}
+	if err := f.Truncate(n); err != nil {
+		return cause(err)
+	}
+	if err := dev.inspect(Options{}); err != nil {
+		return err
+	}
+	if dev.info.Size != n {
+		return fmt.Errorf("%w: a size of %d bytes with blocks of %d", ErrAlignment, n, dev.info.LogicalBlock)
 	}
 	return fill(dev)
 }

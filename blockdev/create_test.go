@@ -17,7 +17,7 @@ import (
 func TestCreate(t *testing.T) {
 	path := filepath.Join(diskDir(t), "image")
 	want := disktest.Random(1, 4096)
-	require.NoError(t, blockdev.Create(path, testSize, func(dev blockdev.Device) error {
+	require.NoError(t, blockdev.Create(path, bytesLong(testSize), func(dev blockdev.Device) error {
 		require.NoFileExists(t, path, "not visible before it is filled")
 		require.Equal(t, path, dev.Info().Path)
 		return dev.Write(want, 4096)
@@ -41,16 +41,16 @@ func TestCreateFailures(t *testing.T) {
 	}{
 		"fill fails":      {testSize, func(blockdev.Device) error { return boom }, boom},
 		"fill closes":     {testSize, func(dev blockdev.Device) error { return dev.Close() }, blockdev.ErrClosed},
-		"no size":         {0, nil, blockdev.ErrTooSmall},
-		"negative size":   {-4096, nil, blockdev.ErrTooSmall},
-		"less than block": {512, nil, blockdev.ErrTooSmall},
-		"odd size":        {testSize + 1, nil, blockdev.ErrAlignment},
-		"enormous":        {1 << 62, nil, unix.EFBIG},
+		"no size":         {0, noFill, blockdev.ErrTooSmall},
+		"negative size":   {-4096, noFill, blockdev.ErrTooSmall},
+		"less than block": {512, noFill, blockdev.ErrTooSmall},
+		"odd size":        {testSize + 1, noFill, blockdev.ErrAlignment},
+		"enormous":        {1 << 62, noFill, unix.EFBIG},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := diskDir(t)
 			path := filepath.Join(dir, "image")
-			err := blockdev.Create(path, c.size, c.fill)
+			err := blockdev.Create(path, bytesLong(c.size), c.fill)
 			require.ErrorIs(t, err, c.want)
 			require.ErrorContains(t, err, "create "+path+": ")
 			require.NotContains(t, err.Error(), ".image.", "the temporary name is nobody's business")
@@ -59,13 +59,13 @@ func TestCreateFailures(t *testing.T) {
 			require.Empty(t, entries)
 		})
 	}
-	require.ErrorIs(t, blockdev.Create(filepath.Join(diskDir(t), "no", "image"), testSize, nil), os.ErrNotExist)
+	require.ErrorIs(t, blockdev.Create(filepath.Join(diskDir(t), "no", "image"), bytesLong(testSize), noFill), os.ErrNotExist)
 }
 
 func TestCreateLeavesNothingAfterPanic(t *testing.T) {
 	dir := diskDir(t)
 	require.Panics(t, func() {
-		_ = blockdev.Create(filepath.Join(dir, "image"), testSize, func(blockdev.Device) error { panic("boom") })
+		_ = blockdev.Create(filepath.Join(dir, "image"), bytesLong(testSize), func(blockdev.Device) error { panic("boom") })
 	})
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestCreateExisting(t *testing.T) {
 	} {
 		path := filepath.Join(dir, name)
 		require.NoError(t, make(path))
-		require.ErrorIs(t, blockdev.Create(path, testSize, nil), os.ErrExist, name)
+		require.ErrorIs(t, blockdev.Create(path, bytesLong(testSize), noFill), os.ErrExist, name)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "file"))
 	require.NoError(t, err)
@@ -89,14 +89,14 @@ func TestCreateExisting(t *testing.T) {
 
 	// It appears while Create fills its own file.
 	path := filepath.Join(dir, "late")
-	err = blockdev.Create(path, testSize, func(blockdev.Device) error { return os.WriteFile(path, []byte("precious"), 0o600) })
+	err = blockdev.Create(path, bytesLong(testSize), func(blockdev.Device) error { return os.WriteFile(path, []byte("precious"), 0o600) })
 	require.ErrorIs(t, err, os.ErrExist)
 }
 
 func TestCreateInWorkingDirectory(t *testing.T) {
 	dir := diskDir(t)
 	t.Chdir(dir)
-	require.NoError(t, blockdev.Create("image", testSize, nil))
+	require.NoError(t, blockdev.Create("image", bytesLong(testSize), noFill))
 	require.FileExists(t, filepath.Join(dir, "image"))
 }
 
@@ -123,7 +123,7 @@ func TestCreateAtOnce(t *testing.T) {
 	for i := range creators {
 		contents[i] = disktest.Random(uint64(i), 4096)
 		creating.Go(func() {
-			errs[i] = blockdev.Create(path, testSize, func(dev blockdev.Device) error { return dev.Write(contents[i], 0) })
+			errs[i] = blockdev.Create(path, bytesLong(testSize), func(dev blockdev.Device) error { return dev.Write(contents[i], 0) })
 		})
 	}
 	creating.Wait()

@@ -92,7 +92,7 @@ func TestOpenWithoutDirectIO(t *testing.T) {
 	require.ErrorContains(t, err, "use a block device, or a file on ext4 or xfs")
 
 	path = filepath.Join(dir, "new")
-	require.ErrorIs(t, blockdev.Create(path, 1<<20, nil), blockdev.ErrNoDirectIO)
+	require.ErrorIs(t, blockdev.Create(path, bytesLong(1<<20), noFill), blockdev.ErrNoDirectIO)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "nothing left behind")

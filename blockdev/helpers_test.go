@@ -61,11 +61,18 @@ func diskDir(t testing.TB) string {
 	return dir
 }
 
+// bytesLong returns the size function of blockdev.Create for a size.
+func bytesLong(n int64) func(blockdev.Info) (int64, error) {
+	return func(blockdev.Info) (int64, error) { return n, nil }
+}
+
+func noFill(blockdev.Device) error { return nil }
+
 // backingFile creates a file for use as a device or below loop devices.
 func backingFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(diskDir(t), "image")
-	require.NoError(t, blockdev.Create(path, testSize, nil))
+	require.NoError(t, blockdev.Create(path, bytesLong(testSize), noFill))
 	return path
 }
 

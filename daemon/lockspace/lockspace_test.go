@@ -78,7 +78,7 @@ func TestOpenLockspaceFails(t *testing.T) {
 	path := filepath.Join(lockspacetest.Dir(t), "blank")
 	_, _, _, err := OpenLockspace(path, true)
 	require.ErrorContains(t, err, "no such file")
-	require.NoError(t, blockdev.Create(path, 64<<10, nil))
+	require.NoError(t, blockdev.Create(path, func(blockdev.Info) (int64, error) { return 64 << 10, nil }, func(blockdev.Device) error { return nil }))
 	_, _, _, err = OpenLockspace(path, true)
 	require.ErrorIs(t, err, ErrNoLockspace)
 }

@@ -91,7 +91,8 @@ func (f *formatter) run(ctx context.Context) (*Result, error) {
 	return result, nil
 }
 
-// erase zeroes the area except for the mark, after no host can hold a lock of the old lockspace.
+// erase zeroes the area upwards except for the mark, after no host can hold a lock of the old
+// lockspace: steps 1 to 4.
 func (f *formatter) erase(ctx context.Context, found occupant) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (f *formatter) erase(ctx context.Context, found occupant) error {
 	}
 	err := f.waitForHosts(ctx, found)
 	if err == nil {
-		err = f.zero(ctx, from)
+		err = f.inChunks(ctx, "zeroing", "zeroed", from, zeroChunk, func(off, n int64) (bool, error) { return true, f.dev.Zero(off, n) })
 	}
 	if err != nil {
 		return fmt.Errorf("%w; the old contents are lost, and the device is not usable until it is formatted again with force", err)
@@ -194,11 +195,6 @@ func (f *formatter) hostTable(found occupant) ([]lockspace.HostRow, error) {
 		rows = slices.DeleteFunc(rows, func(r lockspace.HostRow) bool { return r.Err != nil })
 	}
 	return rows, nil
-}
-
-// zero zeroes the area from an offset upwards: step 4.
-func (f *formatter) zero(ctx context.Context, from int64) error {
-	return f.inChunks(ctx, "zeroing", "zeroed", from, zeroChunk, func(off, n int64) (bool, error) { return true, f.dev.Zero(off, n) })
 }
 
 // firstNonZero returns the first byte of the area from an offset on that is not zero, or -1.

@@ -4,7 +4,6 @@
 package format
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,41 +148,27 @@ func underDev(path string) bool {
 	return err == nil && strings.HasPrefix(abs, "/dev/")
 }
 
-// errOtherStride is returned when the filesystem of a new file needs another stride.
-var errOtherStride = errors.New("another stride")
-
-// formatNew creates a file with a lockspace. The size depends on the block size of the filesystem,
-// which is known only for an open file. Therefore it assumes a stride and tries again if that was
-// wrong.
+// formatNew creates a file with a lockspace.
 func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
 	const block = 4096 // the size of the file is a multiple of it
-	stride := cmp.Or(o.Stride, block)
-	for {
-		size := (o.geometry(stride).Size() + block - 1) / block * block
-		sb, fits := o.superblock(stride), 0
-		err := blockdev.Create(path, size, func(dev blockdev.Device) (err error) {
-			if fits, err = chooseStride(dev.Info(), o.Stride); err != nil {
-				return err
-			}
-			if fits != stride {
-				return errOtherStride
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := allocateBlocks(dev, sb.Geometry); err != nil {
-				return err
-			}
-			return writeSuperblocks(dev, sb)
-		})
-		switch {
-		case err == nil:
-			return &Result{Path: path, Created: true, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}, nil
-		case !errors.Is(err, errOtherStride):
-			return nil, err
+	var sb layout.Superblock
+	err := blockdev.Create(path, func(info blockdev.Info) (int64, error) {
+		stride, err := chooseStride(info, o.Stride)
+		sb = o.superblock(stride)
+		return (sb.Geometry.Size() + block - 1) / block * block, err
+	}, func(dev blockdev.Device) error {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		stride = fits
+		if err := allocateBlocks(dev, sb.Geometry); err != nil {
+			return err
+		}
+		return writeSuperblocks(dev, sb)
+	})
+	if err != nil {
+		return nil, err
 	}
+	return &Result{Path: path, Created: true, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}, nil
 }
 
 // allocateBlocks writes zeroes where every host writes: up to the slots of the first locks. The

@@ -32,7 +32,7 @@ type occupant struct {
 	kind occupantKind
 	old  layout.Superblock // of a lockspace or the mark; of remains only uuid and geometry
 	rows []lockspace.HostRow
-	what string // in words
+	what string // in words; "" if vacant
 
 	scratch bool // whether a foreign occupant is the scratch block of a probe and nothing else
 }
@@ -248,13 +248,8 @@ func ReadOccupancy(ctx context.Context, dev blockdev.Device) (Occupancy, error) 
 		return o, nil
 	}
 	found, err := surveyorOf(dev).survey(ctx)
-	if err != nil {
-		return o, err
-	}
-	if found.kind != deviceVacant {
-		o.What = found.what
-	}
-	return o, nil
+	o.What = found.what
+	return o, err
 }
 
 // surveyorOf returns a formatter that surveys as much of a device as a lockspace of the default
