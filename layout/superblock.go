@@ -101,7 +101,6 @@ func checkLease(lease time.Duration) error {
 // Encode writes the superblock (copy 0) or its copy (copy 1) into buf, and zeroes into the rest
 // of buf. On an error, ErrShort or ErrField, buf is unchanged.
 func (sb Superblock) Encode(buf []byte, which int) error {
-	mustBeWithin("superblock copy", which, 0, 1)
 	var err error
 	c := writer(&err)
 	sb.fields(&c)

@@ -63,10 +63,8 @@ func (e enum) name(value uint8) string {
 	return fmt.Sprintf("%s(%d)", e.field, value)
 }
 
-func (e enum) check(value uint8) error { return within(e.field, int(value), 0, len(e.names)-1) }
-
 func (e enum) marshal(value uint8) ([]byte, error) {
-	if err := e.check(value); err != nil {
+	if err := within(e.field, int(value), 0, len(e.names)-1); err != nil {
 		return nil, err
 	}
 	return []byte(e.names[value]), nil

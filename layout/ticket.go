@@ -62,9 +62,6 @@ func (t Ticket) Number() uint64 { return uint64(t) >> numberShift }
 // Host returns the id of the host that drew the ticket, 0 for no ticket.
 func (t Ticket) Host() int { return int(t >> GrantBits & (1<<HostBits - 1)) }
 
-// grant returns the index of a token's grant under its ticket.
-func (t Ticket) grant() int { return int(t & (MaxGrants - 1)) }
-
 // String returns the word in decimal.
 func (t Ticket) String() string { return strconv.FormatUint(uint64(t), 10) }
 
@@ -97,8 +94,8 @@ func checkCreation(creation uint64) error {
 
 // checkGrant refuses a token of a later grant than the first.
 func (t Ticket) checkGrant(field string) error {
-	if t.grant() != 0 {
-		return fmt.Errorf("%s %v is the token of grant %d, want 0: %w", field, t, t.grant(), ErrField)
+	if grant := uint64(t) % MaxGrants; grant != 0 {
+		return fmt.Errorf("%s %v is the token of grant %d, want 0: %w", field, t, grant, ErrField)
 	}
 	return nil
 }

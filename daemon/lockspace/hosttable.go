@@ -1,6 +1,7 @@
 package lockspace
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -76,12 +77,9 @@ func ReadHostTable(dev blockdev.Device, space layout.Space) (rows []HostRow, err
 
 // ChangedRow returns the first row of after that is in use and differs from its row in before.
 func ChangedRow(before, after []HostRow) (row HostRow, ok bool) {
-	old := make(map[int]string, len(before))
-	for _, r := range before {
-		old[r.ID] = r.Raw
-	}
 	for _, r := range after {
-		if raw, known := old[r.ID]; r.InUse() && (!known || raw != r.Raw) {
+		i, known := slices.BinarySearchFunc(before, r.ID, func(b HostRow, id int) int { return b.ID - id })
+		if r.InUse() && (!known || before[i].Raw != r.Raw) {
 			return r, true
 		}
 	}

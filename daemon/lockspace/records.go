@@ -65,20 +65,27 @@ func SlotAt(g layout.Geometry, lock, host int) Record {
 	return Record{Offset: g.Slot(lock, host), Kind: KindSlot, Lock: lock, Host: host}
 }
 
-// decode sets the contents of a host record, an entry or a slot, or its error, unless it is blank.
-func (r *Record) decode(space layout.Space, sector []byte) (blank bool) {
+// decode sets the contents of a record of the lockspace sb, or its error, unless it is blank.
+func (r *Record) decode(sb *layout.Superblock, sector []byte) (blank bool) {
 	switch r.Kind {
+	case KindSuperblock, KindCopy:
+		r.Superblock = new(layout.Superblock)
+		*r.Superblock, r.Err = layout.DecodeSuperblock(sector, int(r.Offset)/sb.Geometry.Stride)
+		if r.Err == nil && *r.Superblock != *sb {
+			r.OtherLockspace = true
+			r.Err = fmt.Errorf("it belongs to lockspace %s: %w", DescribeSuperblock(*r.Superblock), layout.ErrIdentity)
+		}
 	case KindHost:
 		r.HostRecord = new(layout.HostRecord)
-		*r.HostRecord, r.Err = space.DecodeHost(sector, r.Host)
+		*r.HostRecord, r.Err = sb.Space().DecodeHost(sector, r.Host)
 		blank = r.HostRecord.Blank()
 	case KindEntry:
 		r.Entry = new(layout.Entry)
-		*r.Entry, r.Err = space.DecodeEntry(sector, r.Lock)
+		*r.Entry, r.Err = sb.Space().DecodeEntry(sector, r.Lock)
 		blank = r.Entry.Blank()
 	case KindSlot:
 		r.Slot = new(layout.Slot)
-		*r.Slot, r.Err = space.DecodeSlot(sector, r.Lock, r.Host)
+		*r.Slot, r.Err = sb.Space().DecodeSlot(sector, r.Lock, r.Host)
 		blank = r.Slot.Blank()
 	}
 	return blank && r.Err == nil
@@ -107,21 +114,8 @@ type Walker struct {
 
 // VisitSuperblocks reads the superblock and its copy. One that differs from SB has an error.
 func (w *Walker) VisitSuperblocks() {
-	g := w.SB.Geometry
-	w.scan("superblock", 0, 2, func(i int, sector []byte, err error) error {
-		r := Record{Offset: g.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i], Err: err}
-		var sb layout.Superblock
-		if err == nil {
-			sb, r.Err = layout.DecodeSuperblock(sector, i)
-		}
-		if r.Err == nil && sb != w.SB {
-			r.OtherLockspace = true
-			r.Err = fmt.Errorf("it belongs to lockspace %s: %w", DescribeSuperblock(sb), layout.ErrIdentity)
-		}
-		if r.Err == nil {
-			r.Superblock = &sb
-		}
-		return w.Visit(r)
+	w.visit("superblock", 2, func(i int) Record {
+		return Record{Offset: w.SB.Geometry.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i]}
 	})
 }
 
@@ -143,21 +137,17 @@ func (w *Walker) VisitSlots(lock, count int) {
 
 // visit reads count records of one kind. at returns the place of the i-th one.
 func (w *Walker) visit(what string, count int, at func(i int) Record) {
-	space := w.SB.Space()
-	w.scan(what, at(0).Offset, count, func(i int, sector []byte, err error) error {
+	if w.Err != nil {
+		return
+	}
+	err := ScanRecords(w.Dev, at(0).Offset, w.SB.Geometry.Stride, count, func(i int, sector []byte, err error) error {
 		r := at(i)
-		if r.Err = err; err == nil && r.decode(space, sector) {
+		if r.Err = err; err == nil && r.decode(&w.SB, sector) {
 			return nil
 		}
 		return w.Visit(r)
 	})
-}
-
-func (w *Walker) scan(what string, off int64, count int, fn func(i int, sector []byte, err error) error) {
-	if w.Err != nil {
-		return
-	}
-	if err := ScanRecords(w.Dev, off, w.SB.Geometry.Stride, count, fn); err != nil {
+	if err != nil {
 		w.Err = fmt.Errorf("read %s: %w", what, err)
 	}
 }
