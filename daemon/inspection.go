@@ -94,12 +94,10 @@ func (h *Host) await(in *inspection, give time.Duration) error {
 		if err != nil {
 			return err
 		}
-		t := time.NewTimer(left)
 		select {
 		case <-in.done:
-			t.Stop()
 			return nil
-		case <-t.C:
+		case <-time.After(left):
 		}
 	}
 }

@@ -96,7 +96,7 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 		return nil, err
 	}
 	ex.whole = true
-	c := &Result{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records(), Findings: []Finding{}}
+	c := &Result{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records, Findings: []Finding{}}
 	for _, e := range p.entries {
 		if !e.Free() {
 			c.Locks++
@@ -152,6 +152,7 @@ func (ex *examiner) allLocks() []int {
 type picture struct {
 	ex       *examiner
 	locks    []int
+	records  int                // number of those that are not blank
 	super    []lockspace.Record // the superblock and its copy
 	slots    map[int][]layout.Slot
 	entries  map[int]layout.Entry
@@ -188,6 +189,7 @@ func (ex *examiner) readPicture(locks []int) (*picture, error) {
 }
 
 func (p *picture) add(r lockspace.Record) error {
+	p.records++
 	switch {
 	case r.Kind == lockspace.KindSuperblock || r.Kind == lockspace.KindCopy:
 		p.super = append(p.super, r)
@@ -201,15 +203,6 @@ func (p *picture) add(r lockspace.Record) error {
 		p.slots[r.Lock] = append(p.slots[r.Lock], *r.Slot)
 	}
 	return nil
-}
-
-// records returns the number of records that are not blank.
-func (p *picture) records() int {
-	n := len(p.super) + len(p.damaged) + len(p.hosts) + len(p.entries)
-	for _, s := range p.slots {
-		n += len(s)
-	}
-	return n
 }
 
 // hostHidden reports whether the record of a host cannot be read.

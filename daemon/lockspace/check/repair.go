@@ -195,7 +195,7 @@ func RefuseWhileUp(host string) error {
 // one. Formatting writes its mark first. If it begins between the check for the mark and this
 // write, it zeroes or overwrites this write, or fails when it verifies its own.
 func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress func(string)) error {
-	sb, copyUsed, err := lockspace.FindLockspace(dev)
+	sb, _, err := lockspace.FindLockspace(dev)
 	if err != nil {
 		return err
 	}
@@ -204,9 +204,6 @@ func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress 
 		bad, good = 1, 0
 	}
 	g := sb.Geometry
-	if copyUsed != good && bad == 0 {
-		return nil // already valid
-	}
 	head, err := lockspace.ReadHead(dev)
 	if err != nil {
 		return err
