@@ -38,9 +38,8 @@ func Alloc(n int) []byte {
 // concurrently.
 type Pool struct {
 	mu   sync.Mutex        // guards the fields below and the lent flag of every buffer
-	free [64][]*buffer     // by class: buffers of 1<<class bytes
+	free [64][]*buffer     // by class: buffers of 1<<class bytes; there is room for the lent ones
 	all  map[*byte]*buffer // by first byte
-	size [64]int           // by class: number of buffers, lent or free
 }
 
 type buffer struct {
@@ -92,8 +91,7 @@ func (p *Pool) grow(class int) {
 	if p.all == nil {
 		p.all = make(map[*byte]*buffer)
 	}
-	p.size[class] += len(slab) / length
-	free := make([]*buffer, 0, p.size[class])
+	free := make([]*buffer, 0, cap(p.free[class])+len(slab)/length)
 	for ; len(slab) > 0; slab = slab[length:] {
 		b := &buffer{bytes: slab[:length:length], class: class}
 		p.all[&slab[0]] = b
