@@ -127,11 +127,11 @@ const (
 	stepLook            // all slots are being read in the doorway
 	stepNumber          // waiting is being written
 	stepWait            // the slots are being read, or polled, until the hosts ahead admit this one
-	stepEntered         // held
-	stepSettle          // held is being written
 	stepWithdraw        // idle is being written without having entered
 	stepRelease         // idle is being written after a hold
 	stepSuperseded      // a newer creation was seen: is the entry still this lock's?
+	stepEntered         // held, as in all steps up to stepClear
+	stepSettle          // held is being written
 	stepDowngrade       // shared is being written under a hold
 	stepUpgrade         // choosing, exclusive is being written under a shared hold
 	stepAlone           // the slots are being read: does any other host take part?
@@ -184,13 +184,7 @@ func New(cfg Config) *Machine {
 func (m *Machine) OwnSlot() Slot { return m.ownSlot }
 
 // Holding reports whether the host holds the lock, in any mode.
-func (m *Machine) Holding() bool {
-	switch m.step {
-	case stepEntered, stepSettle, stepDowngrade, stepUpgrade, stepAlone, stepBack, stepMark, stepDrain, stepClear:
-		return true
-	}
-	return false
-}
+func (m *Machine) Holding() bool { return m.step >= stepEntered && m.step <= stepClear }
 
 // Token returns the fencing token of the current hold's first grant. The driver gives the k-th
 // local grant of the same hold [layout.Ticket.Grant] of k, and continues to count across changes

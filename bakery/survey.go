@@ -129,10 +129,9 @@ func (m *Machine) poll(s survey) Action {
 	case host == 0:
 		host = s.unsettled
 	}
-	a := m.pollFor(host, s.rank(), s.doubt)
-	a.Enters = true
-	m.polling = a
-	return a
+	m.pollFor(host, s.rank(), s.doubt)
+	m.polling.Enters = true
+	return m.polling
 }
 
 // pollFor polls a host's slot. With doubt, all slots are read again even if that slot is

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,10 +64,6 @@ type device struct {
 	*handle               // while it is open
 	way     string        // the transport that has worked, "": none yet
 	warn    bool          // the operator was warned that the device does not abort
-}
-
-func newDevice(path string, open opener, log *slog.Logger) *device {
-	return &device{path: path, open: open, log: log, busy: make(chan struct{}, 1)}
 }
 
 // do opens the device and calls f. It returns when ctx ends. A command in the kernel then
@@ -246,10 +243,7 @@ func (d *device) inForce(ctx context.Context, own uint64) error {
 		case errors.Is(err, errConflict) && known:
 			// Another host was faster, or the own key was removed: the next look decides.
 		case errors.Is(err, errConflict):
-			if err := d.registerKey(ctx, own, true); err != nil {
-				return err
-			}
-			return fmt.Errorf("%w: the reservation cannot be read", ErrReserved)
+			return cmp.Or(d.registerKey(ctx, own, true), fmt.Errorf("%w: the reservation cannot be read", ErrReserved))
 		case err != nil:
 			return err
 		case !known:

@@ -2,6 +2,7 @@ package fence
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,18 +20,16 @@ import (
 
 // execAgent fences by an external command. Like fence-agents, it reads its input as lines on
 // stdin.
-type execAgent struct {
-	command string
-}
+type execAgent string
 
 // Register implements Agent. It has no effect.
-func (a *execAgent) Register(ctx context.Context) error { return ctx.Err() }
+func (a execAgent) Register(ctx context.Context) error { return ctx.Err() }
 
 // Unregister implements Agent. It has no effect.
-func (a *execAgent) Unregister(ctx context.Context) error { return ctx.Err() }
+func (a execAgent) Unregister(ctx context.Context) error { return ctx.Err() }
 
 // String implements Agent. The command line may hold a password.
-func (a *execAgent) String() string { return "exec" }
+func (a execAgent) String() string { return "exec" }
 
 // ValidName checks a host name for a fence command: ASCII letters, digits, '.', '_', ':' and '-',
 // not at the beginning. A host chooses its own name. Such a name is one line, one word, no
@@ -62,15 +61,12 @@ const (
 
 // Fence implements Agent. Exit status 0 before ctx ends confirms the fencing. Processes that the
 // command left in its process group are killed.
-func (a *execAgent) Fence(ctx context.Context, t Target) error {
-	if err := ValidName(t.Name); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
+func (a execAgent) Fence(ctx context.Context, t Target) error {
+	if err := cmp.Or(ValidName(t.Name), ctx.Err()); err != nil {
 		return err
 	}
 	out := &tail{max: outputKept}
-	cmd := exec.Command("/bin/sh", "-c", a.command) // not CommandContext: the whole group is killed, below
+	cmd := exec.Command("/bin/sh", "-c", string(a)) // not CommandContext: the whole group is killed, below
 	cmd.Env = environment(t)
 	cmd.Stdin = strings.NewReader(input(t))
 	cmd.Stdout, cmd.Stderr = out, out

@@ -122,7 +122,7 @@ func New(cfg Config) (Agent, error) {
 		if strings.TrimSpace(cfg.Command) == "" || strings.ContainsRune(cfg.Command, 0) {
 			return nil, fmt.Errorf("%w: agent exec without a command", ErrConfig)
 		}
-		return &execAgent{cfg.Command}, nil
+		return execAgent(cfg.Command), nil
 	}
 	return nil, fmt.Errorf("%w: agent %q, want pr or exec", ErrConfig, cfg.Agent)
 }

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"unsafe"
@@ -79,13 +80,6 @@ func (k kernel) change(a action, own, other uint64) error {
 	return k.outcome(call.name, n, err)
 }
 
-func fromLinux(kind uint32) Type {
-	if int64(kind) < int64(len(linuxTypes)) {
-		return linuxTypes[kind]
-	}
-	return Type(0xff)
-}
-
 // outcome classifies the result of a call: an errno, or the device's answer.
 func (k kernel) outcome(call string, n int, err error) error {
 	switch {
@@ -138,11 +132,8 @@ const (
 
 // namespaceOf returns the namespace id of an NVMe device, 0 for others.
 func namespaceOf(fd int) uint32 {
-	n, err := ioctl(fd, ioctlNVMeID, nil)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return uint32(n)
+	n, _ := ioctl(fd, ioctlNVMeID, nil) // 0 with an error
+	return uint32(max(n, 0))
 }
 
 // unregister removes the own registration, whose key must be key.
@@ -214,7 +205,7 @@ func parseReport(buf []byte, extended bool) (state State, all bool) {
 		head, size, key = 64, 64, 8
 	}
 	if buf[4] != 0 {
-		state.Held, state.Type = true, fromLinux(uint32(buf[4]))
+		state.Held, state.Type = true, cmp.Or(linuxTypes[buf[4]], 0xff)
 	}
 	for i := range int(le.Uint16(buf[5:])) {
 		at := head + i*size

@@ -33,7 +33,7 @@ func newPR(cfg Config, open opener) (*prAgent, error) {
 	for _, path := range cfg.Devices {
 		if !slices.Contains(a.cfg.Devices, path) {
 			a.cfg.Devices = append(a.cfg.Devices, path)
-			a.devices = append(a.devices, newDevice(path, open, cfg.Log))
+			a.devices = append(a.devices, &device{path: path, open: open, log: cfg.Log, busy: make(chan struct{}, 1)})
 		}
 	}
 	return a, nil
@@ -111,7 +111,7 @@ var typeNames = map[Type]string{
 }
 
 // linuxTypes has the types by their number in linux/pr.h and NVMe.
-var linuxTypes = []Type{0, 1, 3, 5, 6, 7, 8}
+var linuxTypes = map[byte]Type{1: 1, 2: 3, 3: 5, 4: 6, 5: 7, 6: 8}
 
 func (t Type) String() string {
 	if name, ok := typeNames[t]; ok {
@@ -123,7 +123,7 @@ func (t Type) String() string {
 // ReadState reads the registrations and the reservation of the device at path. It changes
 // nothing. It returns ErrUnsupported, or wraps an errno or the device's error.
 func ReadState(ctx context.Context, path string) (state State, err error) {
-	d := newDevice(path, openDevice, nil)
+	d := &device{path: path, open: openDevice, busy: make(chan struct{}, 1)}
 	err = d.do(ctx, func() (err error) {
 		known := false
 		if state, known, err = d.look(ctx); err == nil && !known {

@@ -120,10 +120,13 @@ func TestOutcome(t *testing.T) {
 func TestCallNumbers(t *testing.T) {
 	require.Equal(t, []uint32{0x401870c8, 0x401070c9, 0x401870cb, 0x401870cc, 0x4e40, 0xc0484e43},
 		[]uint32{ioctlRegister, ioctlReserve, ioctlPreempt, ioctlPreemptAbort, ioctlNVMeID, ioctlNVMeCommand})
-	for n, want := range []Type{0, 1, 3, 5, 6, 7, 8, 0xff} {
-		require.Equal(t, want, fromLinux(uint32(n)))
+	for n, want := range []Type{1, 3, 5, 6, 7, 8, 0xff} {
+		report := make([]byte, 24)
+		report[4] = byte(n + 1)
+		state, _ := parseReport(report, false)
+		require.Equal(t, want, state.Type)
 	}
-	require.Equal(t, WriteExclusiveAllRegistrants, fromLinux(prWriteExclAllReg))
+	require.Equal(t, WriteExclusiveAllRegistrants, linuxTypes[prWriteExclAllReg])
 }
 
 func TestNVMeReport(t *testing.T) {

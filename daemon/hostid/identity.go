@@ -136,11 +136,8 @@ func (id *Identity) TakeLockFile(host int) error {
 // stillAt reports whether path names the open file.
 func stillAt(f *os.File, path string) bool {
 	open, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(path)
-	return err == nil && os.SameFile(open, there)
+	there, thereErr := os.Stat(path)
+	return err == nil && thereErr == nil && os.SameFile(open, there)
 }
 
 // ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight.
@@ -167,10 +164,7 @@ func (id *Identity) statePath(host, suffix string) string {
 func (id *Identity) LeftIncarnations() (incarnations []uint64) {
 	hosts, _ := Files(id.StateDir, id.UUID, ".left")
 	for _, host := range hosts {
-		b, err := os.ReadFile(id.LeftPath(host))
-		if err != nil {
-			continue
-		}
+		b, _ := os.ReadFile(id.LeftPath(host))
 		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 16, 64); err == nil {
 			incarnations = append(incarnations, n)
 		}

@@ -140,9 +140,6 @@ func (m *Machine) abandonedAfter(h *Host) time.Duration {
 	return m.t.Blind() + max(m.t.MaxWatchdog(), h.maxWatchdog)
 }
 
-// end records that an incarnation is over.
-func (h *Host) end(incarnation uint64) { h.Ended = remember(h.Ended, incarnation) }
-
 // remembered bounds the incarnations kept for one id.
 const remembered = 8
 
@@ -161,7 +158,7 @@ func (h *Host) settle() {
 	h.Settled = true
 	for _, x := range h.earlier {
 		if x != h.Incarnation {
-			h.end(x)
+			h.Ended = remember(h.Ended, x)
 		}
 	}
 	h.earlier = nil
@@ -203,7 +200,7 @@ func (m *Machine) see(h *Host, r Record) {
 	h.maxWatchdog = max(h.maxWatchdog, h.Watchdog)
 	if r.State == layout.StateLeft || h.Gone {
 		h.Gone = true
-		h.end(h.Incarnation)
+		h.Ended = remember(h.Ended, h.Incarnation)
 	}
 }
 

@@ -96,7 +96,7 @@ func (mb *Member) fence(a lease.Fence) {
 	err := agent.Fence(ctx, target)
 	if err == nil {
 		log.Warn("host fenced")
-		mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
+		mb.noteOther(events.Fenced, a.Host, a.Name, a.Incarnation, "")
 		mb.cfg.Tally.Fenced.Add(1)
 		mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
 		return

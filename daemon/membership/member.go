@@ -34,13 +34,11 @@ type Member struct {
 	cfg   Config
 	space layout.Space
 
-	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
-	// state of the hosts in the event journal, by host id - 1; nil if none yet
-	noted  []notedHost
-	noting sync.Mutex   // guards noted and zeroed
-	zeroed warn.Limiter // for warnings about lost records
-	// for warnings about renewals that wait for locks; owned by the write in flight
-	waits   warn.Limiter
+	trouble atomic.Pointer[ioTrouble]      // of the last IO of the lease; nil if that succeeded
+	noted   []notedHost                    // in the event journal, by host id - 1; nil if none yet
+	noting  sync.Mutex                     // guards noted and zeroed
+	zeroed  warn.Limiter                   // for warnings about lost records
+	waits   warn.Limiter                   // for renewals that wait for locks; owned by the write in flight
 	begun   atomic.Int64                   // when a read of the table last began or was requested
 	alarm   clock.Alarm                    // rings when the machine needs the time
 	renewed func(lease.Term) (kept func()) // called with every term of the lease to keep it; nil if none
@@ -52,9 +50,7 @@ type Member struct {
 	m           *lease.Machine
 	changed     chan struct{} // closed and replaced after every event
 	reason      error
-	isLost      bool          // lost is closed
 	cut         time.Duration // holds end then at the latest, whatever the lease says
-	resumed     bool          // continues the term of a previous process
 	turned      time.Duration // when the loop began its last turn
 	reading     underWay
 	writing     underWay
@@ -65,11 +61,9 @@ type Member struct {
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
 
-	asked chan lease.Asked // an operator asks this host to leave; has room for one
-
-	// of other hosts; has room for one, because they are repeated
-	complaints chan []layout.Complaint
-	renewals   chan struct{} // the lease was renewed; has room for one
+	asked      chan lease.Asked        // an operator asks this host to leave; has room for one
+	complaints chan []layout.Complaint // of other hosts; has room for one, because they are repeated
+	renewals   chan struct{}           // the lease was renewed; has room for one
 
 	ready  chan struct{}   // closed when tickets may be taken
 	lost   chan struct{}   // closed when the lease is over
@@ -206,23 +200,20 @@ func (mb *Member) KeepTerms(keep func(lease.Term) (kept func())) {
 
 // carryOut executes actions. Called with mu held. Reads and writes report their results by events.
 func (mb *Member) carryOut(actions []lease.Action) {
-	wake, alarm := time.Duration(math.MaxInt64), false
+	wake := time.Duration(math.MaxInt64)
 	for _, a := range actions {
 		switch a := a.(type) {
 		case lease.ReadTable:
 			mb.begins(&mb.reading)
 			mb.readBegan = mb.cfg.Clock.Now()
-			alarm = true
 			mb.io.Go(func() { mb.readTable(a.Hosts) })
 		case lease.Write:
 			mb.begins(&mb.writing)
 			mb.renewing = mb.readBegan // of the read that has just returned: none has begun since
-			alarm = true
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
-			wake, alarm = a.Until, true
+			wake = a.Until
 		case lease.Joined:
-			mb.resumed = a.Resumed
 			mb.io.Go(func() { mb.cfg.Identity.RecordJoined(a.ID) }) // in a goroutine, as in end
 			mb.noteJoined(a)
 		case lease.Ready:
@@ -246,9 +237,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			mb.end(nil, a.Incarnation, false)
 		}
 	}
-	if alarm || mb.cfg.Alive != nil {
-		mb.ring(wake)
-	}
+	mb.ring(wake)
 	mb.hosts = nil
 	close(mb.changed)
 	mb.changed = make(chan struct{})
@@ -273,7 +262,6 @@ func (mb *Member) end(reason error, left uint64, lost bool) {
 		mb.cut = mb.cfg.Clock.Now() // other hosts may have the locks already
 	}
 	if lost {
-		mb.isLost = true
 		close(mb.lost)
 	}
 	mb.finish()
@@ -341,7 +329,8 @@ type Moments struct {
 func (mb *Member) Moments() Moments {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return Moments{Warn: mb.m.WarnAt(), Deadline: min(mb.m.Deadline(), mb.cut), Lost: mb.isLost, Changed: mb.changed}
+	lost := mb.reason != nil && mb.m.Deadline() != 0 // it was live
+	return Moments{Warn: mb.m.WarnAt(), Deadline: min(mb.m.Deadline(), mb.cut), Lost: lost, Changed: mb.changed}
 }
 
 // Live reports whether the lease runs at the time now.
@@ -418,8 +407,11 @@ func (mb *Member) Over() <-chan struct{} { return mb.over.Done() }
 // Wait blocks until all IO has returned. It is called after Over is closed.
 func (mb *Member) Wait() { mb.io.Wait() }
 
-// Resumed reports whether the term of the previous process continues. It is set before Ready is closed.
-func (mb *Member) Resumed() bool { return mb.resumed }
+// Resumed reports whether the term of the previous process continues.
+func (mb *Member) Resumed() bool {
+	term := mb.cfg.Lease.Resume
+	return term != nil && term.Incarnation == mb.Incarnation()
+}
 
 // Asked receives the request of an operator that this host leave.
 func (mb *Member) Asked() <-chan lease.Asked { return mb.asked }

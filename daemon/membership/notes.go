@@ -65,7 +65,7 @@ func (mb *Member) report(a lease.Action) {
 	case lease.Asked:
 		mb.cfg.Events.Add(events.Event{Kind: events.Asked, ByHost: a.By, ByHostName: a.Name})
 	case lease.Wished:
-		mb.noteOf(events.Event{Kind: events.Asked, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
+		mb.noteOther(events.Asked, a.Host, a.Name, a.Incarnation, "")
 		mb.cfg.Log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	case lease.Declared:
 		mb.reportDeath(a)
@@ -93,14 +93,10 @@ func (mb *Member) reportDeath(a lease.Declared) {
 
 func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
 
-// noteOf records an event about another host.
-func (mb *Member) noteOf(e events.Event) {
-	e.ByHost, e.ByHostName = mb.ID(), mb.cfg.Identity.Name
-	mb.cfg.Events.Add(e)
-}
-
-func (mb *Member) noteOther(kind events.Kind, id int, h *lease.Host, reason string) {
-	mb.noteOf(events.Event{Kind: kind, Host: id, HostName: h.Name, Incarnation: h.Incarnation, Reason: reason})
+// noteOther records an event about another host.
+func (mb *Member) noteOther(kind events.Kind, host int, name string, incarnation uint64, reason string) {
+	mb.cfg.Events.Add(events.Event{Kind: kind, Host: host, HostName: name, Incarnation: incarnation, Reason: reason,
+		ByHost: mb.ID(), ByHostName: mb.cfg.Identity.Name})
 }
 
 // noteHosts records which hosts have joined and left since the last read of the host table. The
@@ -118,10 +114,10 @@ func (mb *Member) noteHosts(hosts []lease.Host) {
 		}
 		switch h.State {
 		case layout.StateLive:
-			mb.noteOther(events.Joined, i+1, h, "")
+			mb.noteOther(events.Joined, i+1, h.Name, h.Incarnation, "")
 		case layout.StateLeft:
 			if was.incarnation == h.Incarnation && was.state == layout.StateLive {
-				mb.noteOther(events.Left, i+1, h, "")
+				mb.noteOther(events.Left, i+1, h.Name, h.Incarnation, "")
 			}
 		}
 	}

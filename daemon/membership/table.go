@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -56,11 +57,7 @@ func (mb *Member) readRows(records []lease.Record) error {
 	var other, unread error
 	readable := false
 	err := lockspace.ScanRecords(mb.cfg.Dev, 0, mb.space.Geometry.Stride, before+len(records), func(i int, sector []byte, err error) error {
-		if err == nil {
-			readable = true
-		} else {
-			unread = err
-		}
+		readable, unread = readable || err == nil, cmp.Or(unread, err)
 		switch {
 		case i >= before:
 			r := &records[i-before]
@@ -102,12 +99,12 @@ func (mb *Member) noteSilence(hosts []lease.Host) {
 		switch was, is := *silent == h.Incarnation && h.Incarnation != 0, i+1 != mb.ID() && h.Overdue(mb.times()); {
 		case is && !was:
 			*silent = h.Incarnation
-			mb.noteOther(events.AtRisk, i+1, h, "silent for "+(h.Read-h.Since).Round(time.Millisecond).String())
+			mb.noteOther(events.AtRisk, i+1, h.Name, h.Incarnation, "silent for "+(h.Read-h.Since).Round(time.Millisecond).String())
 			mb.cfg.Log.Warn("host is silent", "silent_host_id", i+1, "silent_host_name", h.Name, "silent_for", (h.Read - h.Since).Round(time.Millisecond))
 		case was && !is:
 			*silent = 0
 			if !h.Gone {
-				mb.noteOther(events.Seen, i+1, h, "")
+				mb.noteOther(events.Seen, i+1, h.Name, h.Incarnation, "")
 				mb.cfg.Log.Info("host is seen again", "seen_host_id", i+1, "seen_host_name", h.Name)
 			}
 		}
