@@ -53,8 +53,6 @@ type Attempt struct {
 type ModeChange struct {
 	At     Moment `json:"at"`
 	Shared bool   `json:"shared"`
-
-	guessed bool // no event shows when it was
 }
 
 // End is how an attempt ended.
@@ -103,7 +101,7 @@ type attemptKey struct {
 
 // history derives attempts and changes from the events, by their present times.
 func history(j *journals) *Timeline {
-	h := &historian{Timeline: &Timeline{}, hostAt: map[int]int{}, lockAt: map[string]int{}}
+	h := &historian{Timeline: &Timeline{leased: map[life][]Moment{}}, hostAt: map[int]int{}, lockAt: map[string]int{}}
 	ids := slices.Sorted(maps.Keys(j.names))
 	for i, id := range ids {
 		h.hostAt[id] = i
@@ -137,6 +135,9 @@ func history(j *journals) *Timeline {
 		slices.SortStableFunc(l.holds, func(a, b *Attempt) int {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Entered, b.Entered))
 		})
+	}
+	for _, all := range h.leased {
+		slices.Sort(all)
 	}
 	h.guessEnds()
 	slices.SortStableFunc(h.Attempts, func(a, b *Attempt) int {
@@ -228,6 +229,11 @@ func (h *historian) lockEvent(r *record) {
 	a := h.attempt(lock, r)
 	a.setClient(r)
 	switch r.Kind {
+	case events.Choosing, events.Ticket, events.Enter, events.ModeSet:
+		k := life{a.Host, a.Incarnation}
+		h.leased[k] = append(h.leased[k], r.at)
+	}
+	switch r.Kind {
 	case events.Request:
 		a.Asked = r.at
 	case events.Choosing:
@@ -238,7 +244,7 @@ func (h *historian) lockEvent(r *record) {
 		h.enter(a, r)
 	case events.ModeSet:
 		h.knownHeld(a, r)
-		a.Modes = append(a.Modes, ModeChange{At: r.at, Shared: r.Mode == "shared"})
+		a.Modes = append(a.Modes, ModeChange{r.at, r.Mode == "shared"})
 	case events.Resumed:
 		if r.Token != 0 {
 			h.knownHeld(a, r)
@@ -283,7 +289,7 @@ func (a *Attempt) setClient(r *record) {
 // before it recorded the change, or is too old to record it. In between the hold counts as shared,
 // because it violates only what both modes do.
 func (a *Attempt) observeMode(r *record) {
-	m := ModeChange{At: r.at, Shared: r.Mode == "shared", guessed: true}
+	m := ModeChange{At: r.at, Shared: r.Mode == "shared"}
 	if r.Mode == "" || r.Kind == events.ModeSet || a.sharedNow() == m.Shared {
 		return
 	}

@@ -58,7 +58,6 @@ type phase struct {
 
 // judge searches for violations.
 func (t *Timeline) judge(c *clocks) {
-	t.findLeased()
 	for _, l := range t.Locks {
 		t.judgeOverlaps(c, l.Permits, t.phases(l.holds))
 		t.judgeTokens(c, l)
@@ -149,34 +148,6 @@ func (t *Timeline) grants(a *Attempt, after, until Moment) (first, last Moment) 
 		return Never, Never
 	}
 	return all[from], all[till-1]
-}
-
-// life is one incarnation of a host.
-type life struct {
-	host int // index; in sightings its id
-	of   uint64
-}
-
-// findLeased collects the moments at which hosts acted under a lease: drew tickets, granted locks
-// or changed modes.
-func (t *Timeline) findLeased() {
-	t.leased = map[life][]Moment{}
-	for _, a := range t.Attempts {
-		k := life{a.Host, a.Incarnation}
-		all := append(t.leased[k], a.Choosing, a.Numbered) // grants leaves Never out
-		if a.entered != nil && a.entered.Kind == events.Enter {
-			all = append(all, a.Entered)
-		}
-		for _, m := range a.Modes {
-			if !m.guessed {
-				all = append(all, m.At)
-			}
-		}
-		t.leased[k] = all
-	}
-	for _, all := range t.leased {
-		slices.Sort(all)
-	}
 }
 
 // judgeOverlaps goes through the holds by time, with those that still last.

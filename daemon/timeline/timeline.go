@@ -54,7 +54,13 @@ type Timeline struct {
 	Notes    []string   `json:"notes"`    // about missing or dropped data
 
 	more   int               // number of findings that were not kept
-	leased map[life][]Moment // when each acted under a lease (judge.go)
+	leased map[life][]Moment // when hosts acted under a lease: drew tickets, granted locks or changed modes
+}
+
+// life is one incarnation of a host.
+type life struct {
+	host int // index
+	of   uint64
 }
 
 // Moment is a time in microseconds since 1970, by the corrected clocks. Never is none.
