@@ -165,8 +165,8 @@ func (c *Command) Containment() string {
 	group, _, weak := c.Contained()
 	switch {
 	case group != nil && group.Exists():
-		if err := checkKill(group); err != nil {
-			return "weak: " + err.Error()
+		if why := c.Uncontainable(); why != "" {
+			return "weak: " + why
 		}
 		return "cgroup"
 	case c.Alone:
@@ -177,21 +177,18 @@ func (c *Command) Containment() string {
 	return "weak: the command has no cgroup of its own"
 }
 
-func checkKill(group *cgroup.Group) error {
-	if err := group.CheckKill(); err != nil {
-		return fmt.Errorf("bakeryd may not kill the cgroup of the command: %w", err)
-	}
-	return nil
-}
-
 // Uncontainable returns the reason why bakeryd cannot find or kill the cgroup of the command,
 // wherever that is created; empty if it can.
 func (c *Command) Uncontainable() string {
 	group, _, err := c.Contained()
-	if group != nil && group.Exists() {
-		err = checkKill(group)
-	} else if group != nil {
+	switch {
+	case group == nil:
+	case !group.Exists():
 		err = group.CheckMake() // the wrapper may be about to create it
+	default:
+		if err = group.CheckKill(); err != nil {
+			err = fmt.Errorf("bakeryd may not kill the cgroup of the command: %w", err)
+		}
 	}
 	if err != nil {
 		return err.Error()

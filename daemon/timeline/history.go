@@ -126,11 +126,6 @@ func history(j *journals) *Timeline {
 		h.doubtOpen()
 	}
 	h.mergeChanges()
-	for _, a := range h.Attempts {
-		if a.held() {
-			a.lock.holds = append(a.lock.holds, a)
-		}
-	}
 	for _, l := range h.Locks {
 		slices.SortStableFunc(l.holds, func(a, b *Attempt) int {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Entered, b.Entered))
@@ -308,6 +303,9 @@ func (a *Attempt) sharedNow() bool {
 }
 
 func (h *historian) enter(a *Attempt, r *record) {
+	if !a.held() {
+		a.lock.holds = append(a.lock.holds, a)
+	}
 	a.lock.Permits = max(a.lock.Permits, r.Permits)
 	a.Entered, a.Token, a.Shared, a.entered, a.Sure, r.attempt = r.at, r.Token, r.Mode == "shared", r, r.at, a
 	if r.Token == 0 {

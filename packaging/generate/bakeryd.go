@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -23,6 +24,7 @@ type flag struct {
 var (
 	flagOfHelp = regexp.MustCompile(`(?m)^ +(?:-(\w), )?--([a-z-]+)(?: (\S+))?   +(.*)$`)
 	withValue  = regexp.MustCompile(`^(.*) \(default:? "?([^ ']*?)"?\)$`)
+	paths      = []string{"device", "path", "directory", "file"}
 	choices    = map[string]string{
 		"host-id": "auto", "fence": "pr exec", "log-level": "debug info warn error", "log-format": "auto text json journal",
 	}
@@ -37,13 +39,9 @@ func bakerydFlags(program string) (flags []flag, err error) {
 		return nil, fmt.Errorf("%s --help: %w", program, err)
 	}
 	for _, m := range flagOfHelp.FindAllStringSubmatch(string(help), -1) {
-		f := flag{Short: m[1], Name: m[2], Value: m[3], About: m[4], AboutSetting: m[4], Choices: choices[m[2]]}
+		f := flag{Short: m[1], Name: m[2], Value: m[3], About: m[4], AboutSetting: m[4], Choices: choices[m[2]], IsPath: slices.Contains(paths, m[3])}
 		if d := withValue.FindStringSubmatch(f.About); d != nil {
 			f.AboutSetting, f.Default = d[1], strings.TrimSuffix(d[2], "none") // "none" is no value
-		}
-		switch f.Value {
-		case "device", "path", "directory", "file":
-			f.IsPath = true
 		}
 		if f.Value != "" {
 			f.Variable = "BAKERYD_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))

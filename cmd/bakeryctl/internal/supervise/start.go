@@ -164,7 +164,12 @@ func (c *command) begin(g *Grant, env []string) error {
 			answer, err = c.answer(g)
 		}
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && c.begun(), c.hasEnded(err):
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+			// The stub was ended, for example by a signal of the terminal. It counts as the command,
+			// which would have received the signal.
+			<-c.ended
+			return nil
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && c.begun():
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return errTooLate
@@ -208,16 +213,6 @@ func (c *command) begun() (is bool) {
 		is = err == nil && n == 0
 	})
 	return is
-}
-
-// hasEnded reports whether err means that the stub was ended, for example by a signal of the
-// terminal. The stub then counts as the command, which would have received the signal.
-func (c *command) hasEnded(err error) bool {
-	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
-		return false
-	}
-	<-c.ended
-	return true
 }
 
 // execError is the error of execve.

@@ -85,7 +85,11 @@ func RunStub(args []string) int {
 		}
 		var answer stubAnswer
 		if order.Contain != "" {
-			answer = contain(order)
+			ctx, cancel := context.WithTimeout(context.Background(), containWithin)
+			if err := client.New(order.Socket).Contain(ctx, order.Contain); err != nil {
+				answer.Weak = err.Error()
+			}
+			cancel()
 		} else {
 			Reached("received")
 			answer = become(args[2], args[3:], inherited.Blocked, order, witness)
@@ -94,16 +98,6 @@ func RunStub(args []string) int {
 			return cli.ExitNotExec
 		}
 	}
-}
-
-// contain makes bakeryd move this process into the cgroup of the command.
-func contain(o stubOrder) stubAnswer {
-	ctx, cancel := context.WithTimeout(context.Background(), containWithin)
-	defer cancel()
-	if err := client.New(o.Socket).Contain(ctx, o.Contain); err != nil {
-		return stubAnswer{Weak: err.Error()}
-	}
-	return stubAnswer{}
 }
 
 // become executes the command. It returns only if execve fails or the order is too late.
