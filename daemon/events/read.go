@@ -143,7 +143,16 @@ var ErrNotJournal = errors.New("not a journal of events")
 // ReadFile calls fn with the selected events of a log's file, and of the file rotated before it.
 // It returns ErrNotJournal, an error of the file, or the first of fn.
 func ReadFile(path string, q Query, fn func([]Event) error) error {
-	if err := isJournal(path); err != nil {
+	f, err := openToRead(path)
+	if err == nil {
+		var head []byte
+		head, err = io.ReadAll(io.LimitReader(f, maxTail))
+		f.Close()
+		if err == nil && len(head) > 0 && lastSeq(head) == 0 { // it may be damaged, but not all of it
+			err = ErrNotJournal
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("read the journal %s: %w", path, text.WithoutPath(err))
 	}
 	r := reader{Query: q, fn: fn}
@@ -177,19 +186,4 @@ func (l *Log) Follow(ctx context.Context, q Query, fn func([]Event) error) error
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// isJournal returns an error if the beginning of a file is not that of a journal, which may be
-// empty or damaged.
-func isJournal(path string) error {
-	f, err := openToRead(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, maxTail))
-	if err == nil && len(head) > 0 && lastSeq(head) == 0 {
-		err = ErrNotJournal
-	}
-	return err
 }
