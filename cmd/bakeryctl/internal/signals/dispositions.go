@@ -95,8 +95,9 @@ func (s State) ignore() {
 }
 
 // needed are the signals that the Go runtime needs, and the two that have one disposition.
-const needed Set = 1<<(syscall.SIGKILL-1) | 1<<(syscall.SIGSTOP-1) | 1<<(syscall.SIGURG-1) | 1<<(syscall.SIGSEGV-1) | 1<<(syscall.SIGBUS-1) |
-	1<<(syscall.SIGFPE-1) | 1<<(syscall.SIGILL-1) | 1<<(syscall.SIGTRAP-1) | 1<<(syscall.SIGSYS-1) | 1<<(syscall.SIGABRT-1)
+const needed Set = 1<<(syscall.SIGKILL-1) | 1<<(syscall.SIGSTOP-1) | 1<<(syscall.SIGURG-1) |
+	1<<(syscall.SIGSEGV-1) | 1<<(syscall.SIGBUS-1) | 1<<(syscall.SIGFPE-1) | 1<<(syscall.SIGILL-1) |
+	1<<(syscall.SIGTRAP-1) | 1<<(syscall.SIGSYS-1) | 1<<(syscall.SIGABRT-1)
 
 // Restore sets the dispositions of the program that this process is about to execute. The
 // dispositions that the Go runtime needs stay until then: the kernel resets handlers at execve.

@@ -42,7 +42,8 @@ func (c *command) survey(all bool) (found []process.ID, err error) {
 	if !all {
 		others = c.onLost.among(table)
 	}
-	for _, p := range process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < c.since }) {
+	older := func(p process.Stat) bool { return p.Parent == self && p.Started < c.since }
+	for _, p := range process.Descendants(table, []int{self}, older) {
 		if !p.Ended() && !slices.Contains(others, p.ID) && !c.guard.is(p.PID) {
 			found = append(found, p.ID)
 		}
