@@ -232,10 +232,14 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 	if !j.cfg.Keep {
 		return h, nil
 	}
-	// First, because restore releases what the handover file does not list.
+	// First, because Resume releases what the handover file does not list.
 	err := j.stopStrays(ctx, ids, mem.ID(), known)
 	if err == nil && p != nil {
-		err = h.restore(p)
+		p.heir.Store(mem)
+		// By then all clients have stopped that were told the latest deadline, which the handover file
+		// may not have had yet.
+		until := p.ended + j.disk.Times().Dead()
+		err = h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.Restore(lk, r, until) })
 	}
 	if err == nil {
 		// of sessions that were not restored

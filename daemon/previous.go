@@ -191,13 +191,3 @@ func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
 	p.stopped = true
 	return p.file.Discard()
 }
-
-// restore returns every lock of a previous process to its clients. It releases slots that no client
-// wants any more.
-func (h *Host) restore(p *previousProcess) error {
-	p.heir.Store(h.mem)
-	// By then all clients have stopped that were told the latest deadline, which the handover file
-	// may not have had yet.
-	until := p.ended + h.times().Dead()
-	return h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.Restore(lk, r, until) })
-}

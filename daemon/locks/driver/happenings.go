@@ -10,8 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The reports of a lock, for display only. They name the hosts and clients that are
-// ahead of a client.
+// The reports of a lock, for display only. They name the hosts and clients that are ahead of a client.
 
 const (
 	// reportEvery is the minimum interval of reports that another host is directly ahead of a wait.
