@@ -123,11 +123,10 @@ func (m *Machine) observe(records []Record) {
 // read may have overlapped a write. Between two that lie far apart the owner may have repaired it
 // and renewed its lease.
 func (m *Machine) damage(h *Host, unreadable bool) {
-	if unreadable && (h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive()) {
-		h.Damaged = m.now
-	}
 	if !unreadable {
 		h.Damaged = 0
+	} else if h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive() {
+		h.Damaged = m.now
 	}
 	h.Readable, h.Looked = !unreadable, m.readAt
 	h.Abandoned = h.damagedFor() >= m.abandonedAfter(h)

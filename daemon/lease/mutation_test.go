@@ -117,8 +117,8 @@ var patches = []struct{ file, old, new string }{
 			m.hosts[i].Readable, m.hosts[i].Read, m.hosts[i].Looked = true, m.readAt, m.readAt
 		}
 	}`},
-	{"hosts.go", ` m.readAt-h.Looked > m.t.Alive()) {`,
-		` m.readAt-h.Looked > m.t.Alive() && m.mutation != sparse) {`},
+	{"hosts.go", ` m.readAt-h.Looked > m.t.Alive() {`,
+		` m.readAt-h.Looked > m.t.Alive() && m.mutation != sparse {`},
 	{"hosts.go", `return m.t.Blind() + max(m.t.MaxWatchdog(), h.maxWatchdog)`,
 		`switch m.mutation {
 	case abandonedEarly:

@@ -31,8 +31,7 @@ import (
 // Member drives the lease on the device. Its IO runs in separate goroutines, so that no IO delays
 // the timer by which the lease expires.
 type Member struct {
-	cfg   Config
-	space layout.Space
+	cfg Config
 
 	trouble atomic.Pointer[ioTrouble]      // of the last IO of the lease; nil if that succeeded
 	noted   []notedHost                    // in the event journal, by host id - 1; nil if none yet
@@ -100,7 +99,7 @@ type Config struct {
 // making a timer.
 func Join(cfg Config) (*Member, error) {
 	mb := &Member{
-		cfg: cfg, space: cfg.SB.Space(), first: newIncarnation(), changed: make(chan struct{}), cut: math.MaxInt64,
+		cfg: cfg, first: newIncarnation(), changed: make(chan struct{}), cut: math.MaxInt64,
 		wished:  map[layout.Verdict]bool{},
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		asked: make(chan lease.Asked, 1), complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
@@ -200,19 +199,21 @@ func (mb *Member) KeepTerms(keep func(lease.Term) (kept func())) {
 
 // carryOut executes actions. Called with mu held. Reads and writes report their results by events.
 func (mb *Member) carryOut(actions []lease.Action) {
-	wake := time.Duration(math.MaxInt64)
+	wake, alarm := time.Duration(math.MaxInt64), false
 	for _, a := range actions {
 		switch a := a.(type) {
 		case lease.ReadTable:
 			mb.begins(&mb.reading)
 			mb.readBegan = mb.cfg.Clock.Now()
+			alarm = true
 			mb.io.Go(func() { mb.readTable(a.Hosts) })
 		case lease.Write:
 			mb.begins(&mb.writing)
 			mb.renewing = mb.readBegan // of the read that has just returned: none has begun since
+			alarm = true
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
-			wake = a.Until
+			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.io.Go(func() { mb.cfg.Identity.RecordJoined(a.ID) }) // in a goroutine, as in end
 			mb.noteJoined(a)
@@ -237,7 +238,9 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			mb.end(nil, a.Incarnation, false)
 		}
 	}
-	mb.ring(wake)
+	if alarm || mb.cfg.Alive != nil {
+		mb.ring(wake)
+	}
 	mb.hosts = nil
 	close(mb.changed)
 	mb.changed = make(chan struct{})

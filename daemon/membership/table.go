@@ -56,13 +56,13 @@ func (mb *Member) readRows(records []lease.Record) error {
 	const before = 2 // superblocks
 	var other, unread error
 	readable := false
-	err := lockspace.ScanRecords(mb.cfg.Dev, 0, mb.space.Geometry.Stride, before+len(records), func(i int, sector []byte, err error) error {
+	err := lockspace.ScanRecords(mb.cfg.Dev, 0, mb.cfg.SB.Geometry.Stride, before+len(records), func(i int, sector []byte, err error) error {
 		readable, unread = readable || err == nil, cmp.Or(unread, err)
 		switch {
 		case i >= before:
 			r := &records[i-before]
 			if *r = (lease.Record{Err: err}); err == nil {
-				r.HostRecord, r.Err = mb.space.DecodeHost(sector, i-before+1)
+				r.HostRecord, r.Err = mb.cfg.SB.Space().DecodeHost(sector, i-before+1)
 			}
 		case err != nil: // not known: the lease runs out if nothing else can be read
 		case i == 0:
@@ -128,10 +128,10 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 	}
 	mb.keepTerm() // with the write in flight
 	r.PRKey = mb.cfg.Fence.Key
-	buf := lockspace.Pool.Get(mb.space.Geometry.Stride)
+	buf := lockspace.Pool.Get(mb.cfg.SB.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err = mb.space.EncodeHost(buf, r); err == nil {
-		err = mb.cfg.Dev.Write(buf, mb.space.Geometry.Host(r.ID))
+	if err = mb.cfg.SB.Space().EncodeHost(buf, r); err == nil {
+		err = mb.cfg.Dev.Write(buf, mb.cfg.SB.Geometry.Host(r.ID))
 	}
 	mb.returned(&mb.writing)
 	if err != nil {
