@@ -72,7 +72,7 @@ var imports = []struct{ path, imports string }{
 	// The locks of a joined host.
 	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease/timing daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
 	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/report layout"},
-	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/lease daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/standing daemon/warn layout"},
+	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/standing daemon/warn layout"},
 	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
 	// Its clients, its service and its server: to be split.
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/process daemon/tasks daemon/warn layout"},
