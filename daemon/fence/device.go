@@ -216,11 +216,10 @@ func (d *device) registerKey(ctx context.Context, key uint64, registered bool) e
 }
 
 func (d *device) unregister(ctx context.Context, key uint64) error {
-	err := d.command(ctx, register, key, 0)
-	if errors.Is(err, errConflict) {
-		return nil
+	if err := d.command(ctx, register, key, 0); !errors.Is(err, errConflict) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // inForce ensures that the reservation is in force and the own key registered, as far as that can

@@ -23,7 +23,7 @@ func (m *Machine) claim(r Record) {
 	m.inherit(r)
 	m.trodden = m.trodden || r.State == layout.StateLeft && r.ReadHorizon >= m.id
 	m.phase, m.looked = claiming, m.readAt
-	m.raise(m.id)
+	m.cover(m.id + headroom)
 	m.write(layout.StateJoining, r.Sequence+1)
 }
 

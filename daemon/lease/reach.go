@@ -36,10 +36,7 @@ const headroom = 2
 // grows.
 func (m *Machine) ReadHorizon() int { return m.readHorizon }
 
-// raise extends reads to an id and headroom above it (RAISED: it precedes the write that
-// publishes it).
-func (m *Machine) raise(id int) { m.cover(id + headroom) }
-
+// cover extends reads to an id (RAISED: it precedes the write that publishes that).
 func (m *Machine) cover(highest int) {
 	highest = min(highest, m.cfg.Hosts)
 	m.proven = max(m.proven, highest)
@@ -91,7 +88,7 @@ func (m *Machine) find(records []Record) {
 		}
 	}
 	if top > 0 {
-		m.raise(top)
+		m.cover(top + headroom)
 	}
 	m.readHorizon = max(m.readHorizon, min(unread, m.cfg.Hosts)) // read, not published: a later joiner may find it blank
 	if len(records) == m.cfg.Hosts {

@@ -80,8 +80,7 @@ func (mb *Member) reportDeath(a lease.Declared) {
 	}
 	mb.cfg.Events.Add(e)
 	switch {
-	case !mb.Live(mb.cfg.Clock.Now()): // the first read may report deaths of long ago
-	case a.Again: // now its id is free
+	case a.Again, !mb.Live(mb.cfg.Clock.Now()): // the first read may report deaths of long ago
 	case a.By == mb.ID():
 		mb.cfg.Tally.DeathsDeclared.Add(1)
 	default:
