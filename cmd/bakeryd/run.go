@@ -80,7 +80,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer systemd.beats.Wait()
+	defer systemd.end()
 	lockMemory(log)
 	ln, err := server.Listen(o.socket)
 	if err != nil {

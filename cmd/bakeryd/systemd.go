@@ -3,21 +3,23 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/tasks"
 )
 
 // systemd sends bakeryd's state with sd_notify(3). Without NOTIFY_SOCKET it does nothing.
 type systemd struct {
-	log     *slog.Logger
-	beating atomic.Bool // a beat for the unit's watchdog is being sent
-	beats   tasks.Group
+	log   *slog.Logger
+	beats sync.WaitGroup
+
+	mu      sync.Mutex // guards the rest
+	beating bool       // a beat for the unit's watchdog is being sent
+	over    bool
 }
 
 // newSystemd makes the service of cfg feed the unit's watchdog. A unit without WatchdogSec= is no
@@ -40,12 +42,26 @@ func newSystemd(log *slog.Logger, cfg *daemon.Config) (*systemd, error) {
 // beat feeds the unit's watchdog unless the last beat is still being sent. It does not block: systemd
 // may be slow, and the lease must not wait for it.
 func (s *systemd) beat() {
-	if s.beating.CompareAndSwap(false, true) {
-		s.beats.Go(func() {
-			s.tell(sd.SdNotifyWatchdog)
-			s.beating.Store(false)
-		})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beating || s.over {
+		return
 	}
+	s.beating = true
+	s.beats.Go(func() {
+		s.tell(sd.SdNotifyWatchdog)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.beating = false
+	})
+}
+
+// end ends the beats. The lease of a host that was handed over is renewed until the process ends.
+func (s *systemd) end() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.beats.Wait()
 }
 
 // tell sends a state: lines as in sd_notify(3).

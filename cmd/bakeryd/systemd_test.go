@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -92,4 +93,16 @@ func TestBadWatchdogOfSystemd(t *testing.T) {
 	r := start(t, t.Context())
 	require.Equal(t, exitUsage, r.exit())
 	require.Contains(t, r.log.String(), "WATCHDOG_USEC is set by systemd")
+}
+
+func TestSystemdAfterTheEnd_GetsNoBeat(t *testing.T) {
+	told := manager(t, "200000")
+	s := &systemd{log: slog.New(slog.DiscardHandler)}
+	s.beat()
+	until(t, told, "WATCHDOG=1")
+	s.end()
+	s.beat()
+	s.beats.Wait()
+	s.tell("STOPPING=1")
+	require.Equal(t, []string{"STOPPING=1"}, until(t, told, "STOPPING=1"))
 }
