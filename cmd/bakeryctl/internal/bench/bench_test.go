@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/layout"
@@ -119,6 +121,7 @@ func newTest(ctx context.Context, lasts time.Duration, bakeryd *host, inside ...
 	r := newRun(ctx, Options{Duration: lasts})
 	r.bakeryd, r.inside = bakeryd, inside
 	r.locked, r.flock, r.alone = sh(":"), sh(":"), sh(":")
+	r.progress = render.StartProgress(io.Discard)
 	return r
 }
 
