@@ -29,8 +29,9 @@ type inspection struct {
 	clock    clock.Clock
 	whole    bool // not only what is hot
 	began    time.Duration
+	patience time.Duration // an IO that takes longer hangs
 	returned atomic.Int64  // when its last IO returned
-	hung     atomic.Bool   // an IO took minPatience or longer
+	hung     atomic.Bool   // an IO did
 	bytes    atomic.Int64  // that were read
 	done     chan struct{} // closed when the fields below are set
 	took     time.Duration
@@ -64,7 +65,8 @@ func (h *Host) beginInspection(whole bool, read inspector) (in *inspection, own 
 	if g.now != nil {
 		return g.now, false
 	}
-	in = &inspection{Device: h.devices.Report, clock: h.clock, whole: whole, began: h.clock.Now(), done: make(chan struct{})}
+	in = &inspection{Device: h.devices.Report, clock: h.clock, whole: whole, began: h.clock.Now(), done: make(chan struct{}),
+		patience: min(max(minPatience, h.times().Budget()), maxPatience)}
 	in.returned.Store(int64(in.began))
 	g.now = in
 	go func() {
@@ -81,7 +83,7 @@ func (in *inspection) Read(p []byte, off int64) error {
 	in.bytes.Add(int64(len(p)))
 	err := in.Device.Read(p, off)
 	now := in.clock.Now()
-	if before := in.returned.Swap(int64(now)); now-time.Duration(before) >= minPatience {
+	if before := in.returned.Swap(int64(now)); now-time.Duration(before) >= in.patience {
 		in.hung.Store(true)
 	}
 	return err
@@ -105,7 +107,7 @@ func (h *Host) await(in *inspection, give time.Duration) error {
 // patience returns how long to wait for an inspection, at most until give, or an error if it takes too
 // long. The error includes the state of the lease, which matters most to its reader.
 func (h *Host) patience(in *inspection, give time.Duration) (left time.Duration, err error) {
-	now, after := h.clock.Now(), min(max(minPatience, h.times().Budget()), maxPatience)
+	now, after := h.clock.Now(), in.patience
 	why := "IO to %s hangs"
 	end := time.Duration(in.returned.Load()) + after
 	if now < end {

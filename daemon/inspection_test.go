@@ -147,6 +147,27 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 	})
 }
 
+// TestGlanceOfASlowDevice: IO that is slow, but returns within its time, does not make pages read more
+// often than their share.
+func TestGlanceOfASlowDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 2)
+		c.lasting(5 * time.Minute)
+		d, disk := c.faultyHost(1)
+		const slow = 4 * time.Second
+		disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Delay: slow})
+		a := d.Glance()
+		for a.Error != nil {
+			a = d.Glance()
+		}
+		require.GreaterOrEqual(t, a.Read.TookMS, slow.Milliseconds())
+		for end := d.clock.Now() + (glanceShare-1)*slow; d.clock.Now() < end; time.Sleep(time.Second) {
+			a = d.Glance()
+		}
+		require.Greater(t, a.Read.AgoMS, (glanceShare-1)*slow.Milliseconds(), "the same read")
+	})
+}
+
 func (s *served) browse(t *testing.T, path string, change ...func(*http.Request)) (*http.Response, []byte) {
 	t.Helper()
 	r, err := http.NewRequest("GET", "http://bakery"+path, nil)
