@@ -213,9 +213,50 @@ func mutating(t *testing.T) bool {
 		}
 	})
 	out, err := exec.Command(binary, args...).CombinedOutput()
-	t.Logf("with mutations:\n%s", out)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatalf("with mutations: %v\n%s", err, out)
+	}
+	for name, states := range scenariosOf(t.Name(), string(out)) {
+		if sub, isSub := strings.CutPrefix(name, t.Name()+"/"); isSub {
+			t.Run(sub, func(t *testing.T) { t.Log(states) })
+		} else {
+			t.Log(states)
+		}
+	}
 	return false
+}
+
+// scenariosOf returns the lines with numbers of states in the output of a test and its subtests, by the
+// name of the test that says them. The ledger of test/explore has them by that name: some scenarios are
+// large, and others are not.
+func scenariosOf(test, output string) map[string]string {
+	said := map[string]string{}
+	for line := range strings.Lines(output) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "===" {
+			test = f[2]
+		} else if strings.Contains(line, " states") {
+			said[test] += strings.TrimSpace(line) + "\n"
+		}
+	}
+	return said
+}
+
+// TestMutating_ScenariosOfSubtests_KeepTheirNames: otherwise the quick scenarios of a test reach other
+// states than all of them, and no ledger can be written.
+func TestMutating_ScenariosOfSubtests_KeepTheirNames(t *testing.T) {
+	require.Equal(t, map[string]string{"TestX/a": "x_test.go:1: found after 5 states\n", "TestX/b": "x_test.go:1: found after 7 states\n"},
+		scenariosOf("TestX", `=== RUN   TestX
+=== RUN   TestX/a
+=== PAUSE TestX/a
+=== RUN   TestX/b
+=== CONT  TestX/a
+    x_test.go:1: found after 5 states
+=== NAME  TestX/b
+    x_test.go:1: found after 7 states
+--- PASS: TestX (0.10s)
+    --- PASS: TestX/a (0.00s)
+PASS
+`))
 }
 
 var mutableDir string // of the binary; removed by TestMain
