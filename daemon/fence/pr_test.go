@@ -67,6 +67,14 @@ func TestCommands(t *testing.T) {
 	}, sent)
 }
 
+// TestCommands_RegisterWithAnyKey_NamesNoOwnKey: a target may refuse the key of a host that is not
+// registered, although it is to ignore that.
+func TestCommands_RegisterWithAnyKey_NamesNoOwnKey(t *testing.T) {
+	var sent []string
+	require.NoError(t, scsi{dev: recorder{&nexus{lun: &lun{}}, &sent}}.change(registerIgnore, keyA, keyA))
+	require.Equal(t, []string{"5f060000000000001800 0000000000000000aaaa0000000000010000000000000000"}, sent)
+}
+
 // recorder records the commands that change state.
 type recorder struct {
 	scsiDevice

@@ -72,7 +72,11 @@ func (s scsi) String() string { return "SG_IO" }
 func (s scsi) change(a action, own, other uint64) error {
 	cdb, list := make([]byte, cdbLen), make([]byte, outListLen)
 	cdb[0], cdb[1] = opPersistentReserveOut, byte(a)
-	if a != register && a != registerIgnore {
+	switch a {
+	case register:
+	case registerIgnore:
+		own = 0 // SPC-4 has it ignored, but Linux's target refuses another one from a host that is not registered
+	default:
 		cdb[2] = byte(WriteExclusiveAllRegistrants)
 	}
 	be.PutUint32(cdb[5:], outListLen)
