@@ -142,11 +142,12 @@ func stillAt(f *os.File, path string) bool {
 
 // ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight.
 func (id *Identity) ReleaseLockFiles() {
-	id.files.Range(func(host, file any) bool {
-		f := file.(*os.File)
-		_ = os.Remove(f.Name()) // before it is unlocked: no other process can have it
-		f.Close()
-		id.files.Delete(host)
+	id.files.Range(func(host, _ any) bool {
+		if file, held := id.files.LoadAndDelete(host); held { // once, even if two calls release it
+			f := file.(*os.File)
+			_ = os.Remove(f.Name()) // before it is unlocked: no other process can have it
+			f.Close()
+		}
 		return true
 	})
 }
