@@ -161,10 +161,13 @@ func list[T any](c *codec, countAt, at, end, most int, field string, v *[]T, ele
 	if number(c, countAt, 2, "", &count, 0, math.MaxUint16); count > most {
 		c.check(within("number of "+field+"s", count, 0, most))
 	}
+	if *c.err == nil {
+		c.zero(at+count*size, end)
+	}
 	if *c.err != nil {
 		return
 	}
-	if c.zero(at+count*size, end); c.reading && count > 0 {
+	if c.reading && count > 0 {
 		*v = make([]T, count)
 	}
 	for i := range *v {

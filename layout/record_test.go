@@ -197,7 +197,7 @@ func TestHostLimits(t *testing.T) {
 func TestRawComplaints(t *testing.T) {
 	checkRaw(t, hostSector("", complainingHost()), []raw{
 		{"count", 108, u16(9), "number of complaints 9"},
-		{"count smaller", 108, u16(2), "reserved bytes 448 to 495"},
+		{"count smaller", 108, u16(2), "byte 12288: reserved bytes 448 to 495"},
 		{"count larger", 108, u16(4), "complaint 4: lock 0, want 1 to 1000"},
 		{"host", 432, u16(21), "complaint 1: host 21"},
 		{"reserved first", 434, []byte{1}, "reserved bytes 434 to 435"},
