@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -94,4 +95,14 @@ func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
 		require.NoError(t, mb.Err())
 		mb.cfg.Stalls.End(number)
 	})
+}
+
+func TestReadRows_PathIsDead_ReadsNotTheWholeTable(t *testing.T) {
+	g := layout.Geometry{Stride: 4096, Hosts: 600, Locks: 1}
+	dev := disktest.NewFaulty(disktest.NewMemory(g.Size(), 512, 4096).Open(), disktest.FaultyOptions{})
+	dev.Inject(disktest.Fault{Op: blockdev.OpRead, To: lockspace.ScanChunk, Err: unix.EIO})
+	rest := dev.Inject(disktest.Fault{Op: blockdev.OpRead, From: lockspace.ScanChunk, Err: unix.EIO})
+	mb := &Member{cfg: Config{Dev: dev, SB: layout.Superblock{Geometry: g}}}
+	require.ErrorIs(t, mb.readRows(make([]lease.Record, g.Hosts)), unix.EIO)
+	require.Zero(t, rest.Fired())
 }

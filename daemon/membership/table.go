@@ -59,6 +59,8 @@ func (mb *Member) readRows(records []lease.Record) error {
 	err := lockspace.ScanRecords(mb.cfg.Dev, 0, mb.cfg.SB.Geometry.Stride, before+len(records), func(i int, sector []byte, err error) error {
 		readable, unread = readable || err == nil, cmp.Or(unread, err)
 		switch {
+		case !readable && i+1 == lockspace.ScanChunk/mb.cfg.SB.Geometry.Stride: // do not read all of a dead path
+			return unread
 		case i >= before:
 			r := &records[i-before]
 			if *r = (lease.Record{Err: err}); err == nil {
