@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // silentAfter is how long a restart of bakeryd may take before Hold.Silent reports it.
@@ -51,7 +52,7 @@ func (h *Hold) read(l *link) error {
 			return nil
 		case e.Kind == api.Lost:
 			if e.AtMS != 0 { // another host may get the lock before the lease ends
-				h.shorten(l.until(e))
+				h.shorten(l.until(clock.Boottime.Now(), e))
 			}
 			return errors.New(e.Message)
 		case e.Kind == api.Requested:
@@ -61,7 +62,7 @@ func (h *Hold) read(l *link) error {
 		case e.Kind == api.Renewed && h.overdue() > maxAlarmDelay:
 			return errPaused
 		case e.Kind == api.Renewed:
-			h.renew(l.until(e))
+			h.renew(l.until(clock.Boottime.Now(), e))
 		}
 	}
 }

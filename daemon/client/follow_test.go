@@ -205,7 +205,7 @@ func TestStaleEventsCountFromWhenTheyWereSent(t *testing.T) {
 		{"sent before it was asked for", ago(2 * time.Minute), lease},
 		{"sent in the future", ago(-time.Hour), lease},
 	} {
-		got := s.until(api.Event{AtMS: test.at, LeaseMS: lease.Milliseconds()}) - now
+		got := s.until(clock.Boottime.Now(), api.Event{AtMS: test.at, LeaseMS: lease.Milliseconds()}) - now
 		if diff := got - test.want; diff < -time.Millisecond || diff > time.Second {
 			t.Errorf("%s: deadline in %v, want %v", test.name, got, test.want)
 		}

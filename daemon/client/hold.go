@@ -59,26 +59,28 @@ type Hold struct {
 	stop         bool
 	err          error
 	closed       bool
-	closedAt     time.Time // zero unless closed
+	closedAt     time.Duration // on boottime; 0 unless closed
 	mode         layout.Mode
 	change       uint64 // number of the latest known change of the mode
 }
 
 func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 	s.request.Token, s.request.Confirm, s.request.TimeoutMS = granted.Token, false, 0
+	now := clock.Boottime.Now() // once: it is a system call
 	h := &Hold{
 		Name: s.request.Name, session: s, granted: granted, mode: granted.Mode, change: granted.Change,
-		link: l, readerAt: clock.Boottime.Now() + readerAfter, until: l.until(granted), grace: believable(granted.GraceMS),
+		link: l, readerAt: now + readerAfter, until: l.until(now, granted), grace: believable(granted.GraceMS),
 		silent: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if s.request.Requests {
 		h.requests = make(chan Request, maxUnread)
 	}
+	overdue := now > h.due()
 	if err := s.client.add(h, h.next()); err != nil {
 		_ = l.conn.Close() // releases the lock; the first error is the one to report
 		return nil, err
 	}
-	if h.overdue() > 0 {
+	if overdue {
 		h.mu.Lock()
 		h.startReader()
 		h.mu.Unlock()
@@ -166,7 +168,7 @@ var errUnlocked = fmt.Errorf("%w: it was let go", ErrLost)
 func (h *Hold) close() error {
 	h.awaitLink(catchUp)
 	h.mu.Lock()
-	h.closed, h.closedAt = true, time.Now()
+	h.closed, h.closedAt = true, clock.Boottime.Now()
 	l := h.link
 	byClosing := h.inherited || h.granted.Witness != "" || h.away != nil || h.err != nil
 	followed := h.followed
@@ -210,11 +212,11 @@ func (h *Hold) release(l *link, released <-chan error) error {
 	readsExpired := h.readsExpired
 	h.mu.Unlock()
 	if err == nil && !readsExpired && l.reusable() {
-		h.session.client.putLink(l)
+		h.session.client.putLink(l, h.closedAt)
 		return nil
 	}
 	_ = l.conn.Close() // it may be broken; this releases what is not released yet
-	if err != nil && time.Since(h.closedAt) >= releaseTimeout {
+	if err != nil && clock.Boottime.Now() >= h.closedAt+releaseTimeout {
 		return fmt.Errorf("%w: the lock is not released yet, after %v", ErrUnreachable, releaseTimeout)
 	}
 	return nil
@@ -276,7 +278,7 @@ func (h *Hold) due() time.Duration {
 func (h *Hold) next() time.Duration {
 	switch {
 	case h.closed:
-		return clock.Boottime.Now() + releaseTimeout - time.Since(h.closedAt)
+		return h.closedAt + releaseTimeout
 	case !h.followed:
 		return min(h.readerAt, h.due())
 	}
@@ -302,7 +304,7 @@ func (h *Hold) onAlarm() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.closed && time.Since(h.closedAt) >= releaseTimeout:
+	case h.closed && clock.Boottime.Now() >= h.closedAt+releaseTimeout:
 		h.expireReads() // ends the wait for the release
 	case h.closed:
 		h.arm()

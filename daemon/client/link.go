@@ -165,11 +165,10 @@ func believable(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), layout.MaxLease.Milliseconds())) * time.Millisecond
 }
 
-// until returns the deadline in an event that has just been read. If this process was paused,
+// until returns the deadline in an event that was read at the time from. If this process was paused,
 // bakeryd sent the event long ago. at_ms then corrects the deadline, if it is plausible: a bakeryd
 // in another time namespace has another clock.
-func (l *link) until(e api.Event) time.Duration {
-	from := clock.Boottime.Now()
+func (l *link) until(from time.Duration, e api.Event) time.Duration {
 	if at := time.Duration(e.AtMS) * time.Millisecond; at > l.asked-time.Millisecond && at < from {
 		from = at
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/clienttest"
 )
@@ -242,7 +243,7 @@ func TestSocket_ShortWaits_UseThePollerOnlyForLongOnes(t *testing.T) {
 	eventually(t, "answers that come in time", func() bool {
 		lockAndUnlock(t, c, Options{})
 		l := c.takeLink()
-		defer c.putLink(l)
+		defer c.putLink(l, clock.Boottime.Now())
 		return !l.conn.isPolled()
 	})
 	require.Equal(t, 1, b.Links())

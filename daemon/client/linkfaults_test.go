@@ -4,14 +4,18 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
@@ -134,4 +138,39 @@ func slowly(c net.Conn, slow time.Duration) {
 			fmt.Fprintln(c, `{"event":"released"}`)
 		}
 	}
+}
+
+// countingClock counts the calls of Now, each of which is a system call.
+type countingClock struct {
+	clock.Clock
+	reads *atomic.Int64
+}
+
+func (c countingClock) Now() time.Duration {
+	c.reads.Add(1)
+	return c.Clock.Now()
+}
+
+// TestLockAndUnlock_ReadTheClockFourTimes in a process of its own, in which nothing else reads it.
+func TestLockAndUnlock_ReadTheClockFourTimes(t *testing.T) {
+	const alone = "BAKERY_TEST_ALONE"
+	if os.Getenv(alone) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	var reads atomic.Int64
+	clock.Boottime = countingClock{clock.Boottime, &reads}
+	c := New(serveSlow(t, 0))
+	const cycles = 200
+	begun := time.Now()
+	for range cycles {
+		h, err := c.Lock(t.Context(), "x", Options{})
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock())
+	}
+	rings := int64(time.Since(begun)/readerAfter) + 1
+	require.LessOrEqual(t, reads.Load(), 4*cycles+5*rings, "the request, the grant, Unlock, and the alarm")
 }

@@ -46,10 +46,10 @@ func (k *pool) takeLink() (l *link) {
 	return l
 }
 
-// putLink keeps a link for the next lock, or closes it if maxIdle are kept.
-func (k *pool) putLink(l *link) {
+// putLink keeps a link, idle since then, for the next lock, or closes it if maxIdle are kept.
+func (k *pool) putLink(l *link, since time.Duration) {
 	k.mu.Lock()
-	l.idle = clock.Boottime.Now()
+	l.idle = since
 	full := len(k.idle) >= maxIdle || k.ringBy(l.idle+idleFor) != nil
 	if !full {
 		k.idle = append(k.idle, l)

@@ -62,7 +62,7 @@ func (s *session) negotiate(ctx context.Context, l *link, onWaiting func(api.Eve
 	switch {
 	case err == nil:
 	case ctx.Err() == nil && errors.Is(err, ErrBusy) && l.reusable():
-		s.client.putLink(l)
+		s.client.putLink(l, l.asked)
 	default:
 		_ = l.conn.Close() // it holds nothing; the first error is the one to report
 	}
