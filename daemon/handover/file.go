@@ -42,12 +42,12 @@ type File struct {
 	file    *os.File // nil if void or closed
 	removed bool     // so that the file is void
 
-	mu      sync.Mutex     // guards the fields below; no IO is done with it
-	idle    sync.Cond      // is signalled when writing becomes false
-	writing bool           // a goroutine writes the queue
-	queue   []func() error // changes to write
+	mu      sync.Mutex // guards the fields below; no IO is done with it
+	idle    sync.Cond  // is signalled when writing becomes false
+	writing bool       // a goroutine writes the queue
+	queue   []change
 	// memory of the next queue
-	spareQueue []func() error
+	spareQueue []change
 	queued     uint64 // number of changes so far
 	written    uint64 // number of changes that are in the file, or failed
 	failed     uint64 // number of the change that failed; 0: none, or Wait has returned err
@@ -215,6 +215,15 @@ const none = -1
 // spare has the memory of cells that were written.
 var spare = sync.Pool{New: func() any { return new([cellSize]byte) }}
 
+// change is a queued one: the writing of a cell, or a function of the goroutine that writes.
+type change struct {
+	what string
+	cell *[cellSize]byte
+	at   int
+	err  error // makes the file void, instead of a cell
+	do   func()
+}
+
 // change queues the writing of a cell. prepare fills the empty cell and returns its number, or none
 // if there is nothing to write; it is called with mu held. If it returns an error, the file becomes
 // void.
@@ -227,15 +236,12 @@ func (j *File) change(what string, prepare func(cell []byte) (int, error)) uint6
 	if at == none {
 		return 0
 	}
-	return j.enqueue(func() error {
-		defer spare.Put(cell)
-		return j.write(what, cell[:], at, err)
-	})
+	return j.enqueue(change{what: what, cell: cell, at: at, err: err})
 }
 
-// enqueue queues a change, and returns a number for Wait. Called with mu held.
-func (j *File) enqueue(change func() error) uint64 {
-	j.queue = append(j.queue, change)
+// enqueue returns a number for Wait. Called with mu held.
+func (j *File) enqueue(c change) uint64 {
+	j.queue = append(j.queue, c)
 	j.queued++
 	return j.queued
 }
@@ -272,8 +278,8 @@ func (j *File) writeQueue() {
 	j.mu.Unlock()
 	var failed uint64
 	var err error
-	for i, change := range queue {
-		if e := change(); e != nil {
+	for i, c := range queue {
+		if e := j.write(c); e != nil {
 			failed, err = before+uint64(i)+1, e
 		}
 	}
@@ -287,19 +293,24 @@ func (j *File) writeQueue() {
 	j.idle.Broadcast()
 }
 
-// write writes a cell, unless err makes the file void. Only the first one that fails returns an
-// error.
-func (j *File) write(what string, cell []byte, at int, err error) error {
+// write carries out a change. Only the first one that fails returns an error.
+func (j *File) write(c change) error {
+	if c.do != nil {
+		c.do()
+		return nil
+	}
+	defer spare.Put(c.cell)
 	if j.file == nil {
 		return nil // void or closed
 	}
+	err := c.err
 	if err == nil {
-		_, err = j.file.WriteAt(cell, int64(at)*cellSize)
+		_, err = j.file.WriteAt(c.cell[:], int64(c.at)*cellSize)
 	}
 	if err == nil {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("write %s to handover file %s: %w", what, j.Path, err), j.invalidate())
+	return errors.Join(fmt.Errorf("write %s to handover file %s: %w", c.what, j.Path, err), j.invalidate())
 }
 
 // invalidate makes the file void: it removes the file, or truncates it if that fails. Only the
@@ -344,9 +355,6 @@ func (j *File) Discard() error { return j.last(j.invalidate) }
 func (j *File) last(f func() error) (err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.wait(j.enqueue(func() error {
-		err = f()
-		return nil
-	}))
+	j.wait(j.enqueue(change{do: func() { err = f() }}))
 	return err
 }

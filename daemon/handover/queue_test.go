@@ -11,7 +11,7 @@ import (
 func hang(j *File) (release func()) {
 	blocked := make(chan struct{})
 	j.mu.Lock()
-	n := j.enqueue(func() error { <-blocked; return nil })
+	n := j.enqueue(change{do: func() { <-blocked }})
 	j.mu.Unlock()
 	go func() { _ = j.Wait(n) }()
 	synctest.Wait()
