@@ -384,8 +384,10 @@ func (h *Hold) lose(why error) {
 	if h.err = why; !errors.Is(why, ErrLost) {
 		h.err = fmt.Errorf("%w: %w", ErrLost, why)
 	}
+	h.stop = true
+	h.warned.close(h.err)
 	h.lost.close(h.err)
-	h.warn(h.err) // later: a goroutine that waits for the context may then check the channels
+	h.work.close(h.err) // later: a goroutine that waits for the context may then check the channels
 	h.over.close(h.err)
 }
 

@@ -38,6 +38,7 @@ type keeper struct {
 	path     string
 	n        uint64 // number of the next event to write
 	kept     uint64 // Seq of the last written event
+	batch    [batchSize]Event
 	buf      bytes.Buffer
 	failing  bool
 	due      time.Time // when to sync the file, or to try again to open it; zero: nothing to do
@@ -74,7 +75,7 @@ func (k *keeper) run() {
 func (k *keeper) flush() {
 	err := k.open(k.log.where())
 	for err == nil {
-		batch, n, _ := k.log.after(k.kept)
+		batch, n, _ := k.log.after(k.kept, k.batch[:])
 		if len(batch) == 0 {
 			return
 		}
@@ -100,7 +101,7 @@ func (k *keeper) open(path string) error {
 		k.kept += k.log.raise(f.last)
 	case f.last > k.kept: // a failed write has landed in part
 		k.kept = f.last
-		if _, n, gone := k.log.after(f.last); gone <= f.last {
+		if _, n, gone := k.log.after(f.last, nil); gone <= f.last {
 			k.n = n
 		}
 	}

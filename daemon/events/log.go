@@ -123,14 +123,14 @@ func (l *Log) next() <-chan struct{} {
 	return l.added
 }
 
-// after returns a copy of the events above a Seq, up to batchSize of them. n is the number of the
-// first of them, and gone the highest Seq that the ring has lost.
-func (l *Log) after(seq uint64) (got []Event, n, gone uint64) {
+// after copies the events above a Seq, as many as there is room for. n is the number of the first of
+// them, and gone the highest Seq that the ring has lost.
+func (l *Log) after(seq uint64, into []Event) (got []Event, n, gone uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	begin := l.end - uint64(len(l.ring))
 	n = begin + uint64(sort.Search(len(l.ring), func(i int) bool { return l.ring[(begin+uint64(i))%ringSize].Seq > seq }))
-	got = make([]Event, min(batchSize, l.end-n))
+	got = into[:min(uint64(len(into)), l.end-n)]
 	for i := range got {
 		got[i] = l.ring[(n+uint64(i))%ringSize]
 	}

@@ -70,7 +70,7 @@ func (l *Log) Read(q Query, fn func([]Event) error) error {
 // reads the files first, then memory.
 func (l *Log) read(r *reader, files bool) error {
 	for {
-		got, _, gone := l.after(r.Since)
+		got, _, gone := l.after(r.Since, make([]Event, batchSize))
 		if lost := gone > r.Since; files || lost {
 			before := r.Since
 			if path := l.where(); path != "" {

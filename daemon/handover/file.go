@@ -75,9 +75,9 @@ func Find(dir string, uuid layout.UUID) []int { return Hosts(dir, uuid, ".state"
 func Hosts(dir string, uuid layout.UUID, suffix string) (hosts []int) {
 	names, _ := hostid.Files(dir, uuid, suffix) // the later use of the directory reports errors
 	for _, name := range names {
-		number, _, _ := strings.Cut(name, "-")
+		number, _, ofSession := strings.Cut(name, "-")
 		host, err := strconv.Atoi(number)
-		if err == nil && host >= 1 && host <= layout.MaxHosts && strconv.Itoa(host) == number && !slices.Contains(hosts, host) {
+		if err == nil && ofSession == (suffix == ".fifo") && host >= 1 && host <= layout.MaxHosts && strconv.Itoa(host) == number && !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}

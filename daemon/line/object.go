@@ -66,7 +66,9 @@ func (o *Object) goOn(text []byte) {
 func (o *Object) Text(name string, s *string) {
 	if value := o.at(name); value != nil {
 		contents, rest := unquote(value)
-		*s = string(contents)
+		if string(contents) != *s { // a caller may know it, which costs no allocation
+			*s = string(contents)
+		}
 		o.goOn(rest)
 	} else if !o.reads && *s != "" {
 		o.text = AppendString(o.name(name), *s)
