@@ -99,8 +99,9 @@ func (k *keeper) open(path string) error {
 	switch {
 	case path != k.path: // the file may be of an earlier run
 		k.kept += k.log.raise(f.last)
-	case f.last > k.kept: // a failed write has landed in part
+	case f.last > k.kept: // a failed write has landed in part, or the file was replaced
 		k.kept = f.last
+		k.log.goOnAbove(f.last)
 		if _, n, gone := k.log.after(f.last, nil); gone <= f.last {
 			k.n = n
 		}

@@ -221,3 +221,22 @@ func TestFileRemoved(t *testing.T) {
 		return lastIn(path) != 0
 	})
 }
+
+// TestFileReplacedByOneOfALaterClock: another program puts the journal of another clock in its place.
+// Events are kept there, too.
+func TestFileReplacedByOneOfALaterClock(t *testing.T) {
+	t.Parallel()
+	l, path := kept(t)
+	add(l, 1, 1)
+	eventually(t, "it is written", func() bool { return lastIn(path) != 0 })
+	const later = maxSeq / 2
+	line := fmt.Sprintf(`{"seq":"%d","at":"2126-03-01T03:12:00Z","uptime_ms":1,"kind":"joined"}`+"\n", uint64(later))
+	require.NoError(t, os.WriteFile(path+".new", []byte(line), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+	n := 2
+	eventually(t, "events are added to it", func() bool {
+		add(l, n, n)
+		n++
+		return len(inFile(t, path)) > 2
+	})
+}

@@ -160,6 +160,13 @@ func (l *Log) raise(seq uint64) (by uint64) {
 	return by
 }
 
+// goOnAbove makes the events that follow have numbers above a Seq: the keeper writes no others.
+func (l *Log) goOnAbove(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = max(l.last, seq)
+}
+
 // where returns the path of the file.
 func (l *Log) where() string {
 	l.mu.Lock()
