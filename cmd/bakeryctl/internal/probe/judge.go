@@ -56,26 +56,28 @@ func (r *Report) judgeKind() {
 
 // title describes a device in words.
 func (d *Disk) title() string {
-	title := string(d.Kind) + " " + d.Name
+	named := func(what string) string {
+		if d.Model != "" {
+			what += " (" + d.Model + ")"
+		}
+		return what
+	}
 	switch d.Kind {
 	case KindPartition:
-		title = "a partition of " + d.Whole
+		return named("a partition of " + d.Whole)
 	case KindMultipath:
-		title = "multipath device " + d.Mapper.Name
+		return "multipath device " + d.Mapper.Name
 	case KindMapper:
 		kind, _, _ := strings.Cut(d.Mapper.UUID, "-")
-		title = strings.TrimSpace("device mapper " + kind + " " + d.Mapper.Name)
+		return strings.TrimSpace("device mapper " + kind + " " + d.Mapper.Name)
 	case KindNVMe:
-		title = "NVMe namespace " + d.Name
-	case KindVirtio:
-		title = "virtio disk " + d.Name
+		return named("NVMe namespace " + d.Name)
+	case KindVirtio: // its vendor is a number
+		return "virtio disk " + d.Name
 	case KindMemory:
-		title = "memory disk " + d.Name
+		return "memory disk " + d.Name
 	}
-	if d.Model != "" {
-		title += " (" + d.Model + ")"
-	}
-	return title
+	return named(string(d.Kind) + " " + d.Name)
 }
 
 func (r *Report) judgeMedium() {

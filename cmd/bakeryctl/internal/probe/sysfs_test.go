@@ -196,6 +196,12 @@ func TestLocalDisks(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// TestVirtioDisk_HasANumberAsVendor_IsNamedWithoutIt: sysfs has no model of it.
+func TestVirtioDisk_HasANumberAsVendor_IsNamedWithoutIt(t *testing.T) {
+	s := tree(t, "local")
+	require.Equal(t, "virtio disk vda", findings(t, s, disk(t, s, 254, 0), lease)["kind"].Detail)
+}
+
 func TestWatchdogs(t *testing.T) {
 	s := tree(t, "local")
 	dogs := s.Watchdogs()
