@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,4 +48,19 @@ func TestServed_Floor(t *testing.T) {
 	require.Equal(t, api.CodeForbidden, refusal.Code)
 	require.ErrorIs(t, err, client.ErrForbidden)
 	require.EqualError(t, err, `floor of lock "x": for root only`)
+}
+
+// TestHighest_MoreHostsJoinLater_IsThatOfTheFloor: it describes the reads of the floor that is shown.
+func TestHighest_MoreHostsJoinLater_IsThatOfTheFloor(t *testing.T) {
+	r := newRun(t.Context(), Options{Duration: time.Nanosecond})
+	slots := 3
+	h := &host{floor: func(context.Context, int) (*measuring.Floor, error) {
+		return &measuring.Floor{Slots: slots, Rounds: []measuring.FloorRound{{Claim: 1, Look: 2, Release: 3}}}, nil
+	}}
+	for ; slots <= 4; slots++ {
+		counted := newTimes()
+		_, err := r.repeatWithFloor(h, counted, func() error { counted.Add(1); return nil })
+		require.NoError(t, err)
+	}
+	require.Equal(t, 3, r.res.Highest)
 }

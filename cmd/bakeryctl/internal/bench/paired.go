@@ -50,13 +50,13 @@ func newLockTimes() *lockTimes { return &lockTimes{compared: compared{times: new
 // repeatWithFloor alternates batches with the floor of a host, which it returns. It stores the
 // floor, unless one was stored before.
 func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() error) (*floor, error) {
-	f := &floor{times: newTimes(), write: newTimes(), read: newTimes()}
+	f, slots := &floor{times: newTimes(), write: newTimes(), read: newTimes()}, 0
 	err := r.repeat(counted, func() error {
 		measured, err := h.floor(r.ctx, batchRounds)
 		if err != nil {
 			return err
 		}
-		r.res.Highest = max(r.res.Highest, measured.Slots)
+		slots = measured.Slots
 		for _, round := range measured.Rounds {
 			f.times.Add(round.Whole())
 			f.write.Add(round.Claim)
@@ -67,7 +67,7 @@ func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() e
 	})
 	f.dist, f.WriteP50US, f.ReadP50US = distOf(f.times), micros(f.write.At(50)), micros(f.read.At(50))
 	if r.res.Floor == nil {
-		r.res.Floor = f
+		r.res.Floor, r.res.Highest = f, slots // later on more hosts may have joined
 	}
 	return f, err
 }
