@@ -4,6 +4,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,8 +89,8 @@ func Of(pid int, session string) (groups []*Group, err error) {
 // Make creates the first of the groups of a command that it can, and removes the groups that others
 // have left next to it. An existing group is no error. The arguments are the results of Of.
 func Make(groups []*Group, err error) (*Group, error) {
-	if err != nil {
-		return nil, err
+	if len(groups) == 0 {
+		return nil, cmp.Or(err, ErrNone)
 	}
 	for _, g := range groups {
 		prune(filepath.Dir(g.Dir))

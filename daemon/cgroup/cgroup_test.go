@@ -122,7 +122,7 @@ func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 }
 
 func TestMake_NoPlace_ReturnsErrNone(t *testing.T) {
-	_, err := Make(nil, ErrNone)
+	_, err := Make(nil, nil)
 	require.ErrorIs(t, err, ErrNone)
 }
 

@@ -110,20 +110,19 @@ func lastIn(path string) uint64 {
 
 func lastSeq(lines []byte) (last uint64) {
 	for line := range bytes.Lines(lines) {
-		last = max(last, seqOf(line))
+		if seq, ok := seqOf(line); ok {
+			last = max(last, seq)
+		}
 	}
 	return last
 }
 
-// seqOf returns the Seq of a whole line, which must be its first field; 0 if there is none.
-func seqOf(line []byte) uint64 {
-	digits, ok := bytes.CutPrefix(line, []byte(`{"seq":"`))
+// seqOf returns the Seq of a whole line, which must be its first field.
+func seqOf(line []byte) (seq uint64, ok bool) {
+	digits, first := bytes.CutPrefix(line, []byte(`{"seq":"`))
 	digits, _, quoted := bytes.Cut(digits, []byte{'"'})
 	seq, err := strconv.ParseUint(string(digits), 10, 64)
-	if !ok || !quoted || err != nil || seq > maxSeq || !bytes.HasSuffix(line, []byte("}\n")) {
-		return 0
-	}
-	return seq
+	return seq, first && quoted && err == nil && seq <= maxSeq && bytes.HasSuffix(line, []byte("}\n"))
 }
 
 // stillAt reports whether path still names the file, which another process may have removed.
@@ -159,8 +158,8 @@ func scan(r io.Reader, since uint64) iter.Seq2[Event, error] {
 				return
 			}
 			var e Event
-			seq := seqOf(line)
-			if seq == 0 || seq > since && (json.Unmarshal(line, &e) != nil || e.Seq != seq) {
+			seq, ok := seqOf(line)
+			if !ok || seq > since && (json.Unmarshal(line, &e) != nil || e.Seq != seq) {
 				damaged = true
 				continue
 			}

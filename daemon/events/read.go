@@ -148,7 +148,7 @@ func ReadFile(path string, q Query, fn func([]Event) error) error {
 		var head []byte
 		head, err = io.ReadAll(io.LimitReader(f, maxTail))
 		f.Close()
-		if err == nil && len(head) > 0 && lastSeq(head) == 0 { // it may be damaged, but not all of it
+		if err == nil && len(head) > 0 && lastSeq(append(head, '\n')) == 0 { // it may be damaged, but not all of it
 			err = ErrNotJournal
 		}
 	}

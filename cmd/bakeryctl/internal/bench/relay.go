@@ -5,8 +5,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 )
@@ -51,36 +49,49 @@ func (r *run) handOver() error {
 	return err
 }
 
-// batch hands the lock over from one host to the other and back.
+// grant is the end of a host's wait for the lock.
+type grant struct {
+	unlock     func() error
+	asked, has time.Time
+	err        error
+}
+
+// batch lets two hosts contend for the lock: one that has released it asks again at once.
 func (r *relay) batch(ctx context.Context, from, to load.Lock) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	_, unlock, err := from(ctx)
-	for range relayLaps {
-		if err != nil {
-			return err
-		}
-		var next func() error
-		var has time.Time
-		var waiting errgroup.Group
-		waiting.Go(func() (err error) {
-			_, next, err = to(ctx)
-			has = time.Now()
-			return err
-		})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ask := func(lock load.Lock) <-chan grant {
+		got := make(chan grant, 1)
+		go func() {
+			g := grant{asked: time.Now()}
+			_, g.unlock, g.err = lock(ctx)
+			g.has = time.Now()
+			got <- g
+		}()
+		return got
+	}
+	held := <-ask(from)
+	next, err := ask(to), held.err
+	for lap := 0; lap < relayLaps && err == nil; lap++ {
 		_ = retry.Pause(ctx, relayHold) // after the end of ctx, the next wait returns the cause
 		begun := time.Now()
-		if err := unlock(); err != nil {
-			cancel(err)
+		if err = held.unlock(); err != nil {
+			break
 		}
-		if err = waiting.Wait(); err == nil {
-			r.times.Add(has.Sub(begun))
+		again := ask(from)
+		if held = <-next; held.err == nil && begun.Sub(held.asked) >= relayHold/2 {
+			r.times.Add(held.has.Sub(begun))
 		}
-		unlock, from, to = next, to, from
+		err, next, from, to = held.err, again, to, from
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = held.unlock()
+	} else {
+		cancel()
 	}
-	err = unlock()
-	return cmp.Or(context.Cause(ctx), err)
+	last := <-next
+	if last.err != nil {
+		return cmp.Or(err, last.err)
+	}
+	return cmp.Or(err, last.unlock())
 }

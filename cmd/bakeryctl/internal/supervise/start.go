@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -132,7 +133,10 @@ func (c *command) contain(l Launch) {
 		c.weak = errors.New(answer.Weak)
 	default:
 		c.weak = nil
-		c.group, _ = cgroup.Make(cgroup.Of(os.Getpid(), l.Session)) // it exists by now
+		groups, _ := cgroup.Of(os.Getpid(), l.Session)
+		if i := slices.IndexFunc(groups, (*cgroup.Group).Exists); i >= 0 {
+			c.group = groups[i]
+		}
 	}
 }
 
