@@ -20,22 +20,17 @@ func (c *clocks) align(t *Timeline) {
 			excess = append(excess, o)
 		}
 	}
-	// Of two clocks, the order that needs the greatest correction implies the others.
-	greatest := func(a, b order) int { return cmp.Compare(b.excess(), a.excess()) }
-	slices.SortStableFunc(agreed, greatest)
-	for _, o := range agreed {
-		c.failed[o] = !c.require(o, 0)
-	}
-	if len(c.all) > 1 { // after the tokens, which are more reliable: contradicting events were recorded late
-		for _, o := range slices.SortedStableFunc(slices.Values(c.sightings()), greatest) {
-			c.require(o, noticed)
-		}
+	c.learn(agreed, 0, true)
+	if len(c.all) > 1 {
+		c.learn(c.sightings(), noticed, false) // after the tokens, which are more reliable: contradicting events were recorded late
 	}
 	// Orders that need the least correction come first, so that excessive ones of a broken lock
 	// are refused later.
 	slices.SortStableFunc(excess, func(a, b order) int { return cmp.Compare(a.excess(), b.excess()) })
 	for _, o := range excess {
-		if c.failed[o] = !c.require(o, 0); !c.failed[o] {
+		if !c.require(o, 0) {
+			c.failed[o] = true
+		} else {
 			c.excused = append(c.excused, o.excess())
 		}
 	}
@@ -46,6 +41,28 @@ func (c *clocks) align(t *Timeline) {
 	c.solve()
 	for _, r := range c.records {
 		r.at = r.raw + Moment(c.offset[r.node])
+	}
+}
+
+// learn applies orders. For two clocks, the order that needs the greatest correction implies the
+// others, if it is possible.
+func (c *clocks) learn(all []order, slack int64, mustBe bool) {
+	most := map[[2]int]int64{}
+	for _, o := range all {
+		k, by := [2]int{o.before.node, o.after.node}, o.excess()-slack
+		if was, ok := most[k]; !ok || by > was {
+			most[k] = by
+		}
+	}
+	done := map[[2]int]bool{}
+	for _, o := range all {
+		k := [2]int{o.before.node, o.after.node}
+		if _, tried := done[k]; !tried && o.before.clock != o.after.clock {
+			done[k] = c.add(k[0], k[1], most[k])
+		}
+		if !done[k] && !c.require(o, slack) && mustBe {
+			c.failed[o] = true
+		}
 	}
 }
 
@@ -95,35 +112,37 @@ func orderOf(a, b *Attempt) []order {
 
 // sightings returns the orders in which one host saw another.
 func (c *clocks) sightings() (all []order) {
-	type sight struct { // a ticket at a lock, or an incarnation that joined or is dead
-		kind events.Kind
-		lock string
-		host int
-		of   uint64
+	type ticket struct {
+		lock   string
+		ticket layout.Ticket
 	}
-	ticket := func(lock string, of layout.Ticket) sight { return sight{events.Ticket, lock, 0, uint64(of)} }
-	seen := map[sight]*record{}
+	tickets, joins, verdicts := map[ticket]*record{}, map[life]*record{}, map[life]*record{}
 	for _, r := range c.records {
 		switch {
 		case r.Lock != "" && r.Ticket != 0 && (r.Kind == events.Choosing || r.Kind == events.Ticket):
-			seen[ticket(r.Lock, r.Ticket)] = r
-		case r.selfJoined(), r.Kind == events.Dead && r.ByHost == r.keeper:
-			seen[sight{r.Kind, "", r.Host, r.Incarnation}] = r
+			tickets[ticket{r.Lock, r.Ticket}] = r
+		case r.selfJoined():
+			joins[life{r.Host, r.Incarnation}] = r
+		case r.Kind == events.Dead && r.ByHost == r.keeper:
+			verdicts[life{r.Host, r.Incarnation}] = r
 		}
 	}
-	see := func(what sight, r *record) {
-		if before := seen[what]; before != nil && before.keeper != r.keeper {
-			all = append(all, order{before, r})
+	see := func(before, after *record) {
+		if before != nil && before.keeper != after.keeper {
+			all = append(all, order{before, after})
 		}
 	}
 	for _, r := range c.records {
 		for i := range r.Ahead {
 			if p := &r.Ahead[i]; p.Host != r.keeper && p.Ticket != 0 {
-				see(ticket(r.Lock, p.Ticket), r)
+				see(tickets[ticket{r.Lock, p.Ticket}], r)
 			}
 		}
-		if r.Kind == events.Joined && !r.selfJoined() || r.Kind == events.Dead && r.ByHost != r.keeper {
-			see(sight{r.Kind, "", r.Host, r.Incarnation}, r)
+		switch {
+		case r.Kind == events.Joined && !r.selfJoined():
+			see(joins[life{r.Host, r.Incarnation}], r)
+		case r.Kind == events.Dead && r.ByHost != r.keeper:
+			see(verdicts[life{r.Host, r.Incarnation}], r)
 		}
 	}
 	return all
