@@ -128,7 +128,7 @@ func (lk *Lock) setIntent(value []byte) {
 
 // OwnIntent returns an intent that this incarnation did not carry out: a failed write of the entry
 // may still land. An intent of an earlier process to clear an entry does not count: that process
-// has no write in flight, and its removal was taken back (restore.go) unless it was complete.
+// has no write in flight, and its removal was taken back unless it was complete.
 func (lk *Lock) OwnIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
 		value := lk.slots.Own.Value
