@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -364,4 +365,20 @@ func TestRatio(t *testing.T) {
 	require.InDelta(t, 1.25, ratio(125, 100), 0)
 	require.InDelta(t, 0.333, ratio(1, 3), 0)
 	require.Zero(t, ratio(1, 0))
+}
+
+func TestBatch_OtherHostAsksLate_Ends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := make(chan struct{}, 1)
+		after := func(delay time.Duration) load.Lock {
+			return func(context.Context) (layout.Ticket, func() error, error) {
+				time.Sleep(delay)
+				held <- struct{}{}
+				return 1, func() error { <-held; return nil }, nil
+			}
+		}
+		r := relay{compared: compared{times: newTimes()}}
+		require.NoError(t, r.batch(t.Context(), after(0), after(5*relayHold)))
+		require.Empty(t, held)
+	})
 }

@@ -79,10 +79,15 @@ func (r *relay) batch(ctx context.Context, from, to load.Lock) error {
 			break
 		}
 		again := ask(from)
-		if held = <-next; held.err == nil && begun.Sub(held.asked) >= relayHold/2 {
-			r.times.Add(held.has.Sub(begun))
+		select {
+		case held = <-next:
+			if held.err == nil && begun.Sub(held.asked) >= relayHold/2 {
+				r.times.Add(held.has.Sub(begun))
+			}
+			next, from, to = again, to, from
+		case held = <-again: // the other one asked too late
 		}
-		err, next, from, to = held.err, again, to, from
+		err = held.err
 	}
 	if err == nil {
 		err = held.unlock()
