@@ -1,9 +1,7 @@
 // Command bakeryctl runs commands under locks on a shared disk, and formats and inspects the disk.
-// Package main knows flags: the help, the calls and the exit codes of each command, by topic.
-// lock.go has lock and hold, inside.go mode and value, manage.go create, rm, request and evict,
-// status.go status, top, hosts and locks, journal.go events and timeline, device.go format, probe,
-// check and dump, measure.go bench and stress. root.go has the list and what all share. The
-// packages below internal do the work and know no flags. From the bottom:
+// Package main knows flags: the help, the calls and the exit codes of each command, in a file of its
+// own. root.go has the list of the commands, and app.go what all share. The packages below internal do
+// the work and know no flags. From the bottom:
 //
 //	term, cli, render         terminals; exit codes, errors and flag values; output formats
 //	signals                   inherited dispositions, received signals

@@ -7,7 +7,8 @@
 //   - session.go is the life of one session, record.go its record in the handover file and its
 //     return from there
 //   - attachment.go is the part of a connection in it, tell.go what clients are sent unasked
-//   - guard.go stops commands before a lease ends, nesting.go finds waits below a holder
+//   - guard.go stops commands before a lease ends, nesting.go finds waits below a holder, happenings.go
+//     reports to the observer
 //
 // A goroutine takes the mutexes in this order: Table.mu, Session.mu, then that of a connection. A change
 // of the handover file is queued under a mutex, and written by Saved without one.

@@ -74,7 +74,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/report layout"},
 	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/standing daemon/warn layout"},
 	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
-	// Its clients, its service and its server: to be split.
+	// Its clients, its server and its service.
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/process daemon/tasks daemon/warn layout"},
 	{"daemon/locks/measuring", "blockdev blockdev/latency daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry layout"},
 	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},

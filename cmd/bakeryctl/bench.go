@@ -1,0 +1,75 @@
+package main
+
+import (
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+)
+
+func defineBench(a *app, cmd *cobra.Command) {
+	o := bench.Options{Duration: 2 * time.Second}
+	cmd.Long = `Measure the speed of locks on this machine, next to the floor: the same raw requests on the same device, without
+bakeryd. Compared measurements take turns within one run, so that a change of the disk's speed affects both.
+
+  floor        write the own slot, read the slots of the existing hosts, write the own slot
+  uncontended  acquire and release a lock that no other client wants, through bakeryd
+  in_process   the same by a host in this process, without a socket
+  handover     time from the start of a release on one host until a waiting host has the lock; its floor
+               is one write and two reads
+  handoff      number of times per second that the lock passes between 8 clients of one host, while no other host
+               wants it: through bakeryd, and in this process
+  wrapper      run time of bakeryctl lock NAME -- true, next to flock FILE true, and true alone
+
+The running bakeryd is used. For in_process and handover this process joins as one more host, if it may open
+the device and a host id is free. --device requires no bakeryd: a child process serves the lockspace during the
+measurement, and this process joins twice. Measurements that are impossible are skipped, with the reason.
+
+The measurement creates its own lock, bakeryctl-bench-PID-RANDOM, and removes it at the end, even if interrupted.
+If bakeryctl is killed the lock remains: remove it with bakeryctl rm. Only root and the user of bakeryd can measure
+the floor.
+
+Exit codes:
+  0      measured
+  64     the command line is wrong
+  66     the device or its lockspace is not usable, or the lock directory is full
+  69     bakeryd is unreachable, or refuses
+  77     permission denied: only for root and the user of bakeryd
+  128+N  signal N ended it`
+	cmd.Example = `  bakeryctl bench
+  bakeryctl bench --device ./demo.img
+  bakeryctl bench --only handover --duration 10s
+  bakeryctl bench --json | jq '.uncontended.p50_us, .floor.p50_us'`
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := o.Check(cmd.Flags().Changed); err != nil {
+			return cli.Usage("bench", "%w", err)
+		}
+		inbox := signals.Open(signals.Inherited())
+		defer func() { inbox.Close(err) }()
+		ctx, listen := inbox.Interrupts(cmd.Context())
+		defer listen()
+		o.Socket, o.Stderr = a.socket, a.stderr
+		report, err := bench.Run(ctx, o)
+		if err != nil {
+			return err
+		}
+		return a.print(report, func(w io.Writer) { _ = bench.Show(w, report) })
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
+	f.Var((*cli.Wait)(&o.Duration), "duration", "run each measurement for `TIME`: seconds, or 300ms")
+	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
+	f.BoolVar(&a.json, "json", false, "print JSON")
+}
+
+// defineBenchHost defines the hidden command of the child process.
+func defineBenchHost(a *app, cmd *cobra.Command) {
+	cmd.Hidden = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
+	}
+}

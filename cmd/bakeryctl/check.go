@@ -1,0 +1,50 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/check"
+)
+
+func defineCheck(a *app, cmd *cobra.Command) {
+	var repair bool
+	cmd.Long = `Verify every record of a lockspace, and their consistency. check writes nothing, and
+the lockspace may be in use: suspicious records are read again before they are
+reported. If a dead host could have left such a record, check watches for almost half
+a lease whether that host is running.
+
+Each finding says what to do about it. --repair does so for these records:
+  - the superblock or its copy: it is rewritten from the other one.
+  - the record of a host, if no bakeryd rewrites it: bakeryctl waits until that host
+    cannot be running, joins with its id and leaves; the record then says left. With
+    the policies fence and manual, --repair confirms that the host is off.
+  - an entry of the directory: a bakeryd that has used the lock is asked to restore
+    it. If a host died while writing the entry, that write is completed. Otherwise,
+    if no other host is running, the entry is freed and the name of the lock is lost.
+
+For entries bakeryctl joins the lockspace as a host. Only the host that owns a slot
+writes it.
+
+Exit codes:
+  0   no errors, or all were repaired; there may be warnings and notes
+  1   errors were found
+  64  the command line is wrong
+  66  the device or its lockspace is not usable`
+	cmd.Example = `  bakeryctl check /dev/mapper/locks
+  bakeryctl check /dev/mapper/locks --repair
+  bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		r, err := check.Run(ctx, args[0], repair, a.stderr)
+		if err != nil {
+			return err
+		}
+		return a.judge(r.Errors == 0, r, func(w io.Writer) { r.Show(w, a.paint()) })
+	}
+	a.colourFlag(cmd)
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair damaged records")
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+)
+
+func defineDump(a *app, cmd *cobra.Command) {
+	cmd.Long = `Show every record on a device as it is stored, in the order of the disk, with
+its offset in bytes. Records that were never written are omitted; a record that
+cannot be decoded is shown with the reason. dump writes nothing to the device.
+
+With --json each record is one JSON object per line.`
+	cmd.Example = `  bakeryctl dump /dev/mapper/locks
+  bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		write := show.Record
+		if a.json {
+			write = show.RecordJSON
+		}
+		dev, sb, _, err := lockspace.OpenLockspace(args[0], true)
+		if err == nil {
+			defer dev.Close()
+			err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })
+		}
+		if err != nil {
+			return ondevice.Failure(err)
+		}
+		return nil
+	}
+	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON object per line")
+}
