@@ -7,9 +7,8 @@
 //   - membership: join.go, leave.go and evict.go; package membership drives the lease; alive.go
 //     notifies the supervisor of the process
 //   - restart: previous.go finds what the previous process left
-//   - reports: recorder.go makes events, counts and log lines of what locks and sessions report;
-//     status.go is the status of a host, inspection.go reads the lockspace for it and shares that
-//     among pages; vitals.go has the gauges
+//   - reports: status.go is the status of a host, inspection.go reads the lockspace for it and shares
+//     that among pages; vitals.go has the gauges
 //   - surroundings: machine.go has what tests replace, devices.go meters and limits the IO of the disk
 //   - tools: repair.go repairs what package check finds, probe.go measures a lockspace
 package daemon

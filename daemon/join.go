@@ -25,6 +25,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -201,7 +202,9 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 }
 
 // observer returns the Observer of locks and clients.
-func (c *Config) observer() locks.Observer { return &recorder{c.Events, c.Tally, c.Logger} }
+func (c *Config) observer() observe.Observer {
+	return &observe.Recorder{Journal: c.Events, Tally: c.Tally, Log: c.Logger}
+}
 
 // takeOver returns the host, which is live. It handles the holds that a previous process left,
 // before any client is served: it restores them, or stops their commands if the incarnation could
@@ -261,7 +264,7 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handov
 	}
 	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
 	if file != nil {
-		h.keepTerms(file)
+		mem.KeepTerms(file)
 	}
 	h.sessions = session.New(session.Config{Locks: h.Manager, Member: mem, RuntimeDir: ids.RuntimeDir, UUID: j.disk.SB.UUID, Times: j.disk.Times(),
 		Clock: j.clock, Log: j.log, Observer: j.cfg.observer(), Ending: j.ending, Handover: file})
@@ -273,20 +276,6 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handov
 		}
 	})
 	return h
-}
-
-// keepTerms writes every term of the lease into the handover file.
-func (h *Host) keepTerms(file *handover.File) {
-	boot := hostid.BootID() // as a reader of the file has it
-	h.mem.KeepTerms(func(t lease.Term) func() {
-		n := file.QueueTerm(handover.Term{UUID: h.disk.SB.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready,
-			Clean: t.Clean, PRKey: h.mem.Key()})
-		return func() {
-			if err := file.Wait(n); err != nil {
-				h.log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
-			}
-		}
-	})
 }
 
 // stopStrays removes the liveness FIFOs of unknown holds and stops the commands that still have

@@ -22,6 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -167,8 +168,8 @@ func (h *testHost) leaseLeft() time.Duration {
 // logObserver logs what has no place in a journal.
 type logObserver struct{ log *slog.Logger }
 
-func (logObserver) Observe(Happening) uint64 { return 0 }
-func (logObserver) Recovered()               {}
+func (logObserver) Observe(observe.Happening) uint64 { return 0 }
+func (logObserver) Recovered()                       {}
 
 func (o logObserver) Noted(message string, e layout.Entry, attrs ...any) {
 	o.log.Info(message, append([]any{"lock", e.Name}, attrs...)...)

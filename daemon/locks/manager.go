@@ -40,8 +40,6 @@ type (
 	Request   = queue.Request
 	Requested = queue.Requested
 	Client    = queue.Client
-	Observer  = queue.Observer
-	Happening = queue.Happening
 )
 
 // ErrAbsent ends the wait of a client that did not reconnect after a restart.

@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fence"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -33,19 +34,18 @@ import (
 type Member struct {
 	cfg Config
 
-	trouble atomic.Pointer[ioTrouble]      // of the last IO of the lease; nil if that succeeded
-	noted   []notedHost                    // in the event journal, by host id - 1; nil if none yet
-	noting  sync.Mutex                     // guards noted and zeroed
-	zeroed  warn.Limiter                   // for warnings about lost records
-	waits   warn.Limiter                   // for renewals that wait for locks; owned by the write in flight
-	begun   atomic.Int64                   // when a read of the table last began or was requested
-	alarm   clock.Alarm                    // rings when the machine needs the time
-	renewed func(lease.Term) (kept func()) // called with every term of the lease to keep it; nil if none
+	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
+	noted   []notedHost               // in the event journal, by host id - 1; nil if none yet
+	noting  sync.Mutex                // guards noted and zeroed
+	zeroed  warn.Limiter              // for warnings about lost records
+	waits   warn.Limiter              // for renewals that wait for locks; owned by the write in flight
+	begun   atomic.Int64              // when a read of the table last began or was requested
+	alarm   clock.Alarm               // rings when the machine needs the time
 
 	registered atomic.Pointer[registration] // with the fence agent; nil if not
 	first      uint64                       // next incarnation, of which the key is made
 
-	mu          sync.Mutex // guards the fields up to hosts
+	mu          sync.Mutex // guards the fields up to boot
 	m           *lease.Machine
 	changed     chan struct{} // closed and replaced after every event
 	reason      error
@@ -59,6 +59,9 @@ type Member struct {
 	renewing    time.Duration           // when the read began that the write in flight follows
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
+
+	keeper *handover.File // gets every term of the lease; nil if none
+	boot   handover.BootText
 
 	asked      chan lease.Asked        // an operator asks this host to leave; has room for one
 	complaints chan []layout.Complaint // of other hosts; has room for one, because they are repeated
@@ -177,22 +180,29 @@ func (mb *Member) HeldUp(by layout.Complaint, certain bool) {
 	}
 }
 
-// keepTerm passes the current term of the lease to renewed.
+// keepTerm writes the current term of the lease into the handover file.
 func (mb *Member) keepTerm() {
-	kept := func() {}
+	var n uint64
 	mb.mu.Lock()
-	if term, ok := mb.m.Term(); ok && mb.renewed != nil {
-		kept = mb.renewed(term)
+	file := mb.keeper
+	if t, ok := mb.m.Term(); ok && file != nil {
+		n = file.QueueTerm(handover.Term{UUID: mb.cfg.SB.UUID, Boot: mb.boot, HostID: t.ID, Incarnation: t.Incarnation,
+			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key()})
 	}
 	mb.mu.Unlock()
-	kept()
+	if n == 0 {
+		return
+	}
+	if err := file.Wait(n); err != nil {
+		mb.cfg.Log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
+	}
 }
 
-// KeepTerms sets the function that keeps every term, and calls it with the current one. keep queues
-// a term, without IO; the function that it returns blocks until the term is kept.
-func (mb *Member) KeepTerms(keep func(lease.Term) (kept func())) {
+// KeepTerms writes every term from the current one into a handover file.
+func (mb *Member) KeepTerms(file *handover.File) {
+	boot := handover.BootText(hostid.BootID()) // as a reader of the file has it
 	mb.mu.Lock()
-	mb.renewed = keep
+	mb.keeper, mb.boot = file, boot
 	mb.mu.Unlock()
 	mb.keepTerm()
 }

@@ -10,17 +10,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
-	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/daemon/wire"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -39,19 +34,12 @@ const (
 // request by the goroutine that decides it, all others by tell.go. No goroutine ever waits for a
 // client that does not read.
 type link struct {
+	*wire.Link
 	conn   *net.UnixConn
-	raw    syscall.RawConn
 	in     *line.Reader
 	by     *caller
-	client session.Client // what a session knows of it
-
-	lock *session.Attachment // last lock requested; nil if none. Only the goroutine that reads uses it
-
-	mu     sync.Mutex            // guards the fields below, and writing
-	out    []byte                // written by write
-	write  func(fd uintptr) bool // sets sent and failed
-	sent   int
-	failed error
+	client session.Client      // what a session knows of it
+	lock   *session.Attachment // last lock requested; nil if none
 }
 
 // linkRequest is a line of the client: one of its members.
@@ -81,24 +69,9 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 }
 
 func newLink(by *caller, conn *net.UnixConn, early []byte) *link {
-	raw, _ := conn.SyscallConn() // fails only for a connection that was never made
-	l := &link{by: by, client: by.client(), conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
-	l.write = func(fd uintptr) bool {
-		l.sent, l.failed = unix.Write(int(fd), l.out)
-		for l.failed == unix.EINTR {
-			l.sent, l.failed = unix.Write(int(fd), l.out)
-		}
-		return true // even if the buffer is full
-	}
-	return l
+	return &link{Link: wire.NewLink(conn, by.srv.cfg.IdleLink, &by.srv.cfg.Tally.Refused), by: by, client: by.client(), conn: conn,
+		in: line.NewReader(conn, early, maxBody)}
 }
-
-func (l *link) Gone() bool { return peer.HungUp(l.conn) }
-
-func (l *link) Listening() bool { return peer.Listening(l.conn) }
-
-// Close ends the link, and with it its hold.
-func (l *link) Close() { _ = l.conn.Close() }
 
 const linkAccepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + linkProtocol + "\r\n\r\n"
 
@@ -110,13 +83,10 @@ func (l *link) serve() {
 	if l.by.srv.links.Err() != nil {
 		return // the server has shut down meanwhile
 	}
-	l.mu.Lock()
-	l.out = append(l.out, linkAccepted...)
-	l.flush()
-	l.mu.Unlock()
+	l.Begin(linkAccepted)
 	for goOn := true; goOn; {
 		if !l.busy() {
-			l.idles()
+			l.Idle()
 		}
 		text, err := l.in.Next()
 		switch {
@@ -128,11 +98,6 @@ func (l *link) serve() {
 		}
 		goOn = l.answer(text)
 	}
-}
-
-// idles ends the link if no lock is requested within idleLink.
-func (l *link) idles() {
-	_ = l.conn.SetReadDeadline(time.Now().Add(l.by.srv.cfg.IdleLink)) // fails only once closed
 }
 
 // end ends the link and its part in a session.
@@ -170,7 +135,7 @@ func (l *link) request(body api.LockRequest) error {
 	if l.busy() {
 		return fmt.Errorf("%w: a link takes one lock at a time", api.ErrInvalid)
 	}
-	_ = l.conn.SetReadDeadline(time.Time{})
+	l.Busy()
 	host, err := l.by.srv.cfg.Host()
 	switch {
 	case errors.Is(err, api.ErrUnavailable):
@@ -178,7 +143,7 @@ func (l *link) request(body api.LockRequest) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	l.lock, err = host.Sessions().Open(body, l.client, l)
+	l.lock, err = host.Sessions().Open(body, l.client, l.Link)
 	if err != nil {
 		return l.by.notOwn(err, access.Lock)
 	}
@@ -207,26 +172,6 @@ func (l *link) refuse(err error) (goOn bool) {
 	goOn = !l.busy()
 	l.Send(new(api.Refusal(api.ErrorOf(err))))
 	return goOn
-}
-
-// Send writes an event to the client.
-func (l *link) Send(e *api.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e.Kind == api.Refused {
-		l.by.srv.cfg.Tally.Refused.Add(e.Code)
-		l.idles()
-	}
-	l.out = e.Append(l.out[:0])
-	l.flush()
-}
-
-// flush writes out immediately, or ends the link: a client that leaves a full buffer unread
-// requests more than it reads.
-func (l *link) flush() {
-	if err := l.raw.Write(l.write); err != nil || l.failed != nil || l.sent < len(l.out) {
-		l.Close()
-	}
 }
 
 // parse parses a line.

@@ -5,15 +5,12 @@ import (
 	"go/parser"
 	"go/token"
 	"log/slog"
-	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -78,22 +75,6 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 			require.True(t, strings.HasPrefix(c.pattern, "GET "), c.pattern)
 		}
 	}
-}
-
-// TestHungUpLinkIsGone: a link that bakeryd has closed counts as gone even while its reader is in
-// the device.
-func TestHungUpLinkIsGone(t *testing.T) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fds[1])
-	file := os.NewFile(uintptr(fds[0]), "socket")
-	conn, err := net.FileConn(file)
-	require.NoError(t, err)
-	require.NoError(t, file.Close())
-	l := newLink(&caller{}, conn.(*net.UnixConn), nil)
-	require.False(t, l.Gone())
-	l.Close()
-	require.True(t, l.Gone())
 }
 
 // FuzzLinkRequest: a line that parsePlain reads has the same meaning to encoding/json.

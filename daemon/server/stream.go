@@ -3,51 +3,25 @@ package server
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/daemon/wire"
 )
 
 // tellPatience limits the time for sending an event to a client. Nearly all events are sent only if
 // the client reads. A client that cannot be sent its grant does not get it.
 const tellPatience = 5 * time.Second
 
-// maxUnsent is the number of events for a stream that are not written yet. More are not: a client
-// that does not read is sent few.
-const maxUnsent = 16
-
-// stream is the answer to POST /v1/lock. The goroutine that serves the request writes it.
-type stream struct {
-	conn   *net.UnixConn
-	events chan api.Event
-	end    func() // ends the answer
-}
-
-func (st *stream) Gone() bool { return peer.HungUp(st.conn) }
-
-func (st *stream) Listening() bool { return peer.Listening(st.conn) }
-
-func (st *stream) Close() { st.end() }
-
-func (st *stream) Send(e *api.Event) {
-	select {
-	case st.events <- *e:
-	default:
-		st.Close()
-	}
-}
-
 // lock answers with the events of a lock until the client is gone or refused.
 func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
 	by := callerOf(r)
-	st := &stream{conn: by.socket(), events: make(chan api.Event, maxUnsent), end: end}
+	st := wire.NewStream(by.socket(), end)
 	var body api.LockRequest
 	err := decode(r, access.Lock, &body)
 	if err == nil && body.Confirm {
@@ -69,7 +43,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-st.events:
+		case e := <-st.Events:
 			if !sent && e.Kind == api.Refused && e.Err().Status() != http.StatusOK {
 				refuse(w, e.Err())
 				return

@@ -56,8 +56,8 @@ func (s *Session) attach(sub Subscriber, confirms bool) *Attachment {
 	if s.decided() {
 		a.start = a.sendOutcome
 	}
-	if s.awaitingClient && s.lk != nil {
-		s.lk.ClientIsBack()
+	if s.awaitingClient {
+		s.item.Queue().ClientIsBack()
 	}
 	s.attached, s.awaitingClient, s.orphan = a, false, false
 	s.stays++

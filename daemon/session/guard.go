@@ -8,8 +8,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -161,7 +161,7 @@ func (k *killing) overdue(deadline, now time.Duration) bool {
 func (ss *Table) noteAtRisk(m membership.Moments, leaving bool) {
 	if !m.Lost && !leaving {
 		left := max(0, m.Deadline-ss.cfg.Clock.Now()).Round(time.Millisecond)
-		ss.cfg.Observer.Observe(locks.Happening{Event: events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()}})
+		ss.cfg.Observer.Observe(observe.Happening{Event: events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()}})
 	}
 }
 

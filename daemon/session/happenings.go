@@ -5,11 +5,12 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // happening returns one with the fields that all happenings of the session have.
-func (s *Session) happening(kind events.Kind) locks.Happening {
+func (s *Session) happening(kind events.Kind) observe.Happening {
 	s.mu.Lock()
 	e := s.req.Happening(kind)
 	s.mu.Unlock()

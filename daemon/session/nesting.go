@@ -35,7 +35,8 @@ func (s *Session) findNesting() {
 	}
 	s.mu.Lock()
 	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.hold.Since().UTC().Truncate(time.Microsecond), Command: outer.req.Command}
-	lk, self := s.lk, outer.lk == s.lk
+	lk := s.item.Queue()
+	self := outer.hold.Queue() == lk
 	if self {
 		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, so this one waits until that one ends: end this one, and acquire %[2]q once",
 			outer.Peer.PID, s.req.Name)

@@ -7,36 +7,36 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
-	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // KeepPlace queues the place among the clients for the handover file. A client that does not wait
 // requests it again.
-func (s *Session) KeepPlace(lk *queue.Queue) {
+func (s *Session) KeepPlace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all.cfg.Handover != nil && !s.kept && !s.req.Try {
-		s.unkept = lk // written before its place is sent; most clients do not wait that long
+	if s.all.cfg.Handover != nil && !s.kept && !s.req.Try && !s.forgotten {
+		s.unkept = true // written before its place is sent; most clients do not wait that long
 		s.tellSoon()
 	}
 }
 
 // KeepRelease queues for the handover file that the client has released the lock.
-func (s *Session) KeepRelease(lk *queue.Queue, token layout.Ticket) {
+func (s *Session) KeepRelease() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(handover.Released, token, lk)
+	s.releases = true
+	s.put(handover.Released)
 }
 
 // KeepGrant queues a new grant for the handover file. It must be there before any client is sent it
 // (finish): a next process that did not know of it would give the ticket to another client.
-func (s *Session) KeepGrant(lk *queue.Queue, token layout.Ticket) {
+func (s *Session) KeepGrant() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unconfirmed = s.attached != nil && s.attached.confirms
-	s.put(handover.Granted, token, lk)
+	s.put(handover.Granted)
 }
 
 // confirmed records that a command may begin. The next process must know that before the client
@@ -47,19 +47,23 @@ func (s *Session) confirmed() {
 	}
 	s.unconfirmed = false
 	if s.kept {
-		s.put(handover.Granted, s.hold.Token(), s.hold.Queue())
+		s.put(handover.Granted)
 	}
 }
 
 // put queues the record for the handover file. If the write fails, that is given up. Called with mu
 // held.
-func (s *Session) put(state handover.State, token layout.Ticket, lk *queue.Queue) {
+func (s *Session) put(state handover.State) {
 	if s.all.cfg.Handover == nil {
 		return
 	}
-	s.kept, s.unkept = true, nil
+	lk, token := s.item.Queue(), layout.Ticket(0)
+	if state != handover.Waiting {
+		token = s.item.Token()
+	}
+	s.kept, s.unkept = true, false
 	s.queue(s.all.cfg.Handover.QueuePut(handover.Session{
-		ID: s.ID, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
+		ID: s.ID, Nth: s.item.Nth(), State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
 		Peer: s.Peer.PID, PeerStarted: s.Peer.Started, PeerUID: s.UID, Token: token, Since: s.since, Witness: s.FIFO != nil, Cgroup: s.CgroupDir(),
 		Unconfirmed: s.unconfirmed && state == handover.Granted,
@@ -84,7 +88,7 @@ func (s *Session) Saved() {
 // slot shows the state itself.
 func (s *Session) Forget() {
 	s.mu.Lock()
-	s.unkept = nil
+	s.unkept, s.forgotten = false, true
 	if s.kept {
 		s.kept = false
 		s.queue(s.all.cfg.Handover.QueueRemove(s.ID))
@@ -159,7 +163,7 @@ func (s *Session) poll(ctx context.Context) bool {
 // not show is over.
 func (ss *Table) Restore(lk *locks.Lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
-	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk.Queue
+	s.since, s.kept, s.awaitingClient = r.Since, true, true
 	s.Peer, s.UID = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.Regroup(r)
 	s.unconfirmed, s.Alone = r.Unconfirmed, !r.Witness

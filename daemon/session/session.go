@@ -25,17 +25,19 @@ type Session struct {
 	req    locks.Request
 	since  time.Time
 	cancel context.CancelCauseFunc
-	lk     *queue.Queue  // in which it waits or holds
 	done   chan struct{} // closed when hold and err are set
 	hold   *locks.Hold
 	err    error
 
 	// mu guards the fields below, and req.Mode once the lock is held.
-	mu       sync.Mutex
-	attached *Attachment // the connection of the client; nil if none
-	nth      uint64      // arrival number, once queued
-	kept     bool        // recorded in the handover file, or about to be
-	lastSave uint64      // last change of the record; 0 if none
+	mu        sync.Mutex
+	attached  *Attachment // the connection of the client; nil if none
+	item      *queue.Item // by which it waits or holds; nil before it does
+	kept      bool        // recorded in the handover file, or about to be
+	unkept    bool        // its place is not in the handover file yet
+	releases  bool        // recorded as released, or about to be
+	forgotten bool        // not to be recorded any more
+	lastSave  uint64      // last change of the record; 0 if none
 	// granted, but no command may run before the client confirms the grant
 	unconfirmed    bool
 	awaitingClient bool // restored, and its client has not reconnected yet
@@ -48,8 +50,6 @@ type Session struct {
 	ahead    int // of it in the queue
 	queued   int // clients in the queue; 0 before its place is known
 	timeout  *time.Timer
-	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
-	unkept   *queue.Queue
 	nesting  *time.Timer       // finds under; nil before nestAfter
 	under    *layout.Holder    // holder below which the client waits; nil if none or not known
 	warning  string            // not yet sent to the client
@@ -95,13 +95,23 @@ func (s *Session) Holding() bool {
 	return s.decided() && s.hold != nil && !s.released
 }
 
-// KeepMode sets the mode to that of the hold, also for the handover file.
-func (s *Session) KeepMode(lk *queue.Queue, token layout.Ticket, mode layout.Mode) {
+// Follow records the request by which the client waits and holds.
+func (s *Session) Follow(w *queue.Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.item = w
+}
+
+// KeepMode sets the mode of the hold, also for the handover file.
+func (s *Session) KeepMode(mode layout.Mode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.releases {
+		return
+	}
 	s.req.Mode = mode
 	s.tellSoon()
-	s.put(handover.Granted, token, lk)
+	s.put(handover.Granted)
 }
 
 func (s *Session) mode() layout.Mode { return locked(s, &s.req.Mode) }
@@ -111,13 +121,6 @@ func locked[T any](s *Session, v *T) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return *v
-}
-
-// Queued records the place among the local clients.
-func (s *Session) Queued(lk *queue.Queue, nth uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lk, s.nth = lk, nth
 }
 
 // limit limits the wait from now on, if it is not over; 0 removes the limit.

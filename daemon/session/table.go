@@ -37,6 +37,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
 	"github.com/bakeryd/bakeryd/daemon/warn"
@@ -55,7 +56,7 @@ type Config struct {
 	Times      timing.Times
 	Clock      clock.Clock
 	Log        *slog.Logger
-	Observer   locks.Observer
+	Observer   observe.Observer
 	Ending     *Ending
 	Handover   *handover.File // nil if no state is kept
 }

@@ -113,8 +113,8 @@ func (s *Session) tellNow() {
 			s.mu.Unlock()
 			return
 		}
-		if lk := s.unkept; lk != nil {
-			s.put(handover.Waiting, 0, lk)
+		if s.unkept {
+			s.put(handover.Waiting)
 		}
 		s.watchNesting()
 	}

@@ -54,31 +54,33 @@ var imports = []struct{ path, imports string }{
 
 	// The event journal and its pages.
 	{"daemon/events", "daemon/clock daemon/retry daemon/text layout"},
+	{"daemon/observe", "daemon/events daemon/tally layout"},
 	{"daemon/timeline", "daemon/events daemon/text layout"},
 
 	// One host's place in a lockspace.
 	{"daemon/hostid", "daemon/api layout"},
+	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
 	{"daemon/fence", "daemon/retry"},
 	{"daemon/watchdog", ""},
 	{"daemon/standing", "bakery daemon/lease layout"},
-	{"daemon/membership", "bakery blockdev daemon/api daemon/clock daemon/events daemon/fence daemon/hostid daemon/lease daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
+	{"daemon/membership", "bakery blockdev daemon/api daemon/clock daemon/events daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
 
 	// One host's clients.
 	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
-	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
 	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/hostid daemon/process daemon/text layout"},
 	{"daemon/command", "daemon/api daemon/cgroup daemon/events daemon/handover daemon/liveness daemon/peer daemon/process daemon/retry"},
 
 	// The locks of a joined host.
 	{"daemon/locks/store", "bakery blockdev daemon/clock daemon/lease/timing daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
-	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/report layout"},
-	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/standing daemon/warn layout"},
+	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/observe daemon/report layout"},
+	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/observe daemon/standing daemon/warn layout"},
 	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
 	// Its clients, its server and its service.
-	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/process daemon/tasks daemon/warn layout"},
+	{"daemon/wire", "daemon/api daemon/peer daemon/tally"},
+	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/observe daemon/process daemon/tasks daemon/warn layout"},
 	{"daemon/locks/measuring", "blockdev blockdev/latency daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry layout"},
-	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text layout"},
-	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
+	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text daemon/wire layout"},
+	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/observe daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/tally"},

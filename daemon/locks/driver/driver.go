@@ -146,7 +146,7 @@ func (lk *Lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	switch a.Outcome {
 	case bakery.Busy:
 		lk.rememberBusy()
-		lk.Queue.Refuse(api.ErrBusy, func(x *queue.Item) bool { return x.Request.Try })
+		lk.Queue.Refuse(api.ErrBusy, queue.Tries)
 	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
 		return ErrSuperseded
 	case bakery.Exhausted:
@@ -225,7 +225,7 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
 		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, ErrIntended) || errors.Is(err, api.ErrStuck) {
-			lk.Queue.Refuse(err, func(w *queue.Item) bool { return w.Removes })
+			lk.Queue.Refuse(err, queue.Removers)
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {
 			return a, err

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -36,11 +37,10 @@ const tryDrain = time.Second
 func (t *acquisition) remove() (over bool, err error) {
 	lk, w := t.lk, t.remover
 	t.remover = nil
-	is := func(x *queue.Item) bool { return x == w }
 	if w.Request.Try {
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {
-			lk.Queue.Refuse(api.ErrBusy, is)
+			lk.Queue.Refuse(api.ErrBusy, queue.Only(w))
 			return false, err
 		}
 	}
@@ -51,7 +51,7 @@ func (t *acquisition) remove() (over bool, err error) {
 	case a.Outcome == bakery.Removed:
 		return true, ErrSuperseded
 	case w.Request.Try:
-		lk.Queue.Refuse(api.ErrBusy, is)
+		lk.Queue.Refuse(api.ErrBusy, queue.Only(w))
 	}
 	return true, nil
 }
@@ -73,7 +73,7 @@ func (lk *Lock) completeRemoval() error {
 	case a.Outcome == bakery.Removed:
 		return ErrSuperseded
 	}
-	lk.Queue.Refuse(api.ErrBusy, func(w *queue.Item) bool { return w.Request.Try })
+	lk.Queue.Refuse(api.ErrBusy, queue.Tries)
 	if !lk.host.Pause(lk.host.Disk.Retry()) { // another host may have to write the entry first
 		return api.ErrLeaseLost
 	}
@@ -93,9 +93,9 @@ func (lk *Lock) removal(remover *queue.Item) (bakery.Action, error) {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
 		lk.host.Observer.Noted("lock removed", lk.Entry)
-		lk.Queue.Observe(queue.Happening{Event: events.Event{Kind: events.Removed}})
+		lk.Queue.Observe(observe.Happening{Event: events.Event{Kind: events.Removed}})
 		if w := cmp.Or(remover, lk.Queue.Front()); w != nil && w.Removes {
-			lk.Queue.Refuse(nil, func(x *queue.Item) bool { return x == w })
+			lk.Queue.Refuse(nil, queue.Only(w))
 		}
 	// two removers that gave way must not collide again
 	case a.Outcome == bakery.Busy && !lk.host.Pause(rand.N(lk.host.Disk.Retry())):

@@ -5,6 +5,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -37,7 +38,7 @@ func (lk *Lock) Ask(ticket layout.Ticket, message string) error {
 // reportRequested reports a request to holders up to ticket.
 func (lk *Lock) reportRequested(r queue.Requested, ticket layout.Ticket) {
 	lk.host.Observer.Noted("lock requested", lk.Entry, "token", ticket, "by_host_id", r.Host, "by_host_name", r.HostName, "message", r.Message)
-	lk.Queue.Observe(queue.Happening{Event: events.Event{Kind: events.Wanted, Token: ticket, ByHost: r.Host, ByHostName: r.HostName, Reason: r.Message}})
+	lk.Queue.Observe(observe.Happening{Event: events.Event{Kind: events.Wanted, Token: ticket, ByHost: r.Host, ByHostName: r.HostName, Reason: r.Message}})
 }
 
 // requestWatch is the state of reading requests during one hold of the lock on the disk.

@@ -54,21 +54,21 @@ func (r *Request) nestedUnder() *layout.Holder {
 }
 
 // Client is a client that outlives bakeryd. It hears of all that the next process must know. The
-// queue calls it with its mu held, so no method takes mu of a queue, or does IO. It calls Saved and
-// Forget without.
+// queue calls it without a mutex. Therefore KeepPlace may come after Forget, and KeepMode after
+// KeepRelease: these change nothing.
 type Client interface {
-	Queued(q *Queue, nth uint64)                              // it arrived as the nth
-	KeepPlace(q *Queue)                                       // its place is about to be sent
-	KeepGrant(q *Queue, token layout.Ticket)                  // the grant is about to be sent
-	KeepMode(q *Queue, token layout.Ticket, mode layout.Mode) // the mode has changed
-	KeepRelease(q *Queue, token layout.Ticket)                // the disk may still show the hold
-	Saved()                                                   // blocks until the next process would know all of that
-	Forget()                                                  // a restart need not know it any more
-	Detached() bool                                           // it has not reconnected after a restart
-	Listening() bool                                          // it receives the requests of others
-	Containment() string                                      // of its command
-	LeftOver() (pids []int, orphan bool)                      // whether it is gone while its command runs
-	NestedUnder() *layout.Holder                              // the holder below which it waits; nil if none
+	Follow(*Item)                        // by which it waits and holds from now on
+	KeepPlace()                          // its place is about to be sent
+	KeepGrant()                          // the grant is about to be sent
+	KeepMode(layout.Mode)                // the mode has changed
+	KeepRelease()                        // the client releases; the disk may still show the hold
+	Saved()                              // blocks until the next process would know all of that
+	Forget()                             // a restart need not know it any more
+	Detached() bool                      // it has not reconnected after a restart
+	Listening() bool                     // it receives the requests of others
+	Containment() string                 // of its command
+	LeftOver() (pids []int, orphan bool) // whether it is gone while its command runs
+	NestedUnder() *layout.Holder         // the holder below which it waits; nil if none
 }
 
 // Requested notifies a holder that another client requests its lock.
@@ -99,6 +99,7 @@ type Item struct {
 	// closed when the lock is free on the disk, or granted to the next client
 	released     chan struct{}
 	changes      uint64 // number of changes of the mode; guarded by mu
+	leaving      bool   // its client releases; guarded by mu
 	reportedLost bool   // guarded by mu
 	joined       bool   // taken by this host itself next to a client's hold (Join); not shown
 }
@@ -107,6 +108,9 @@ type Item struct {
 // Decide.
 func (w *Item) Init(q *Queue, req Request, decide func(error)) {
 	w.q, w.Request, w.Decide, w.released = q, req, decide, make(chan struct{})
+	if c := req.Client; c != nil {
+		c.Follow(w)
+	}
 }
 
 // Released returns a channel that is closed when the lock is free on the disk, or granted to the

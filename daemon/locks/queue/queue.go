@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -23,11 +25,11 @@ var ErrStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
 type Host struct {
 	ID       int
 	Name     string // for display
-	Observer Observer
+	Observer observe.Observer
 	Traced   bool            // happenings say which hosts and clients are ahead of a client
 	Stop     <-chan struct{} // closed when no more clients are admitted
 	Lost     <-chan struct{} // closed when the lease is lost
-	Cause    func() error    // why it was
+	Cause    func() error    // why it was; not called with a mutex held
 }
 
 // Stopping reports whether no more clients are admitted.
@@ -35,6 +37,14 @@ func (h *Host) Stopping() bool { return closed(h.Stop) }
 
 // IsLost reports whether the lease is lost.
 func (h *Host) IsLost() bool { return closed(h.Lost) }
+
+// lost returns why the lease is lost, nil if it is not.
+func (h *Host) lost() error {
+	if !h.IsLost() {
+		return nil
+	}
+	return cmp.Or(h.Cause(), api.ErrLeaseLost)
+}
 
 func closed(c <-chan struct{}) bool {
 	select {
@@ -45,7 +55,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Queue is the clients of this host in one lock. It is safe for concurrent use.
+// Queue is the clients of this host in one lock. It is safe for concurrent use. It calls a client
+// without its mutex, so what a client answers may be older than the queue.
 type Queue struct {
 	Entry layout.Entry
 	Wake  chan struct{} // receives when the queue has changed; for the driver
@@ -76,20 +87,23 @@ func New(host *Host, e layout.Entry) *Queue {
 func (q *Queue) Admit(w *Item) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed != nil {
+	busy := false
+	for seen := uint64(0); w.Request.Try && seen != q.arrived+1; { // until no other client arrives meanwhile
+		seen = q.arrived + 1
+		q.mu.Unlock()
+		busy = q.waited() || q.blocked(w.Request.Mode)
+		q.mu.Lock()
+	}
+	switch {
+	case q.closed != nil:
 		return q.closed
-	}
-	if q.host.Stopping() {
+	case q.host.Stopping():
 		return ErrStopped
-	}
-	if w.Request.Try && (q.waited() || q.blocked(w.Request.Mode)) {
+	case busy:
 		return api.ErrBusy
 	}
 	q.arrived++
 	w.nth, w.queued = q.arrived, time.Now()
-	if c := w.Request.Client; c != nil {
-		c.Queued(q, w.nth)
-	}
 	q.waiting = append(q.waiting, w)
 	q.used, q.idle = true, false
 	q.reportQueued(w)
@@ -98,12 +112,21 @@ func (q *Queue) Admit(w *Item) error {
 
 // waited reports whether a client is in the queue that has not gone away.
 func (q *Queue) waited() bool {
-	return slices.ContainsFunc(q.waiting, func(w *Item) bool { return !w.Request.gone() })
+	return slices.ContainsFunc(q.copied(nil, &q.waiting), func(w *Item) bool { return !w.Request.gone() })
 }
 
 // blocked reports whether a local hold conflicts with mode and its holder has not gone away.
 func (q *Queue) blocked(mode layout.Mode) bool {
-	return slices.ContainsFunc(q.holds, func(h *Item) bool { return !h.Request.gone() && h.conflicts(mode) })
+	return slices.ContainsFunc(q.Inside(), func(h *Item) bool {
+		return !h.Request.gone() && (mode == layout.Exclusive || h.Mode() == layout.Exclusive)
+	})
+}
+
+// copied appends one of the lists as it is now to a slice: clients are called without mu.
+func (q *Queue) copied(to []*Item, list *[]*Item) []*Item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return append(to, *list...)
 }
 
 // Join adds a hold of this host itself next to a client's hold. It returns false if there is none.
@@ -180,12 +203,12 @@ func (q *Queue) Front() *Item {
 	return q.waiting[0]
 }
 
-// Refuse ends the wait of the selected clients, with err.
-func (q *Queue) Refuse(err error, whom func(*Item) bool) {
+// Refuse ends the wait of the clients that All, Tries, Removers or Only selects, with err.
+func (q *Queue) Refuse(err error, selects func(*Item) bool) {
 	var refused []*Item
 	q.mu.Lock()
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *Item) bool {
-		if !whom(w) {
+		if !selects(w) {
 			return false
 		}
 		refused = append(refused, w)
@@ -200,15 +223,22 @@ func (q *Queue) Refuse(err error, whom func(*Item) bool) {
 // All selects all clients.
 func All(*Item) bool { return true }
 
+// Tries selects those that do not wait.
+func Tries(w *Item) bool { return w.Request.Try }
+
+// Removers selects those that remove the lock.
+func Removers(w *Item) bool { return w.Removes }
+
+// Only selects one client.
+func Only(w *Item) func(*Item) bool { return func(x *Item) bool { return x == w } }
+
 // RefuseTries refuses the clients that do not wait, if a local hold blocks them.
 func (q *Queue) RefuseTries() {
-	tries := func(w *Item) bool { return w.Request.Try }
 	q.mu.Lock()
-	// blocked makes system calls
-	blocked := slices.ContainsFunc(q.waiting, tries) && q.blocked(layout.Exclusive)
+	tries := slices.ContainsFunc(q.waiting, Tries)
 	q.mu.Unlock()
-	if blocked {
-		q.Refuse(api.ErrBusy, tries)
+	if tries && q.blocked(layout.Exclusive) {
+		q.Refuse(api.ErrBusy, Tries)
 	}
 }
 
@@ -247,57 +277,69 @@ func (q *Queue) Grant(w *Item, token layout.Ticket, handoff bool) bool {
 		w.token, w.since = token, time.Now()
 		q.holds = append(q.holds, w)
 		q.reportGrant(w, handoff)
-		if c := w.Request.Client; c != nil {
-			c.KeepGrant(q, token)
-		}
 	}
 	q.mu.Unlock()
-	if front {
-		w.Decide(nil)
+	if !front {
+		return false
 	}
-	return front
+	if c := w.Request.Client; c != nil {
+		c.KeepGrant()
+	}
+	w.Decide(nil)
+	return true
 }
 
-// SetMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
-// released meanwhile.
+// SetMode sets the mode of a hold, and blocks until the next process would know that. It returns
+// false if the hold is being released. The driver calls it.
 func (q *Queue) SetMode(h *Item, mode layout.Mode) bool {
-	return q.change(h, func(int) {
+	q.mu.Lock()
+	held := !h.leaving && slices.Contains(q.holds, h)
+	if held {
 		h.Request.Mode = mode
 		h.changes++
 		// shared before the disk shows that, exclusive after
 		q.reportHold(events.ModeSet, h, time.Now(), "")
-		if c := h.Request.Client; c != nil {
-			c.KeepMode(q, h.token, mode)
-		}
-	})
+	}
+	q.mu.Unlock()
+	if c := h.Request.Client; held && c != nil {
+		c.KeepMode(mode)
+		c.Saved()
+	}
+	return held
 }
 
 // Release ends a hold for its client; the driver has to do the rest. It returns false if that was
 // done before. why is the reason for the event, empty if the holder released it.
+//
+// The release is queued for the handover file before the driver can see it: else the next holder's
+// grant could come first, and a next process would find two exclusive holders.
+//
+//	Release: h is leaving
+//	         h is released in the file
+//	         holds without h           next: grants w
+//	                                   w is granted in the file
 func (q *Queue) Release(h *Item, why string) bool {
-	return q.change(h, func(i int) {
-		q.holds = slices.Delete(q.holds, i, i+1)
-		q.releasing = append(q.releasing, h)
-		q.reportRelease(h, why)
-		if c := h.Request.Client; c != nil {
-			c.KeepRelease(q, h.token)
-		}
-	})
-}
-
-// change calls f with mu held and the index of a hold, and blocks until the next process would know
-// the change. It returns false if the hold was released before.
-func (q *Queue) change(h *Item, f func(i int)) bool {
 	q.mu.Lock()
-	i := slices.Index(q.holds, h)
-	if i >= 0 {
-		f(i)
-	}
+	held := !h.leaving && slices.Contains(q.holds, h)
+	h.leaving = h.leaving || held
 	q.mu.Unlock()
-	if c := h.Request.Client; i >= 0 && c != nil {
+	if !held {
+		return false
+	}
+	c := h.Request.Client
+	if c != nil {
+		c.KeepRelease()
+	}
+	lost := q.host.lost()
+	q.mu.Lock()
+	q.holds = slices.DeleteFunc(q.holds, Only(h))
+	q.releasing = append(q.releasing, h)
+	q.reportRelease(h, why, lost)
+	q.mu.Unlock()
+	if c != nil {
 		c.Saved()
 	}
-	return i >= 0
+	return true
 }
 
 // ReleasesDone unblocks all clients that have released.
@@ -334,11 +376,7 @@ func (q *Queue) Holders() int {
 func (q *Queue) Holds(h *Item) bool { return slices.Contains(q.Inside(), h) }
 
 // Inside returns the holds.
-func (q *Queue) Inside() []*Item {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.Clone(q.holds)
-}
+func (q *Queue) Inside() []*Item { return q.copied(nil, &q.holds) }
 
 // MarkIdle has Idle return true if clients have used the lock and none uses it until then. It
 // returns false if clients hold the lock or wait for it.
@@ -385,6 +423,27 @@ const (
 // not grow with the queue: it notifies new clients and the first nearest immediately, all others
 // every tellFar.
 func (q *Queue) Tell(ahead int) {
+	var near [nearest]place
+	due, n := q.dueToTell(near[:0], ahead)
+	for _, p := range due {
+		if c := p.w.Request.Client; c != nil {
+			c.KeepPlace()
+		}
+		if p.w.Request.OnWaiting != nil {
+			p.w.Request.OnWaiting(p.ahead, n)
+		}
+	}
+}
+
+// place is the number of clients ahead of a waiting one.
+type place struct {
+	w     *Item
+	ahead int
+}
+
+// dueToTell appends the places of those that Tell must notify now, and returns the number of clients in
+// the queue.
+func (q *Queue) dueToTell(due []place, ahead int) ([]place, int) {
 	again := q.renotify.Swap(false)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -394,7 +453,7 @@ func (q *Queue) Tell(ahead int) {
 		now.last = q.waiting[n-1].nth
 	}
 	if now == before && !again {
-		return
+		return nil, n
 	}
 	all := again || time.Since(before.far) >= tellFar
 	if all {
@@ -408,33 +467,26 @@ func (q *Queue) Tell(ahead int) {
 	}
 	q.told = now
 	for i, w := range q.waiting[:min(n, nearest)] {
-		q.tell(w, now.ahead+i)
+		due = append(due, place{w, now.ahead + i})
 	}
 	for i := n - 1; i >= nearest && (all || q.waiting[i].nth > before.last); i-- {
-		q.tell(q.waiting[i], now.ahead+i)
+		due = append(due, place{q.waiting[i], now.ahead + i})
 	}
-}
-
-func (q *Queue) tell(w *Item, ahead int) {
-	if c := w.Request.Client; c != nil {
-		c.KeepPlace(q)
-	}
-	if w.Request.OnWaiting != nil {
-		w.Request.OnWaiting(ahead, len(q.waiting))
-	}
+	return due, n
 }
 
 // Holder returns what the own slot shows about the holder in a phase, for display only. Below a
 // waiting slot, that is a holder below which a client in the queue waits.
 func (q *Queue) Holder(p layout.Phase) layout.Holder {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case p == layout.Held && len(q.holds) > 0:
-		h := q.holds[0]
-		return layout.Holder{PID: h.Request.PID, Since: h.since, Command: h.Request.Command}
-	case p == layout.Waiting:
-		for _, w := range q.waiting {
+	var few [4]*Item
+	switch p {
+	case layout.Held:
+		if holds := q.copied(few[:0], &q.holds); len(holds) > 0 {
+			h := holds[0]
+			return layout.Holder{PID: h.Request.PID, Since: h.since, Command: h.Request.Command}
+		}
+	case layout.Waiting:
+		for _, w := range q.copied(few[:0], &q.waiting) {
 			if under := w.Request.nestedUnder(); under != nil {
 				return *under
 			}
@@ -445,16 +497,13 @@ func (q *Queue) Holder(p layout.Phase) layout.Holder {
 
 // Listening reports whether a holder wants to receive requests.
 func (q *Queue) Listening() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.holds, func(h *Item) bool { return h.Request.listening() })
+	var few [4]*Item
+	return slices.ContainsFunc(q.copied(few[:0], &q.holds), func(h *Item) bool { return h.Request.listening() })
 }
 
 // Requested notifies every holder that listens. It returns false if none does.
 func (q *Queue) Requested(r Requested) (told bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, h := range q.holds {
+	for _, h := range q.Inside() {
 		if h.Request.listening() {
 			h.Request.OnRequest(r)
 			told = true

@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // silent is an Observer that receives nothing.
 type silent struct{}
 
-func (silent) Observe(Happening) uint64             { return 0 }
+func (silent) Observe(observe.Happening) uint64     { return 0 }
 func (silent) Recovered()                           {}
 func (silent) Noted(string, layout.Entry, ...any)   {}
 func (silent) Trouble(string, layout.Entry, ...any) {}

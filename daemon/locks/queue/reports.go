@@ -9,30 +9,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-// Observer decides what becomes of what happens to the locks of a host. It is called with mutexes
-// held, on the way to a grant, and waits for no IO. The directory's lock is not observed, because it
-// is bakeryd's own.
-type Observer interface {
-	// Observe returns a number by which later happenings name a request; 0 if there is none.
-	Observe(Happening) uint64
-	// Recovered: a host that is over took part in a lock, and does not block this host any more.
-	Recovered()
-	// Noted reports to an operator what has no place in the journal. attrs are those of package slog.
-	Noted(message string, e layout.Entry, attrs ...any)
-	// Trouble reports IO that failed and is retried, or a record that is damaged.
-	Trouble(message string, e layout.Entry, attrs ...any)
-}
-
-// Happening is an event, with what is counted of it.
-type Happening struct {
-	events.Event
-	At           time.Time     // zero: now
-	Waited, Held time.Duration // in place of WaitedMS and HeldMS
-	Handoff      bool          // a grant came from another client of this host, without the disk
-}
 
 // Observed reports whether clients use the lock: the directory's lock is bakeryd's own.
 func (q *Queue) Observed() bool { return q.Entry.Lock != lockspace.DirectoryLock }
@@ -41,7 +20,7 @@ func (q *Queue) Observed() bool { return q.Entry.Lock != lockspace.DirectoryLock
 func (q *Queue) Traced() bool { return q.host.Traced && q.Observed() }
 
 // Observe reports a happening of the lock.
-func (q *Queue) Observe(h Happening) {
+func (q *Queue) Observe(h observe.Happening) {
 	if q.Observed() {
 		h.Lock = q.Entry.Name
 		q.host.Observer.Observe(h)
@@ -49,8 +28,8 @@ func (q *Queue) Observe(h Happening) {
 }
 
 // Happening returns one of the request.
-func (r *Request) Happening(kind events.Kind) Happening {
-	return Happening{Event: events.Event{Kind: kind, Lock: r.Name, Request: r.asked, PID: r.PID, Command: r.Command, Mode: r.Mode.String()}}
+func (r *Request) Happening(kind events.Kind) observe.Happening {
+	return observe.Happening{Event: events.Event{Kind: kind, Lock: r.Name, Request: r.asked, PID: r.PID, Command: r.Command, Mode: r.Mode.String()}}
 }
 
 // waitedFor is the holder that clients of this host last waited for, and a time until which they
@@ -119,11 +98,9 @@ func (q *Queue) reportGrant(w *Item, handoff bool) {
 	q.Observe(h)
 }
 
-// reportRelease is called with mu held.
-func (q *Queue) reportRelease(h *Item, why string) {
-	if q.host.IsLost() {
-		q.reportLost(h)
-	}
+// reportRelease is called with mu held. lost is why the lease is lost, nil if it is not.
+func (q *Queue) reportRelease(h *Item, why string, lost error) {
+	q.reportLost(h, lost)
 	now := time.Now()
 	q.reportHold(events.Exit, h, now, why)
 	if q.Traced() && !h.joined {
@@ -133,23 +110,20 @@ func (q *Queue) reportRelease(h *Item, why string) {
 
 // HoldsLost reports all holds as lost, each once.
 func (q *Queue) HoldsLost() {
+	lost := q.host.lost()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, h := range q.holds {
-		q.reportLost(h)
+		q.reportLost(h, lost)
 	}
 }
 
-func (q *Queue) reportLost(h *Item) {
-	if h.reportedLost {
-		return
+// reportLost is called with mu held.
+func (q *Queue) reportLost(h *Item, lost error) {
+	if lost != nil && !h.reportedLost {
+		h.reportedLost = true
+		q.reportHold(events.Lost, h, time.Now(), lost.Error())
 	}
-	h.reportedLost = true
-	reason := ""
-	if err := q.host.Cause(); err != nil {
-		reason = err.Error()
-	}
-	q.reportHold(events.Lost, h, time.Now(), reason)
 }
 
 // reportHold is called with mu held.

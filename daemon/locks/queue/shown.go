@@ -17,9 +17,7 @@ func (q *Queue) Describe(l *report.Lock, self *report.ThisHost) {
 
 // locals reports the clients in the queue.
 func (q *Queue) locals() (out []report.Local) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i, w := range q.waiting {
+	for i, w := range q.copied(nil, &q.waiting) {
 		l := report.Local{PID: w.Request.PID, Command: w.Request.Command, Mode: w.Request.Mode,
 			Since: w.queued.UTC().Truncate(time.Microsecond), Place: i + 1}
 		if under := w.Request.nestedUnder(); under != nil {

@@ -88,7 +88,7 @@ var faults = []fault{
 `},
 	}},
 	{"unkept", "a grant is not recorded for the next process", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
-		{"daemon/session/record.go", `	s.put(handover.Granted, token, lk)
+		{"daemon/session/record.go", `	s.put(handover.Granted)
 }
 
 // confirmed`, `}
