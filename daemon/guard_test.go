@@ -52,7 +52,7 @@ func TestSession_AloneAndLost_StaysWhileItsCommandRuns(t *testing.T) {
 func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
-	p := &previousProcess{runtimeDir: d.ids.RuntimeDir, term: handover.Term{UUID: d.disk.SB.UUID, HostID: 1}}
+	p := &previousProcess{abandoning: make(chan struct{}, 1), runtimeDir: d.ids.RuntimeDir, term: handover.Term{UUID: d.disk.SB.UUID, HostID: 1}}
 	stuck, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.disk.SB.UUID, 1, id(1)), os.Geteuid())
 	require.NoError(t, err)
 	processtest.OpenFIFO(t, stuck.Path) // the test itself, which is never killed

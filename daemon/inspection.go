@@ -174,9 +174,8 @@ func (g *statusCache) ended(in *inspection) {
 // to glancePatience, for the first one up to glanceFirst.
 func (h *Host) Glance() *report.Glance {
 	g := &h.inspected
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	began, patience := h.clock.Now(), glanceFirst
+	g.mu.Lock()
 	if g.kept != nil {
 		patience = glancePatience
 	}
@@ -187,28 +186,30 @@ func (h *Host) Glance() *report.Glance {
 		}
 		h.beginInspection(whole, read)
 	}
-	if in := g.now; in != nil {
-		g.mu.Unlock()
+	in := g.now
+	g.mu.Unlock()
+	if in != nil {
 		_ = h.await(in, began+patience)
-		g.mu.Lock()
 	}
-	err := g.err
-	if g.now != nil {
-		if _, late := h.patience(g.now, g.now.began+maxPatience); late != nil {
+	g.mu.Lock()
+	in, kept, err, pause := g.now, g.kept, g.err, g.pause
+	g.mu.Unlock()
+	if in != nil {
+		if _, late := h.patience(in, in.began+maxPatience); late != nil {
 			err = late
 		}
 	}
 	a := &report.Glance{At: time.Now().UTC()}
 	if err != nil {
 		a.Error = api.ErrorOf(err)
-	} else if g.kept == nil {
+	} else if kept == nil {
 		a.Error = &api.Error{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."}
 	}
-	if in := g.kept; in != nil {
-		a.Report = h.tell(in.snapshot)
-		age := h.clock.Now() - in.began
-		a.Read = report.GlanceRead{AgoMS: age.Milliseconds(), TookMS: in.took.Milliseconds(), Bytes: in.bytes.Load(),
-			EveryMS: max(g.pause, glanceEvery).Milliseconds()}
+	if kept != nil {
+		a.Report = h.tell(kept.snapshot)
+		age := h.clock.Now() - kept.began
+		a.Read = report.GlanceRead{AgoMS: age.Milliseconds(), TookMS: kept.took.Milliseconds(), Bytes: kept.bytes.Load(),
+			EveryMS: max(pause, glanceEvery).Milliseconds()}
 		if a.Error != nil {
 			a.Report.AddReadError(a.Error.Message, a.Error.Hint, age)
 		}

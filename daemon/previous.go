@@ -24,8 +24,8 @@ import (
 
 // previousProcess is a bakeryd of this boot that has ended without leaving the lockspace.
 type previousProcess struct {
-	mu         sync.Mutex // serializes abandon
-	stopped    bool       // abandon is done
+	abandoning chan struct{} // has room for one: only one goroutine at a time abandons it
+	stopped    bool          // abandon is done; owned by that goroutine
 	runtimeDir string
 	file       *handover.File
 	term       handover.Term
@@ -61,7 +61,8 @@ func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) 
 			}
 		}
 		if err == nil {
-			return &previousProcess{runtimeDir: ids.RuntimeDir, file: file, term: term, sessions: sessions, ended: j.clock.Now()}
+			return &previousProcess{abandoning: make(chan struct{}, 1), runtimeDir: ids.RuntimeDir, file: file, term: term, sessions: sessions,
+				ended: j.clock.Now()}
 		}
 		j.log.Warn("handover file not usable, joining as a new incarnation", "err", err)
 		j.disown(ctx, ids, host)
@@ -153,8 +154,12 @@ func (j *joiner) mind(ctx context.Context, p *previousProcess) {
 // abandon stops the commands of a previous process that cannot be continued, and blocks until they
 // have ended. From the end of its lease, other hosts may have its locks.
 func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	select {
+	case p.abandoning <- struct{}{}:
+		defer func() { <-p.abandoning }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if p.stopped {
 		return nil
 	}

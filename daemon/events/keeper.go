@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/retry"
@@ -28,10 +27,6 @@ type keeper struct {
 	logger *slog.Logger
 	limit  int64                                   // maxFile, except in tests
 	write  func(f *os.File, p []byte) (int, error) // replaced by tests, to simulate slow disks
-
-	// Held during rotation and while files are opened for reading, so that a reader gets each
-	// event once.
-	opening sync.Mutex
 
 	// Owned by the goroutine.
 	file     *file // nil: to be opened
@@ -144,8 +139,6 @@ func (k *keeper) append(batch []Event, missed uint64) error {
 // rotate renames the file, replacing the one rotated before, and creates another.
 func (k *keeper) rotate() (err error) {
 	k.end()
-	k.opening.Lock()
-	defer k.opening.Unlock()
 	if err = os.Rename(k.path, k.path+aside); err == nil {
 		k.file, err = openFile(k.path)
 	}

@@ -1,7 +1,9 @@
 package events
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -120,6 +123,34 @@ func TestFilesArePutAside(t *testing.T) {
 	again := newLog(t)
 	again.Keep(path, self)
 	require.Greater(t, again.Add(Event{Kind: Enter}), es[len(es)-1].Seq)
+}
+
+// TestRotatedWhileOpened_NoFileIsMissing: a reader, of any process, gets two successive files or one.
+func TestRotatedWhileOpened_NoFileIsMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.events")
+	ctx, stop := context.WithCancel(t.Context())
+	var rotating sync.WaitGroup
+	rotating.Go(func() {
+		for n := uint8(0); ctx.Err() == nil; n++ {
+			assert.NoError(t, os.WriteFile(path+".new", []byte{n}, 0o600))
+			_ = os.Rename(path, path+aside) // there is none the first time
+			assert.NoError(t, os.Rename(path+".new", path))
+		}
+	})
+	defer rotating.Wait()
+	defer stop()
+	for range 10_000 {
+		files, err := openFiles(path)
+		require.NoError(t, err)
+		var all []byte
+		for _, f := range files {
+			b, err := io.ReadAll(f)
+			require.NoError(t, err)
+			all = append(all, b...)
+			f.Close()
+		}
+		require.True(t, len(all) < 2 || all[1] == all[0]+1, "files %v", all)
+	}
 }
 
 // TestSlowDisk: Add does not wait for the disk, and a gap stands for the events left out.

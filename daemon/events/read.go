@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -74,7 +73,7 @@ func (l *Log) read(r *reader, files bool) error {
 		if lost := gone > r.Since; files || lost {
 			before := r.Since
 			if path := l.where(); path != "" {
-				if err := r.readFiles(path, &l.keeper.opening); err != nil {
+				if err := r.readFiles(path); err != nil {
 					return err
 				}
 			}
@@ -97,10 +96,9 @@ func (l *Log) read(r *reader, files bool) error {
 	}
 }
 
-// readFiles reads the rotated file of a journal, then the one in use. opening is held while they are
-// opened.
-func (r *reader) readFiles(path string, opening sync.Locker) error {
-	files, err := openFiles(path, opening)
+// readFiles reads the rotated file of a journal, then the one in use.
+func (r *reader) readFiles(path string) error {
+	files, err := openFiles(path)
 	for _, f := range files {
 		defer f.Close()
 	}
@@ -120,21 +118,35 @@ func (r *reader) readFiles(path string, opening sync.Locker) error {
 	return nil
 }
 
-// openFiles opens those files of a journal that exist, in order.
-func openFiles(path string, opening sync.Locker) (files []*os.File, err error) {
-	opening.Lock()
-	defer opening.Unlock()
-	for _, p := range []string{path + aside, path} {
-		f, err := openToRead(p)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return files, fmt.Errorf("read the journal %s: %w", p, text.WithoutPath(err))
-		default:
-			files = append(files, f)
+// openFiles opens those files of a journal that exist, in order. It opens them again if the journal was
+// rotated meanwhile: else the file that was in use until then would be missing.
+func openFiles(path string) (files []*os.File, err error) {
+	for {
+		var put os.FileInfo // the file that was put aside; nil if there is none
+		for _, p := range []string{path + aside, path} {
+			f, err := openToRead(p)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				continue
+			case err == nil:
+				files = append(files, f)
+				if p != path {
+					put, err = f.Stat()
+				}
+			}
+			if err != nil {
+				return files, fmt.Errorf("read the journal %s: %w", p, text.WithoutPath(err))
+			}
 		}
+		now, _ := os.Stat(path + aside)
+		if put == nil && now == nil || os.SameFile(put, now) {
+			return files, nil
+		}
+		for _, f := range files {
+			f.Close()
+		}
+		files = nil
 	}
-	return files, nil
 }
 
 // ErrNotJournal is returned when a file is not a log's.
@@ -156,7 +168,7 @@ func ReadFile(path string, q Query, fn func([]Event) error) error {
 		return fmt.Errorf("read the journal %s: %w", path, text.WithoutPath(err))
 	}
 	r := reader{Query: q, fn: fn}
-	if err := r.readFiles(path, &sync.Mutex{}); err != nil {
+	if err := r.readFiles(path); err != nil {
 		return err
 	}
 	return r.flush()

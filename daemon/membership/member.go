@@ -44,8 +44,9 @@ type Member struct {
 
 	registered atomic.Pointer[registration] // with the fence agent; nil if not
 	first      uint64                       // next incarnation, of which the key is made
+	boot       [16]byte                     // of this machine; zero if the system has none
 
-	mu          sync.Mutex // guards the fields up to boot
+	mu          sync.Mutex // guards the fields up to keeper
 	m           *lease.Machine
 	changed     chan struct{} // closed and replaced after every event
 	reason      error
@@ -61,7 +62,6 @@ type Member struct {
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
 
 	keeper *handover.File // gets every term of the lease; nil if none
-	boot   handover.BootText
 
 	asked      chan lease.Asked        // an operator asks this host to leave; has room for one
 	complaints chan []layout.Complaint // of other hosts; has room for one, because they are repeated
@@ -102,7 +102,7 @@ type Config struct {
 // making a timer.
 func Join(cfg Config) (*Member, error) {
 	mb := &Member{
-		cfg: cfg, first: newIncarnation(), changed: make(chan struct{}), cut: math.MaxInt64,
+		cfg: cfg, first: newIncarnation(), boot: hostid.BootID(), changed: make(chan struct{}), cut: math.MaxInt64,
 		wished:  map[layout.Verdict]bool{},
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		asked: make(chan lease.Asked, 1), complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
@@ -186,7 +186,7 @@ func (mb *Member) keepTerm() {
 	mb.mu.Lock()
 	file := mb.keeper
 	if t, ok := mb.m.Term(); ok && file != nil {
-		n = file.QueueTerm(handover.Term{UUID: mb.cfg.SB.UUID, Boot: mb.boot, HostID: t.ID, Incarnation: t.Incarnation,
+		n = file.QueueTerm(handover.Term{UUID: mb.cfg.SB.UUID, Boot: handover.BootText(mb.boot), HostID: t.ID, Incarnation: t.Incarnation,
 			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key()})
 	}
 	mb.mu.Unlock()
@@ -200,9 +200,8 @@ func (mb *Member) keepTerm() {
 
 // KeepTerms writes every term from the current one into a handover file.
 func (mb *Member) KeepTerms(file *handover.File) {
-	boot := handover.BootText(hostid.BootID()) // as a reader of the file has it
 	mb.mu.Lock()
-	mb.keeper, mb.boot = file, boot
+	mb.keeper = file
 	mb.mu.Unlock()
 	mb.keepTerm()
 }

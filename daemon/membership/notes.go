@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -27,8 +26,8 @@ func (mb *Member) noteJoined(a lease.Joined) {
 		kind = events.Resumed
 	}
 	e := events.Event{Kind: kind}
-	if boot := hostid.BootID(); boot != [16]byte{} {
-		e.Boot = hex.EncodeToString(boot[:])
+	if mb.boot != [16]byte{} {
+		e.Boot = hex.EncodeToString(mb.boot[:])
 	}
 	mb.cfg.Events.Add(e)
 }

@@ -10,8 +10,8 @@
 //   - guard.go stops commands before a lease ends, nesting.go finds waits below a holder, happenings.go
 //     reports to the observer
 //
-// A goroutine takes the mutexes in this order: Table.mu, Session.mu, then that of a connection. A change
-// of the handover file is queued under a mutex, and written by Saved without one.
+// A goroutine takes Table.mu before Session.mu. A change of the handover file is queued under a mutex, and
+// written by Saved without one.
 package session
 
 import (

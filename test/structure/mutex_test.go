@@ -1,0 +1,256 @@
+package structure
+
+import (
+	"fmt"
+	"go/types"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/go/callgraph"
+	"golang.org/x/tools/go/callgraph/vta"
+	"golang.org/x/tools/go/packages"
+	"golang.org/x/tools/go/ssa"
+	"golang.org/x/tools/go/ssa/ssautil"
+)
+
+// TestMutexes: a goroutine that holds a mutex calls no package further down in the table than that of the
+// mutex, not even by an interface, and does no IO on a file or the disk. So the table is the order of mutexes.
+func TestMutexes(t *testing.T) {
+	var order []string
+	for _, row := range imports {
+		order = append(order, strings.Replace(row.path, "ctl/", "cmd/bakeryctl/internal/", 1))
+	}
+	for _, found := range mutexFaults(t, order) {
+		t.Error(found)
+	}
+}
+
+func TestMutexes_Faults_AreFound(t *testing.T) {
+	const dir = "test/structure/testdata/"
+	require.Equal(t, []string{
+		"lower.List.mu is held: (*lower.List).Change calls upper.Use$1",
+		"lower.List.mu is held: (*lower.List).Save calls os.Remove",
+		"lower.List.mu is held: (*lower.List).tell calls (upper.client).Hear",
+	}, mutexFaults(t, []string{dir + "lower", dir + "upper"}))
+}
+
+// mutexes is the analysis of packages, by the bodies of their functions alone.
+type mutexes struct {
+	calls map[ssa.CallInstruction][]*ssa.Function
+	order []string // of the packages, from the foundations up
+	ends  map[state]string
+	found map[string]bool
+}
+
+// state is a function that is entered with mutexes held: their names, each with a space after it.
+type state struct {
+	f    *ssa.Function
+	held string
+}
+
+// source is what is loaded of the packages; of others, only types.
+const source = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedTypes |
+	packages.NeedTypesSizes | packages.NeedSyntax | packages.NeedTypesInfo
+
+// mutexFaults returns the calls that TestMutexes forbids. It takes every mutex of a type for the same one.
+func mutexFaults(t *testing.T, order []string) (faults []string) {
+	t.Helper()
+	var patterns []string
+	for _, path := range order {
+		patterns = append(patterns, module+path)
+	}
+	loaded, err := packages.Load(&packages.Config{Mode: source, Dir: filepath.Join("..", "..")}, patterns...)
+	require.NoError(t, err)
+	require.Zero(t, packages.PrintErrors(loaded))
+	prog, _ := ssautil.Packages(loaded, ssa.InstantiateGenerics)
+	prog.Build()
+	m := &mutexes{calls: map[ssa.CallInstruction][]*ssa.Function{}, order: order, ends: map[state]string{}, found: map[string]bool{}}
+	graph := vta.CallGraph(ssautil.AllFunctions(prog), nil)
+	_ = callgraph.GraphVisitEdges(graph, func(e *callgraph.Edge) error {
+		m.calls[e.Site] = append(m.calls[e.Site], e.Callee.Func)
+		return nil
+	})
+	for f := range graph.Nodes {
+		if f != nil && f.Blocks != nil {
+			m.walk(state{f: f})
+		}
+	}
+	for found := range m.found {
+		faults = append(faults, found)
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// walk follows every way through a function, and returns the mutexes that may be held at its end.
+func (m *mutexes) walk(s state) (end string) {
+	if end, ok := m.ends[s]; ok {
+		return end
+	}
+	m.ends[s] = s.held // of a recursive call
+	var deferred []ssa.CallInstruction
+	for _, b := range s.f.Blocks {
+		for _, i := range b.Instrs {
+			if d, ok := i.(*ssa.Defer); ok {
+				deferred = slices.Insert(deferred, 0, ssa.CallInstruction(d))
+			}
+		}
+	}
+	entered := map[*ssa.BasicBlock]string{}
+	todo := []*ssa.BasicBlock{s.f.Blocks[0]}
+	for entered[todo[0]] = s.held; len(todo) > 0; {
+		b := todo[0]
+		todo = todo[1:]
+		held := entered[b]
+		for _, i := range b.Instrs {
+			switch i := i.(type) {
+			case *ssa.Call: // not ssa.Go: another goroutine holds nothing
+				held = m.call(i, held)
+			case *ssa.RunDefers:
+				for _, d := range deferred {
+					held = m.call(d, held)
+				}
+			case *ssa.Return:
+				end = union(end, held)
+			}
+		}
+		for _, next := range b.Succs {
+			before, seen := entered[next]
+			if after := union(before, held); !seen || after != before {
+				entered[next] = after
+				todo = append(todo, next)
+			}
+		}
+	}
+	m.ends[s] = end
+	return end
+}
+
+// call follows a call, and returns the mutexes that may be held after it.
+func (m *mutexes) call(site ssa.CallInstruction, held string) (after string) {
+	c := site.Common()
+	if c.IsInvoke() && c.Method.Name() == "Error" { // of an error from above
+		return held
+	}
+	static := c.StaticCallee()
+	if static != nil {
+		switch static.String() {
+		case "(*sync.Mutex).Lock":
+			return union(held, nameOf(c.Args[0]))
+		case "(*sync.Mutex).Unlock":
+			return without(held, nameOf(c.Args[0]))
+		}
+	}
+	targets := m.calls[site]
+	if static != nil && static.Blocks == nil && !slices.Contains(later, static.String()) {
+		for _, a := range c.Args { // a function of another module may call what it is given
+			switch a := a.(type) {
+			case *ssa.MakeClosure:
+				targets = append(targets, a.Fn.(*ssa.Function))
+			case *ssa.Function:
+				targets = append(targets, a)
+			}
+		}
+		targets = append(targets, static)
+	}
+	follows := false
+	for _, f := range targets {
+		if f.Blocks != nil && packageOf(f) != "" {
+			follows = true
+		}
+		kept := held
+		for _, name := range strings.Fields(held) {
+			if m.forbidden(name, f) {
+				m.found[strings.NewReplacer(module, "", "test/structure/testdata/", "").Replace(
+					fmt.Sprintf("%s is held: %v calls %v", name, site.Parent(), f))] = true
+				kept = without(kept, name+" ") // report it once
+			}
+		}
+		if f.Blocks != nil {
+			after = union(after, m.walk(state{f, kept}))
+			if kept != held {
+				after = union(after, held)
+			}
+		}
+	}
+	if !follows {
+		return held
+	}
+	return after
+}
+
+// later are functions that call others in another goroutine.
+var later = []string{"time.AfterFunc", "context.AfterFunc", "(*sync.WaitGroup).Go"}
+
+// noIO are functions of package os that do no IO on a file. Timers and sockets are files, too.
+var noIO = []string{"os.Getpid", "os.Geteuid", "os.Getegid", "os.NewFile", "os.SameFile",
+	"(*os.File).SyscallConn", "(*os.File).SetReadDeadline", "(*os.File).Close"}
+
+// screen is held while text is written to a terminal, so that lines do not mix.
+const screen = "cmd/bakeryctl/internal/render.Progress.screen"
+
+// forbidden reports whether a function must not be called with a mutex held.
+func (m *mutexes) forbidden(mutex string, f *ssa.Function) bool {
+	mutex = strings.TrimPrefix(mutex, module)
+	path := packageOf(f)
+	switch {
+	case path == "os":
+		return mutex != screen && !slices.Contains(noIO, f.String())
+	case f.String() == "(*"+module+"blockdev.Disk).transfer":
+		return true
+	}
+	own, _, _ := strings.Cut(mutex, ".")
+	return slices.Index(m.order, strings.TrimPrefix(path, module)) > slices.Index(m.order, own)
+}
+
+func packageOf(f *ssa.Function) string {
+	for f.Parent() != nil {
+		f = f.Parent()
+	}
+	if f.Origin() != nil {
+		f = f.Origin()
+	}
+	switch {
+	case f.Pkg != nil:
+		return f.Pkg.Pkg.Path()
+	case f.Object() != nil && f.Object().Pkg() != nil:
+		return f.Object().Pkg().Path()
+	}
+	return ""
+}
+
+// nameOf returns the name of a mutex, with a space after it; empty for one that is neither a field nor a variable of a
+// package.
+func nameOf(v ssa.Value) string {
+	switch v := v.(type) {
+	case *ssa.FieldAddr:
+		if of, ok := types.Unalias(v.X.Type().Underlying().(*types.Pointer).Elem()).(*types.Named); ok {
+			return fmt.Sprintf("%s.%s.%s ", of.Obj().Pkg().Path(), of.Obj().Name(), of.Underlying().(*types.Struct).Field(v.Field).Name())
+		}
+	case *ssa.UnOp:
+		return nameOf(v.X)
+	case *ssa.Global:
+		return v.Pkg.Pkg.Path() + "." + v.Name() + " "
+	}
+	return ""
+}
+
+func union(held, more string) string {
+	all := strings.Fields(held + more)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 {
+		return ""
+	}
+	return strings.Join(all, " ") + " "
+}
+
+func without(held, name string) string {
+	if name == "" {
+		return held
+	}
+	return strings.Replace(held, name, "", 1)
+}
