@@ -154,12 +154,8 @@ func (j *joiner) mind(ctx context.Context, p *previousProcess) {
 // abandon stops the commands of a previous process that cannot be continued, and blocks until they
 // have ended. From the end of its lease, other hosts may have its locks.
 func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
-	select {
-	case p.abandoning <- struct{}{}:
-		defer func() { <-p.abandoning }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	p.abandoning <- struct{}{} // for long, so not a mutex
+	defer func() { <-p.abandoning }()
 	if p.stopped {
 		return nil
 	}
