@@ -115,6 +115,26 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestSize: a package that one reader can know has maxLines at most, not counting blank lines and tests.
+func TestSize(t *testing.T) {
+	own, _ := list(t)
+	for _, p := range own {
+		lines := 0
+		for _, name := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, name))
+			require.NoError(t, err)
+			for line := range strings.Lines(string(text)) {
+				if strings.TrimSpace(line) != "" {
+					lines++
+				}
+			}
+		}
+		if lines > maxLines {
+			t.Errorf("%s: %d lines, want %d at most", p.ImportPath, lines, maxLines)
+		}
+	}
+}
+
 // dependencies returns which file of a package uses something that is declared in which other file.
 func dependencies(t *testing.T, p pkg, exports map[string]string) map[string]map[string]bool {
 	t.Helper()

@@ -3,6 +3,9 @@ package structure
 // maxCircle is the highest number of files of a package that may depend on each other in a circle.
 const maxCircle = 13
 
+// maxLines is the highest number of lines of a package.
+const maxLines = 2_100
+
 // http has the packages that import net/http or a package below it, and what for.
 var http = map[string]string{
 	"daemon/server":  "the server",
