@@ -109,18 +109,18 @@ func DecodeEvent(text []byte) (e Event, known bool, err error) {
 	if e.members(&o); o.Done() {
 		return e, slices.Contains(kinds, e.Kind), nil
 	}
-	e = Event{}
 	var head struct {
 		Kind string `json:"event"`
 	}
+	var slow Event // e is not, as it would be on the heap
 	err = json.Unmarshal(text, &head)
 	if known = err == nil && slices.Contains(kinds, head.Kind); known {
-		err = json.Unmarshal(text, &e)
+		err = json.Unmarshal(text, &slow)
 	}
 	if err != nil {
 		return Event{}, false, fmt.Errorf("event %.100q: %w", text, err)
 	}
-	return e, known, nil
+	return slow, known, nil
 }
 
 // LockRequest is the body of POST /v1/lock, and the lock member of a link's line.
