@@ -197,7 +197,7 @@ func (m *Manager) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 		return err
 	}
 	for range entryTries {
-		if ok, _ := m.mem.MayWrite(); !ok {
+		if ok, _ := m.mem.MayWrite(m.disk.Clock.Now()); !ok {
 			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is about to end", e.Lock, api.ErrUnavailable)
 		}
 		if err = dev.Write(buf, m.disk.SB.Geometry.Entry(e.Lock)); err == nil {

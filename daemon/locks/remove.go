@@ -106,7 +106,7 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			return queue.ErrStopped
 		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
 			// An error of the device. The time that the try waited for other hosts does not count.
-			failing.Begin()
+			failing.Begin(m.disk.Clock.Now())
 			failing.Failed(err)
 		}
 		m.host.Observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)

@@ -292,12 +292,12 @@ func (mb *Member) Incarnation() uint64 { return locked(mb, (*lease.Machine).Inca
 
 func (mb *Member) Err() error { return locked(mb, func(*lease.Machine) error { return mb.reason }) }
 
-// MayWrite reports whether a slot may be written or a lock granted now. The channel is closed when
-// that may have changed.
-func (mb *Member) MayWrite() (bool, <-chan struct{}) {
+// MayWrite reports whether a slot may be written or a lock granted now. The caller has just read the
+// clock. The channel is closed when the answer may have changed.
+func (mb *Member) MayWrite(now time.Duration) (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.MayWrite(mb.cfg.Clock.Now()), mb.changed
+	return mb.m.MayWrite(now), mb.changed
 }
 
 // MayGrant reports whether a lock may be granted now. It may not if its holder would have to stop

@@ -293,7 +293,8 @@ func (lk *Lock) Persist(message string, at int64, try func() error) error {
 		if lk.host.IsLost() {
 			return api.ErrLeaseLost
 		}
-		if ok, changed := lk.host.Member.MayWrite(); !ok { // the lease is about to end, unless renewed
+		now := lk.host.Disk.Clock.Now()
+		if ok, changed := lk.host.Member.MayWrite(now); !ok { // the lease is about to end, unless renewed
 			if lk.inline {
 				return errLeft
 			}
@@ -304,7 +305,7 @@ func (lk *Lock) Persist(message string, at int64, try func() error) error {
 				return api.ErrLeaseLost
 			}
 		}
-		series.Begin()
+		series.Begin(now)
 		err := try()
 		if err == nil {
 			return nil

@@ -162,10 +162,11 @@ func (lk *Lock) rewrite() error {
 			return err
 		}
 		// the read may have taken until the end of the lease (LAST-CALL)
-		if ok, _ := lk.host.Member.MayWrite(); !ok {
+		now := lk.host.Disk.Clock.Now()
+		if ok, _ := lk.host.Member.MayWrite(now); !ok {
 			return errTooLate
 		}
-		if now := lk.host.Disk.Clock.Now(); written < 0 || lk.slots.Failed || now-written >= lk.host.Disk.Times().Renew() {
+		if written < 0 || lk.slots.Failed || now-written >= lk.host.Disk.Times().Renew() {
 			if written < 0 {
 				lk.host.Observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.host.ID)
 			}

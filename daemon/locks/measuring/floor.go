@@ -95,7 +95,7 @@ func (m *Meter) floor(ctx context.Context, lk *locks.Lock, slot locks.SlotTx, ro
 		if err != nil {
 			return err
 		}
-		if ok, _ := m.mem.MayWrite(); !ok {
+		if ok, _ := m.mem.MayWrite(m.disk.Clock.Now()); !ok {
 			continue
 		}
 		if r.Release, err = write(); err != nil {
@@ -110,7 +110,7 @@ func (m *Meter) floor(ctx context.Context, lk *locks.Lock, slot locks.SlotTx, ro
 // with the lease.
 func (m *Meter) awaitLease(ctx context.Context) error {
 	for {
-		ok, changed := m.mem.MayWrite()
+		ok, changed := m.mem.MayWrite(m.disk.Clock.Now())
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

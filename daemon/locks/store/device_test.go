@@ -16,7 +16,7 @@ func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 	watch := new(stall.Watch)
 	dev := (&Disk{Clock: clock.Boottime, Stalls: watch}).device(3, "x", false)
 	s := dev.Series(512)
-	s.Begin()
+	s.Begin(clock.Boottime.Now())
 	s.Failed(unix.EIO)
 	_, ok := watch.Oldest()
 	require.False(t, ok, "the slot is idle: no other host waits")
@@ -25,7 +25,7 @@ func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 	_, ok = watch.Oldest()
 	require.False(t, ok, "a damaged record is the same to all hosts")
 	began := s.began
-	s.Begin()
+	s.Begin(clock.Boottime.Now())
 	s.Failed(unix.EIO)
 	s.Failed(unix.EIO)
 	require.Equal(t, []stall.IO{{Lock: 3, Name: "x", Offset: 512, Since: began}}, watch.Before(clock.Boottime.Now()))
