@@ -126,7 +126,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	}
 	disk.Quarantine.Start(cfg.Clock.Now())
 	h := &testHost{dev: dev, ids: ids, Manager: New(&driver.Host{
-		Host: queue.Host{Name: cfg.Name, Observer: logObserver{cfg.Logger}},
+		Host: queue.Host{Name: cfg.Name, Observer: logObserver{&observe.Recorder{Tally: new(tally.Tally)}, cfg.Logger}},
 		Disk: disk, Member: mem, Handoff: cfg.Handoff, Wall: time.Now,
 	}, cfg.Repairs)}
 	h.guards.Go(func() {
@@ -166,10 +166,10 @@ func (h *testHost) leaseLeft() time.Duration {
 }
 
 // logObserver logs what has no place in a journal.
-type logObserver struct{ log *slog.Logger }
-
-func (logObserver) Observe(observe.Happening) uint64 { return 0 }
-func (logObserver) Recovered()                       {}
+type logObserver struct {
+	observe.Observer
+	log *slog.Logger
+}
 
 func (o logObserver) Noted(message string, e layout.Entry, attrs ...any) {
 	o.log.Info(message, append([]any{"lock", e.Name}, attrs...)...)

@@ -17,6 +17,13 @@ type Observer interface {
 	// Observe returns a number by which later happenings name a request; 0 if there is none. It is
 	// called with mutexes held, so that the order of happenings is that of the changes.
 	Observe(Happening) uint64
+	// Waits: a client waits for a lock.
+	Waits(lock string, at time.Time)
+	// Granted: a client has waited and has the lock now. handoff: it got it from another client of
+	// this host, without the disk.
+	Granted(lock string, at time.Time, waited time.Duration, handoff bool)
+	// Released: a client has released a lock.
+	Released(lock string, at time.Time, held time.Duration)
 	// Recovered: a host that is over took part in a lock, and does not block this host any more.
 	Recovered()
 	// Noted reports to an operator what has no place in the journal. attrs are those of package slog.
@@ -25,12 +32,10 @@ type Observer interface {
 	Trouble(message string, e layout.Entry, attrs ...any)
 }
 
-// Happening is an event, with what is counted of it.
+// Happening is an event.
 type Happening struct {
 	events.Event
-	At           time.Time     // zero: now
 	Waited, Held time.Duration // in place of WaitedMS and HeldMS
-	Handoff      bool          // a grant came from another client of this host, without the disk
 }
 
 // Recorder is the Observer of a host. It writes events into the journal, counts, and logs.
@@ -41,7 +46,6 @@ type Recorder struct {
 }
 
 func (r *Recorder) Observe(h Happening) uint64 {
-	r.count(&h)
 	// a queue without anybody ahead is no event
 	if h.Kind == events.Waiting && len(h.Ahead) == 0 {
 		return 0
@@ -50,24 +54,23 @@ func (r *Recorder) Observe(h Happening) uint64 {
 	return r.Journal.Add(h.Event)
 }
 
-// count counts grants and releases, by lock if there is room for its name.
-func (r *Recorder) count(h *Happening) {
-	switch h.Kind {
-	case events.Waiting:
-		r.Tally.Locks.Of(h.Lock, h.At)
-	case events.Enter:
-		r.Tally.Waits.Add(h.Waited)
-		c := r.Tally.Locks.Of(h.Lock, h.At)
-		c.Grants.Add(1)
-		c.Waited.Add(int64(h.Waited))
-		if h.Handoff {
-			r.Tally.Handoffs.Add(1)
-			c.Handoffs.Add(1)
-		}
-	case events.Exit:
-		r.Tally.Holds.Add(h.Held)
-		r.Tally.Locks.Of(h.Lock, h.At).Held.Add(int64(h.Held))
+// Waits counts the lock, and so do Granted and Released, if there is room for its name.
+func (r *Recorder) Waits(lock string, at time.Time) { r.Tally.Locks.Of(lock, at) }
+
+func (r *Recorder) Granted(lock string, at time.Time, waited time.Duration, handoff bool) {
+	r.Tally.Waits.Add(waited)
+	c := r.Tally.Locks.Of(lock, at)
+	c.Grants.Add(1)
+	c.Waited.Add(int64(waited))
+	if handoff {
+		r.Tally.Handoffs.Add(1)
+		c.Handoffs.Add(1)
 	}
+}
+
+func (r *Recorder) Released(lock string, at time.Time, held time.Duration) {
+	r.Tally.Holds.Add(held)
+	r.Tally.Locks.Of(lock, at).Held.Add(int64(held))
 }
 
 func (r *Recorder) Recovered() { r.Tally.Recoveries.Add(1) }

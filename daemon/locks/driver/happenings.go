@@ -85,10 +85,11 @@ func (lk *Lock) reportAhead(a bakery.Action) {
 	if b.untold && now.Sub(b.toldAt) >= reportEvery {
 		if w := lk.Queue.Front(); w != nil {
 			e := w.Request.Happening(events.Waiting)
-			e.At, e.Ticket, e.Ahead = now, lk.m.OwnSlot().Ticket, []events.Peer{b.peer}
+			e.Ticket, e.Ahead = lk.m.OwnSlot().Ticket, []events.Peer{b.peer}
 			if a.Rank > 1 {
 				e.AheadCount = a.Rank
 			}
+			lk.host.Observer.Waits(lk.Entry.Name, now)
 			lk.Queue.Observe(e)
 			b.untold, b.toldAt = false, now
 		}

@@ -8,20 +8,13 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/observe"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// silent is an Observer that receives nothing.
-type silent struct{}
-
-func (silent) Observe(observe.Happening) uint64     { return 0 }
-func (silent) Recovered()                           {}
-func (silent) Noted(string, layout.Entry, ...any)   {}
-func (silent) Trouble(string, layout.Entry, ...any) {}
-
 func newQueue() (q *Queue, stop chan struct{}) {
 	stop = make(chan struct{})
-	return New(&Host{ID: 1, Observer: silent{}, Stop: stop, Lost: make(chan struct{})}, layout.Entry{Lock: 1, Name: "x"}), stop
+	return New(&Host{ID: 1, Observer: &observe.Recorder{Tally: new(tally.Tally)}, Stop: stop, Lost: make(chan struct{})}, layout.Entry{Lock: 1, Name: "x"}), stop
 }
 
 // arrive returns a client that has been admitted.

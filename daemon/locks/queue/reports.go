@@ -72,25 +72,35 @@ func (q *Queue) inTheWay(mode layout.Mode) []events.Peer {
 // reportQueued reports a new client and the local clients before it. Called with mu held, when the
 // client is the last in the queue.
 func (q *Queue) reportQueued(w *Item) {
+	if q.Observed() {
+		q.host.Observer.Waits(q.Entry.Name, w.queued)
+	}
+	if !q.Traced() {
+		return
+	}
 	h := w.Request.Happening(events.Waiting)
-	h.At = w.queued
-	if q.Traced() {
-		if n := len(q.waiting) - 1; n > 0 {
-			h.Ahead = []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
-		} else {
-			h.Ahead = q.inTheWay(w.Request.Mode)
-		}
-		if n := len(q.waiting) - 1 + len(q.holds); n > 1 {
-			h.AheadCount = n
-		}
+	if n := len(q.waiting) - 1; n > 0 {
+		h.Ahead = []events.Peer{q.local(q.waiting[n-1], layout.Waiting)}
+	} else {
+		h.Ahead = q.inTheWay(w.Request.Mode)
+	}
+	if n := len(q.waiting) - 1 + len(q.holds); n > 1 {
+		h.AheadCount = n
 	}
 	q.Observe(h)
 }
 
 // reportGrant is called with mu held, by the driver.
 func (q *Queue) reportGrant(w *Item, handoff bool) {
+	waited := w.since.Sub(w.queued)
+	if q.Observed() {
+		q.host.Observer.Granted(q.Entry.Name, w.since, waited, handoff)
+	}
+	if !q.Traced() {
+		return
+	}
 	h := w.Request.Happening(events.Enter)
-	h.At, h.Token, h.Waited, h.Handoff = w.since, w.token, w.since.Sub(w.queued), handoff
+	h.Token, h.Waited = w.token, waited
 	h.Ahead = q.after.of(w.queued, w.Request.Mode)
 	if q.Entry.Permits > 1 {
 		h.Permits = q.Entry.Permits
@@ -102,6 +112,9 @@ func (q *Queue) reportGrant(w *Item, handoff bool) {
 func (q *Queue) reportRelease(h *Item, why string, lost error) {
 	q.reportLost(h, lost)
 	now := time.Now()
+	if q.Observed() && !h.joined {
+		q.host.Observer.Released(q.Entry.Name, now, now.Sub(h.since))
+	}
 	q.reportHold(events.Exit, h, now, why)
 	if q.Traced() && !h.joined {
 		q.after = waitedFor{peer: q.local(h, layout.Held), mode: h.Request.Mode, at: now}
@@ -128,11 +141,11 @@ func (q *Queue) reportLost(h *Item, lost error) {
 
 // reportHold is called with mu held.
 func (q *Queue) reportHold(kind events.Kind, w *Item, now time.Time, reason string) {
-	if w.joined {
+	if w.joined || !q.Traced() {
 		return
 	}
 	h := w.Request.Happening(kind)
-	h.At, h.Token, h.Held, h.Reason = now, w.token, now.Sub(w.since), reason
+	h.Token, h.Held, h.Reason = w.token, now.Sub(w.since), reason
 	q.Observe(h)
 }
 
