@@ -24,13 +24,8 @@ import (
 // nothing if it is running already, or began less than a renewal interval ago. It does not wait,
 // because the own slots of those locks may have to be checked meanwhile.
 func (m *Manager) restoreEntries(damaged []int) {
-	var known []*Lock
-	for _, number := range damaged {
-		if lk := m.knownEntry(number); lk != nil {
-			known = append(known, lk)
-		}
-	}
-	if len(known) == 0 || !m.restoring.CompareAndSwap(false, true) {
+	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return m.knownEntry(number) == nil })
+	if len(damaged) == 0 || !m.restoring.CompareAndSwap(false, true) {
 		return
 	}
 	m.drivers.Go(func() {
@@ -41,8 +36,11 @@ func (m *Manager) restoreEntries(damaged []int) {
 		ctx, cancel := context.WithTimeout(context.Background(), m.disk.SB.Lease/2)
 		defer cancel()
 		// so that an entry that takes all the time is not always the first
-		for _, i := range rand.Perm(len(known)) {
-			lk := known[i]
+		for _, i := range rand.Perm(len(damaged)) {
+			lk := m.knownEntry(damaged[i])
+			if lk == nil {
+				continue
+			}
 			// Superseded: completing a removal has rewritten it.
 			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, driver.ErrSuperseded) && !m.host.Stopping() {
 				m.host.Observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.Entry, "err", err)

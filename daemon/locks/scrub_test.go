@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -177,6 +178,40 @@ func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
 		eventually(t, "it is restored", func() bool { h, err = b.Acquire(t.Context(), Request{Name: "x"}); return err == nil })
 		require.Equal(t, before, c.Entry(1))
 		require.NoError(t, h.Release())
+	})
+}
+
+// TestRestoreEntries_LockIsAnotherMeanwhile_IsRestoredToo: the entry that this host knows is that of
+// the moment at which it is restored. A lock before it in the order may take half a lease:
+//
+//	A                                     B
+//	                                      holds x
+//	restores x, then y: waits for x
+//	                                      removes y, creates it again
+//	uses the new y; its entry is damaged
+//	                                      releases x
+//	restores the new y
+func TestRestoreEntries_LockIsAnotherMeanwhile_IsRestoredToo(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, _ := c.settledHost(1)
+		b, _ := c.settledHost(2)
+		for _, name := range []string{"x", "y"} {
+			require.NoError(t, acquire(t, a, Request{Name: name}).Release())
+		}
+		h := acquire(t, b, Request{Name: "x"})
+		a.restoreEntries(slices.Repeat([]int{1, 2}, 30)) // in any order, so that an x comes before a y
+		before := c.Entry(2)
+		require.NoError(t, b.Remove(t.Context(), "y", false))
+		require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
+		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
+		after := c.Entry(2)
+		require.Greater(t, after.Creation, before.Creation)
+		c.Spoil(c.Geo.Entry(2))
+		require.NoError(t, h.Release())
+		time.Sleep(c.SB.Lease / 2)
+		e, err := c.SB.Space().DecodeEntry(lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(2):], 2)
+		require.NoError(t, err)
+		require.Equal(t, after, e)
 	})
 }
 
