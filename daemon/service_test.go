@@ -412,6 +412,37 @@ func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 	release()
 }
 
+// TestService_LeaseIsLostDuringAResume_JoinsAgain: the reads of a resume go on, because an end of
+// bakeryd would leave the commands of the previous one without anything that stops them.
+func TestService_LeaseIsLostDuringAResume_JoinsAgain(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		g := holder.until("granted")
+		m.kill()
+		r := c.begin(1, func(cfg *Config) {
+			cfg.RuntimeDir, cfg.StateDir = m.dir, m.state
+			open, first := cfg.Open, true
+			cfg.Open = func() (blockdev.Device, error) {
+				dev, err := open()
+				if f, ok := dev.(*disktest.Faulty); ok && first {
+					first = false
+					f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Host(1), To: c.Geo.Host(2), Delay: 2 * c.SB.Lease})
+					f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(0, 1), To: c.Geo.Slot(4, 2), After: 1, Delay: c.SB.Lease})
+				}
+				return dev, err
+			}
+		})
+		resumed := r.term()
+		require.True(t, resumed.mem.Resumed())
+		<-resumed.Lost()
+		require.NotEqual(t, resumed.mem.Incarnation(), r.term().mem.Incarnation())
+		m.served = r.served
+		holder.again(m, g.Token.String())
+		require.Equal(t, http.StatusGone, holder.r.StatusCode)
+	})
+}
+
 // TestTermBetweenTwoTermsDisarms: nothing is held then.
 func TestTermBetweenTwoTermsDisarms(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {

@@ -16,7 +16,7 @@ import (
 func (m *Manager) Resume(records []handover.Session, restore func(*Lock, handover.Session)) error {
 	guard := driver.New(m.host, lockspace.DirectoryEntry)
 	entries := map[int]layout.Entry{lockspace.DirectoryLock: lockspace.DirectoryEntry} // and the readable ones, also if free
-	err := guard.Persist("reading the lock directory failed, retrying", m.disk.SB.Geometry.Entry(1), func() error {
+	err := guard.Read("reading the lock directory failed, retrying", m.disk.SB.Geometry.Entry(1), func() error {
 		s, err := m.dir.On(guard.Dev()).Scan()
 		if err != nil {
 			return err

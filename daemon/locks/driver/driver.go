@@ -238,13 +238,13 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 // write writes the own slot and retries until that is durable. Called by the driver only, so no two
 // writes of the slot are in flight at a time.
 func (lk *Lock) write(s bakery.Slot) error {
-	return lk.Persist("writing a slot failed, retrying", lk.slots.At(lk.host.ID), func() error {
+	return lk.persist("writing a slot failed, retrying", lk.slots.At(lk.host.ID), func() error {
 		return lk.slots.Write(s, lk.Queue.Holder(s.Phase))
 	})
 }
 
 func (lk *Lock) readAll() (views []bakery.View, err error) {
-	err = lk.Persist("reading slots failed, retrying", lk.slots.At(1), func() error {
+	err = lk.persist("reading slots failed, retrying", lk.slots.At(1), func() error {
 		lk.readAt = lk.host.Disk.Clock.Now()
 		views, err = lk.slots.ReadAll(lk.host.SlotCount())
 		return err
@@ -259,7 +259,7 @@ func (lk *Lock) creation() (creation uint64, err error) {
 		return lockspace.DirectoryCreation, nil
 	}
 	stopping, tries := false, 0
-	err = lk.Persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
+	err = lk.persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() error {
 		e, err := lk.host.Dir.On(lk.slots.Dev).Read(lk.Entry.Lock)
 		if err == nil && e.Name == lk.Entry.Name {
 			creation = e.Creation
@@ -284,30 +284,53 @@ func (lk *Lock) creation() (creation uint64, err error) {
 	return creation, err
 }
 
-// Persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
+// persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
 // no time left. In a client's goroutine it tries once. at is the offset of the IO.
-func (lk *Lock) Persist(message string, at int64, try func() error) error {
+func (lk *Lock) persist(message string, at int64, try func() error) error {
+	return lk.retry(message, at, lk.awaitLease, try)
+}
+
+// awaitLease blocks while the lease is about to end, unless renewed, and returns the time.
+func (lk *Lock) awaitLease() (time.Duration, error) {
+	for {
+		if lk.host.IsLost() {
+			return 0, api.ErrLeaseLost
+		}
+		now := lk.host.Disk.Clock.Now()
+		ok, changed := lk.host.Member.MayWrite(now)
+		if ok {
+			return now, nil
+		}
+		if lk.inline {
+			return 0, errLeft
+		}
+		select {
+		case <-changed:
+		case <-lk.host.Lost:
+			return 0, api.ErrLeaseLost
+		}
+	}
+}
+
+// Read calls try until it succeeds, or fails after the lease is lost. It is called before Drive: the
+// sessions of the previous process end properly only once all locks have drivers, even if the lease
+// is lost meanwhile.
+func (lk *Lock) Read(message string, at int64, try func() error) error {
+	return lk.retry(message, at, func() (time.Duration, error) { return lk.host.Disk.Clock.Now(), nil }, try)
+}
+
+// retry calls ready, which returns the time, and try until try succeeds, ready fails, or the lease is
+// lost after a failure.
+func (lk *Lock) retry(message string, at int64, ready func() (time.Duration, error), try func() error) error {
 	series := lk.slots.Dev.Series(at)
 	defer series.End()
 	for {
-		if lk.host.IsLost() {
-			return api.ErrLeaseLost
-		}
-		now := lk.host.Disk.Clock.Now()
-		if ok, changed := lk.host.Member.MayWrite(now); !ok { // the lease is about to end, unless renewed
-			if lk.inline {
-				return errLeft
-			}
-			select {
-			case <-changed:
-				continue
-			case <-lk.host.Lost:
-				return api.ErrLeaseLost
-			}
+		now, err := ready()
+		if err != nil {
+			return err
 		}
 		series.Begin(now)
-		err := try()
-		if err == nil {
+		if err = try(); err == nil {
 			return nil
 		}
 		series.Failed(err)

@@ -73,7 +73,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
-	err := lk.Persist("reading a slot failed, retrying", lk.slots.At(a.Host), func() (err error) {
+	err := lk.persist("reading a slot failed, retrying", lk.slots.At(a.Host), func() (err error) {
 		v, err = lk.slots.ReadOne(a.Host)
 		return err
 	})
@@ -157,7 +157,7 @@ var errTooLate = errors.New("the lease has no time for a write")
 func (lk *Lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
-	err := lk.Persist("own slot is unreadable after a write, retrying", lk.slots.At(lk.host.ID), func() (err error) {
+	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.At(lk.host.ID), func() (err error) {
 		if v, err = lk.slots.ReadOne(lk.host.ID); err != nil || v.Readable && !lk.slots.Failed {
 			return err
 		}

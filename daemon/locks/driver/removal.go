@@ -118,7 +118,7 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 		}
 		tries := 0
 		var unreadable error
-		err := lk.Persist("reading an intent failed, retrying", lk.host.Disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
+		err := lk.persist("reading an intent failed, retrying", lk.host.Disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
 			i, ok, err := lk.host.Disk.Intent(lk.slots.Dev, n+1)
 			if unreadable = err; store.Damaged(err) {
 				lk.host.Member.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
@@ -147,7 +147,7 @@ func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
 		return true, err
 	}
 	var whole bool
-	err = lk.Persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
+	err = lk.persist("reading a directory entry failed, retrying", lk.host.Disk.SB.Geometry.Entry(lk.Entry.Lock), func() (err error) {
 		whole, err = lk.host.Dir.On(lk.slots.Dev).Readable(lk.Entry.Lock)
 		return err
 	})

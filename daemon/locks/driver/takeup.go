@@ -23,7 +23,7 @@ type resumeState struct {
 func (lk *Lock) takeUp() error {
 	p := lk.past
 	if p == nil {
-		v, err := lk.readOwn()
+		v, err := lk.readOwn(lk.persist)
 		if err != nil || !v.Readable || v.Slot.Incarnation != lk.host.Member.Incarnation() || v.Slot.Phase == layout.Idle {
 			return err
 		}
@@ -53,9 +53,9 @@ func (lk *Lock) takeUp() error {
 
 // readOwn reads the own slot. An unreadable slot is an error for the first store.SlotTries: a rewrite
 // destroys its contents, so a passing fault must not count as a loss.
-func (lk *Lock) readOwn() (v bakery.View, err error) {
+func (lk *Lock) readOwn(persist func(message string, at int64, try func() error) error) (v bakery.View, err error) {
 	tries := 0
-	err = lk.Persist("reading the own slot failed, retrying", lk.slots.At(lk.host.ID), func() (err error) {
+	err = persist("reading the own slot failed, retrying", lk.slots.At(lk.host.ID), func() (err error) {
 		v, err = lk.slots.ReadOne(lk.host.ID)
 		if tries++; err == nil && !v.Readable && tries < store.SlotTries {
 			err = fmt.Errorf("own slot in lock %d: %w", lk.Entry.Lock, api.ErrUnreadable)
@@ -67,9 +67,9 @@ func (lk *Lock) readOwn() (v bakery.View, err error) {
 
 // Resume makes the driver continue from its own slot and from what the previous process recorded. It
 // reports whether that process left the lock in use. It is called before Drive, and blocks until the
-// slot is read or the lease is lost.
+// slot is read (see Read).
 func (lk *Lock) Resume(records []handover.Session) (bool, error) {
-	own, err := lk.readOwn()
+	own, err := lk.readOwn(lk.Read)
 	if err == nil {
 		lk.past = lk.judge(own, lk.host.Member.Incarnation(), records)
 	}
