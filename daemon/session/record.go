@@ -7,16 +7,17 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // KeepPlace queues the place among the clients for the handover file. A client that does not wait
 // requests it again.
-func (s *Session) KeepPlace() {
+func (s *Session) KeepPlace(w *queue.Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all.cfg.Handover != nil && !s.kept && !s.req.Try && !s.forgotten {
+	if s.all.cfg.Handover != nil && !s.kept && !s.req.Try && !s.forgotten && w == s.item {
 		s.unkept = true // written before its place is sent; most clients do not wait that long
 		s.tellSoon()
 	}

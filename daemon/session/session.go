@@ -95,11 +95,12 @@ func (s *Session) Holding() bool {
 	return s.decided() && s.hold != nil && !s.released
 }
 
-// Follow records the request by which the client waits and holds.
+// Follow records the request by which the client waits and holds. A place in the queue of a lock that
+// was superseded is not recorded any more: the place in the new queue is not known yet.
 func (s *Session) Follow(w *queue.Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.item = w
+	s.item, s.unkept = w, false
 }
 
 // KeepMode sets the mode of the hold, also for the handover file.

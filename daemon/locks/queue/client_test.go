@@ -3,6 +3,7 @@ package queue
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +27,7 @@ func (u *user) called(call string) {
 }
 
 func (u *user) Follow(w *Item)              { u.w = w }
-func (u *user) KeepPlace()                  { u.called("place") }
+func (u *user) KeepPlace(*Item)             { u.called("place") }
 func (u *user) KeepGrant()                  { u.called("grant") }
 func (u *user) KeepMode(layout.Mode)        { u.called("mode") }
 func (u *user) KeepRelease()                { u.called("release") }
@@ -99,4 +100,33 @@ func TestQueue_Try_BehindAClientThatArrivesMeanwhile_IsBusy(t *testing.T) {
 	require.True(t, q.Grant(holder, token, false))
 	require.ErrorIs(t, q.Admit(&Item{Request: Request{Mode: layout.Shared, Try: true}}), api.ErrBusy)
 	require.False(t, first)
+}
+
+// asked is a client that is asked below which holder it waits.
+type asked struct {
+	user
+	then func()
+}
+
+func (a *asked) NestedUnder() *layout.Holder { a.then(); return nil }
+
+// TestQueue_Locals_ClientIsGrantedAndChangesItsMode_NoRace: clients are described without the mutex,
+// which guards the mode of a client that is granted the lock meanwhile.
+func TestQueue_Locals_ClientIsGrantedAndChangesItsMode_NoRace(t *testing.T) {
+	q, _ := newQueue()
+	a := new(asked)
+	first := arrive(t, q, Request{Mode: layout.Shared, Client: a})
+	second := arrive(t, q, Request{Mode: layout.Shared})
+	changed := make(chan struct{})
+	a.then = func() {
+		go func() {
+			q.Withdraw(first)
+			q.Grant(second, token, false)
+			q.SetMode(second, layout.Exclusive)
+			close(changed)
+		}()
+		time.Sleep(100 * time.Millisecond) // no synchronization: the race detector must see the change
+	}
+	require.Len(t, q.locals(), 2)
+	<-changed
 }

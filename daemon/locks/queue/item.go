@@ -54,11 +54,11 @@ func (r *Request) nestedUnder() *layout.Holder {
 }
 
 // Client is a client that outlives bakeryd. It hears of all that the next process must know. The
-// queue calls it without a mutex. Therefore KeepPlace may come after Forget, and KeepMode after
-// KeepRelease: these change nothing.
+// queue calls it without a mutex. Therefore KeepPlace may come after Forget or after Follow of another
+// item, and KeepMode after KeepRelease: these change nothing.
 type Client interface {
-	Follow(*Item)                        // by which it waits and holds from now on
-	KeepPlace()                          // its place is about to be sent
+	Follow(*Item)                        // by which it waits and holds from now on; not in the queue yet
+	KeepPlace(*Item)                     // its place is about to be sent
 	KeepGrant()                          // the grant is about to be sent
 	KeepMode(layout.Mode)                // the mode has changed
 	KeepRelease()                        // the client releases; the disk may still show the hold

@@ -88,7 +88,7 @@ func (q *Queue) Admit(w *Item) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	busy := false
-	for seen := uint64(0); w.Request.Try && seen != q.arrived+1; { // until no other client arrives meanwhile
+	for seen := uint64(0); w.Request.Try && !busy && seen != q.arrived+1; { // until no other client arrives meanwhile
 		seen = q.arrived + 1
 		q.mu.Unlock()
 		busy = q.waited() || q.blocked(w.Request.Mode)
@@ -423,11 +423,11 @@ const (
 // not grow with the queue: it notifies new clients and the first nearest immediately, all others
 // every tellFar.
 func (q *Queue) Tell(ahead int) {
-	var near [nearest]place
+	var near [2 * nearest]place // room for new clients, too
 	due, n := q.dueToTell(near[:0], ahead)
 	for _, p := range due {
 		if c := p.w.Request.Client; c != nil {
-			c.KeepPlace()
+			c.KeepPlace(p.w)
 		}
 		if p.w.Request.OnWaiting != nil {
 			p.w.Request.OnWaiting(p.ahead, n)

@@ -18,7 +18,7 @@ func (q *Queue) Describe(l *report.Lock, self *report.ThisHost) {
 // locals reports the clients in the queue.
 func (q *Queue) locals() (out []report.Local) {
 	for i, w := range q.copied(nil, &q.waiting) {
-		l := report.Local{PID: w.Request.PID, Command: w.Request.Command, Mode: w.Request.Mode,
+		l := report.Local{PID: w.Request.PID, Command: w.Request.Command, Mode: w.Mode(),
 			Since: w.queued.UTC().Truncate(time.Microsecond), Place: i + 1}
 		if under := w.Request.nestedUnder(); under != nil {
 			l.Under, l.UnderSince = under.PID, under.Since
