@@ -14,10 +14,13 @@ import (
 	"golang.org/x/tools/go/packages"
 	"golang.org/x/tools/go/ssa"
 	"golang.org/x/tools/go/ssa/ssautil"
+	"golang.org/x/tools/go/types/typeutil"
 )
 
-// TestMutexes: a goroutine that holds a mutex calls no package further down in the table than that of the
-// mutex, not even by an interface, and does no IO on a file or the disk. So the table is the order of mutexes.
+// TestMutexes: a goroutine that holds a mutex calls no package further down in the table than
+// that of the mutex, not even by an interface, and does no IO on a file or the disk. So the
+// table is the order of the mutexes of different packages. It misses what another module calls
+// by an interface, waits for channels, and a second mutex of the same type.
 func TestMutexes(t *testing.T) {
 	var order []string
 	for _, row := range imports {
@@ -34,15 +37,32 @@ func TestMutexes_Faults_AreFound(t *testing.T) {
 		"lower.List.mu is held: (*lower.List).Change calls upper.Use$1",
 		"lower.List.mu is held: (*lower.List).Save calls os.Remove",
 		"lower.List.mu is held: (*lower.List).tell calls (upper.client).Hear",
+		"lower.Others.Mutex is held: (*lower.Others).Embedded calls os.Remove",
+		"lower.Others.Mutex is held: (*lower.Others).Log calls (*log/slog.Logger).Info",
+		"lower.Others.Mutex is held: (*lower.Others).Order$1 calls os.Remove",
+		"lower.Others.Mutex is held: (*lower.Others).Sort calls upper.Use$2",
+		"lower.Others.Mutex is held: (*lower.Others).Sync calls golang.org/x/sys/unix.Fsync",
+		"lower.Others.Mutex is held: (*lower.Others).Value calls os.Remove",
+		"lower.Others.Mutex is held: (*lower.Others).Write calls (*os.File).Write",
+		"lower.Others.Mutex is held: lower.generic calls os.Remove",
+		"lower.Others.Mutex is held: lower.generic[int] calls os.Remove",
+		"lower.Others.locker is held: (*lower.Others).Locker calls os.Remove",
+		"lower.Others.many is held: (*lower.Others).Element calls os.Remove",
+		"lower.Others.rw is held: (*lower.Others).Read calls os.Remove",
+		"lower.Others.rw is held: (*lower.Others).Try calls os.Remove",
+		"lower.mu is held: lower.Local$1 calls os.Remove",
+		"lower.mu is held: lower.locked calls os.Remove",
 	}, mutexFaults(t, []string{dir + "lower", dir + "upper"}))
 }
 
 // mutexes is the analysis of packages, by the bodies of their functions alone.
 type mutexes struct {
-	calls map[ssa.CallInstruction][]*ssa.Function
-	order []string // of the packages, from the foundations up
-	ends  map[state]string
-	found map[string]bool
+	calls  map[ssa.CallInstruction][]*ssa.Function
+	values typeutil.Map  // functions that are used as values, by signature
+	write  *ssa.Function // writes a file
+	order  []string      // of the packages, from the foundations up
+	ends   map[state]string
+	found  map[string]bool
 }
 
 // state is a function that is entered with mutexes held: their names, each with a space after it.
@@ -55,7 +75,8 @@ type state struct {
 const source = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedTypes |
 	packages.NeedTypesSizes | packages.NeedSyntax | packages.NeedTypesInfo
 
-// mutexFaults returns the calls that TestMutexes forbids. It takes every mutex of a type for the same one.
+// mutexFaults returns the calls that TestMutexes forbids. It takes every mutex of a type for the
+// same one.
 func mutexFaults(t *testing.T, order []string) (faults []string) {
 	t.Helper()
 	var patterns []string
@@ -68,7 +89,9 @@ func mutexFaults(t *testing.T, order []string) (faults []string) {
 	prog, _ := ssautil.Packages(loaded, ssa.InstantiateGenerics)
 	prog.Build()
 	m := &mutexes{calls: map[ssa.CallInstruction][]*ssa.Function{}, order: order, ends: map[state]string{}, found: map[string]bool{}}
-	graph := vta.CallGraph(ssautil.AllFunctions(prog), nil)
+	all := ssautil.AllFunctions(prog)
+	m.values, m.write = valuesOf(all), writeOf(prog)
+	graph := vta.CallGraph(all, nil)
 	_ = callgraph.GraphVisitEdges(graph, func(e *callgraph.Edge) error {
 		m.calls[e.Site] = append(m.calls[e.Site], e.Callee.Func)
 		return nil
@@ -135,23 +158,20 @@ func (m *mutexes) call(site ssa.CallInstruction, held string) (after string) {
 	if c.IsInvoke() && c.Method.Name() == "Error" { // of an error from above
 		return held
 	}
-	static := c.StaticCallee()
-	if static != nil {
-		switch static.String() {
-		case "(*sync.Mutex).Lock":
-			return union(held, nameOf(c.Args[0]))
-		case "(*sync.Mutex).Unlock":
-			return without(held, nameOf(c.Args[0]))
-		}
+	switch mutex, change := changed(c); change {
+	case "Lock", "RLock", "TryLock", "TryRLock":
+		return union(held, nameOf(mutex))
+	case "Unlock", "RUnlock":
+		return without(held, nameOf(mutex))
 	}
+	static := c.StaticCallee()
 	targets := m.calls[site]
 	if static != nil && static.Blocks == nil && !slices.Contains(later, static.String()) {
+		targets = slices.Clone(targets)
 		for _, a := range c.Args { // a function of another module may call what it is given
-			switch a := a.(type) {
-			case *ssa.MakeClosure:
-				targets = append(targets, a.Fn.(*ssa.Function))
-			case *ssa.Function:
-				targets = append(targets, a)
+			targets = append(targets, m.given(a)...)
+			if file, ok := a.(*ssa.MakeInterface); ok && file.X.Type().String() == "*os.File" {
+				targets = append(targets, m.write)
 			}
 		}
 		targets = append(targets, static)
@@ -182,6 +202,97 @@ func (m *mutexes) call(site ssa.CallInstruction, held string) (after string) {
 	return after
 }
 
+// changed returns the mutex that a call locks or unlocks, and the name of the method that does;
+// nil and empty if it is another call.
+func changed(c *ssa.CallCommon) (mutex ssa.Value, method string) {
+	if c.IsInvoke() {
+		if c.Value.Type().String() == "sync.Locker" {
+			return c.Value, c.Method.Name()
+		}
+		return nil, ""
+	}
+	static := c.StaticCallee()
+	if static == nil {
+		return nil, ""
+	}
+	name, isValue := strings.CutSuffix(static.String(), "$bound")
+	for _, of := range []string{"(*sync.Mutex).", "(*sync.RWMutex)."} {
+		if method, ok := strings.CutPrefix(name, of); ok && isValue {
+			return c.Value.(*ssa.MakeClosure).Bindings[0], method
+		} else if ok {
+			return c.Args[0], method
+		}
+	}
+	return nil, ""
+}
+
+// given returns the functions that a value may be: those of its signature if it is not known
+// better.
+func (m *mutexes) given(v ssa.Value) []*ssa.Function {
+	switch v := v.(type) {
+	case *ssa.MakeClosure:
+		return []*ssa.Function{v.Fn.(*ssa.Function)}
+	case *ssa.Function:
+		return []*ssa.Function{v}
+	case *ssa.ChangeType:
+		return m.given(v.X)
+	case *ssa.Call:
+		if f := v.Call.StaticCallee(); f != nil && f.Signature.Results().Len() == 1 {
+			var results []*ssa.Function
+			for _, b := range f.Blocks {
+				r, ok := b.Instrs[len(b.Instrs)-1].(*ssa.Return)
+				if !ok {
+					continue
+				}
+				if _, calls := r.Results[0].(*ssa.Call); !calls {
+					results = append(results, m.given(r.Results[0])...)
+				}
+			}
+			if results != nil {
+				return results
+			}
+		}
+	}
+	if _, ok := v.Type().Underlying().(*types.Signature); ok {
+		same, _ := m.values.At(v.Type().Underlying()).([]*ssa.Function)
+		return same
+	}
+	return nil
+}
+
+// valuesOf returns the functions that are used as values, by signature.
+func valuesOf(all map[*ssa.Function]bool) (values typeutil.Map) {
+	seen := map[*ssa.Function]bool{}
+	add := func(f *ssa.Function) {
+		if seen[f] {
+			return
+		}
+		seen[f] = true
+		s := f.Signature
+		if s.Recv() != nil {
+			s = types.NewSignatureType(nil, nil, nil, s.Params(), s.Results(), s.Variadic())
+		}
+		same, _ := values.At(s).([]*ssa.Function)
+		values.Set(s, append(same, f))
+	}
+	for f := range all {
+		for _, b := range f.Blocks {
+			for _, i := range b.Instrs {
+				called := ssa.Value(nil)
+				if c, ok := i.(ssa.CallInstruction); ok {
+					called = c.Common().Value
+				}
+				for _, v := range i.Operands(nil) {
+					if f, ok := (*v).(*ssa.Function); ok && *v != called {
+						add(f)
+					}
+				}
+			}
+		}
+	}
+	return values
+}
+
 // later are functions that call others in another goroutine.
 var later = []string{"time.AfterFunc", "context.AfterFunc", "(*sync.WaitGroup).Go"}
 
@@ -189,8 +300,21 @@ var later = []string{"time.AfterFunc", "context.AfterFunc", "(*sync.WaitGroup).G
 var noIO = []string{"os.Getpid", "os.Geteuid", "os.Getegid", "os.NewFile", "os.SameFile",
 	"(*os.File).SyscallConn", "(*os.File).SetReadDeadline", "(*os.File).Close"}
 
+// unixIO are functions that do IO on files without package os.
+var unixIO = func() (names []string) {
+	for _, name := range []string{"Fsync", "Fdatasync", "Pread", "Pwrite", "Preadv", "Pwritev", "Open", "Openat", "Rename", "Renameat", "Unlink",
+		"Mkdir", "Mkfifo", "Ftruncate", "Fallocate", "Flock", "Stat", "Fstat", "Lstat", "Fstatat", "Statx"} {
+		names = append(names, "golang.org/x/sys/unix."+name, "syscall."+name)
+	}
+	return names
+}()
+
 // screen is held while text is written to a terminal, so that lines do not mix.
 const screen = "cmd/bakeryctl/internal/render.Progress.screen"
+
+// noting is held while hosts are logged, so that no other read of the table is compared with the
+// one before.
+const noting = "daemon/membership.Member.noting"
 
 // forbidden reports whether a function must not be called with a mutex held.
 func (m *mutexes) forbidden(mutex string, f *ssa.Function) bool {
@@ -199,6 +323,10 @@ func (m *mutexes) forbidden(mutex string, f *ssa.Function) bool {
 	switch {
 	case path == "os":
 		return mutex != screen && !slices.Contains(noIO, f.String())
+	case path == "log/slog":
+		return mutex != noting && strings.HasPrefix(f.String(), "(*log/slog.Logger).") && f.Name() != "With" && f.Name() != "Enabled"
+	case path == "os/exec", slices.Contains(unixIO, f.String()):
+		return true
 	case f.String() == "(*"+module+"blockdev.Disk).transfer":
 		return true
 	}
@@ -222,8 +350,8 @@ func packageOf(f *ssa.Function) string {
 	return ""
 }
 
-// nameOf returns the name of a mutex, with a space after it; empty for one that is neither a field nor a variable of a
-// package.
+// nameOf returns the name of a mutex, with a space after it. One that is neither a field nor a
+// variable of a package has that of a variable of its function.
 func nameOf(v ssa.Value) string {
 	switch v := v.(type) {
 	case *ssa.FieldAddr:
@@ -232,10 +360,31 @@ func nameOf(v ssa.Value) string {
 		}
 	case *ssa.UnOp:
 		return nameOf(v.X)
+	case *ssa.IndexAddr:
+		return nameOf(v.X)
+	case *ssa.MakeInterface:
+		return nameOf(v.X)
 	case *ssa.Global:
 		return v.Pkg.Pkg.Path() + "." + v.Name() + " "
+	case *ssa.Alloc:
+		return local(v.Parent(), v.Comment)
+	case *ssa.FreeVar, *ssa.Parameter:
+		return local(v.Parent(), v.Name())
 	}
 	return ""
+}
+
+func local(f *ssa.Function, name string) string {
+	if f.Synthetic != "" && f.Origin() == nil { // wraps the method of a mutex
+		return ""
+	}
+	return packageOf(f) + "." + name + " "
+}
+
+// writeOf returns a function that does IO on a file.
+func writeOf(prog *ssa.Program) *ssa.Function {
+	file := prog.ImportedPackage("os").Type("File").Type()
+	return prog.LookupMethod(types.NewPointer(file), nil, "Write")
 }
 
 func union(held, more string) string {

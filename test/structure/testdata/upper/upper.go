@@ -14,4 +14,5 @@ func Use(l *lower.List) {
 	l.TellFirst()
 	l.Change(true)
 	_ = l.Save()
+	new(lower.Others).Sort(func(a, b int) int { return a - b })
 }
