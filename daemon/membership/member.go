@@ -36,7 +36,7 @@ type Member struct {
 
 	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
 	noted   []notedHost               // in the event journal, by host id - 1; nil if none yet
-	noting  sync.Mutex                // guards noted and zeroed
+	noting  atomic.Bool               // a goroutine uses noted and zeroed
 	zeroed  warn.Limiter              // for warnings about lost records
 	waits   warn.Limiter              // for renewals that wait for locks; owned by the write in flight
 	begun   atomic.Int64              // when a read of the table last began or was requested

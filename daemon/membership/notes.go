@@ -98,7 +98,7 @@ func (mb *Member) noteOther(kind events.Kind, host int, name string, incarnation
 }
 
 // noteHosts records which hosts have joined and left since the last read of the host table. The
-// first call records nothing, because it has no earlier state. Called with noting held.
+// first call records nothing, because it has no earlier state. Called with noting set.
 func (mb *Member) noteHosts(hosts []lease.Host) {
 	first, self := mb.noted == nil, mb.ID()
 	if more := len(hosts) - len(mb.noted); more > 0 {

@@ -38,8 +38,10 @@ func (mb *Member) readTable(hosts int) {
 
 // noteTable logs the first host that must rewrite its lost record, and records changes of the hosts.
 func (mb *Member) noteTable(records []lease.Record) {
-	mb.noting.Lock()
-	defer mb.noting.Unlock()
+	if !mb.noting.CompareAndSwap(false, true) {
+		return // a log blocks: a later read records the changes
+	}
+	defer mb.noting.Store(false)
 	host := 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
 	if host > 0 && mb.zeroed.Allow() {
 		mb.cfg.Log.Warn("a host record is all zeroes, waiting until its host rewrites it: start bakeryd there if it does not run",
@@ -93,7 +95,7 @@ func (mb *Member) otherLockspace(sector []byte, copy int) error {
 }
 
 // noteSilence reports hosts that have fallen silent, and those that renew again. Called with noting
-// held.
+// set.
 func (mb *Member) noteSilence(hosts []lease.Host) {
 	for i := range hosts {
 		h := &hosts[i]
