@@ -306,6 +306,8 @@ func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 	l := s.link(`{"lock":{"name":"x"}}`)
 	refused := l.until("refused")
 	require.Equal(t, "unavailable", refused.Code)
+	l.say(`{"lock":{"name":"x","timeout_ms":-1}}`)
+	require.Equal(t, "invalid", l.until("refused").Code, "which does not become valid by a join")
 	require.Equal(t, 1, strings.Count(refused.Message, api.ErrUnavailable.Error()), refused.Message)
 	mu.Lock()
 	d = host

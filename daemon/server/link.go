@@ -136,6 +136,9 @@ func (l *link) request(body api.LockRequest) error {
 		return fmt.Errorf("%w: a link takes one lock at a time", api.ErrInvalid)
 	}
 	l.Busy()
+	if err := session.Validate(&body); err != nil {
+		return err
+	}
 	host, err := l.by.srv.cfg.Host()
 	switch {
 	case errors.Is(err, api.ErrUnavailable):

@@ -24,6 +24,9 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	st := wire.NewStream(by.socket(), end)
 	var body api.LockRequest
 	err := decode(r, access.Lock, &body)
+	if err == nil {
+		err = session.Validate(&body)
+	}
 	if err == nil && body.Confirm {
 		err = fmt.Errorf("%w: a grant is confirmed on a link only", api.ErrInvalid)
 	}

@@ -141,12 +141,12 @@ func (s *Session) limit(timeout time.Duration) {
 // to close. A waiting session has no command: the processes in its cgroup wait to become one.
 func (s *Session) gone() bool {
 	s.mu.Lock()
-	a, limbo := s.attached, s.awaitingClient
+	a, awaiting := s.attached, s.awaitingClient
 	s.mu.Unlock()
 	if s.decided() && s.hold != nil && s.running() {
 		return false
 	}
-	return a == nil && !limbo || a != nil && a.Gone() || limbo && s.clientGone()
+	return a == nil && !awaiting || a != nil && a.Gone() || awaiting && s.clientGone()
 }
 
 // clientGone reports whether the process that connected has ended. A process of another pid
@@ -337,8 +337,8 @@ func Timeout(ms int64) time.Duration {
 	return time.Duration(min(ms, maxTimeout.Milliseconds())) * time.Millisecond
 }
 
-// validate returns an error for a request that is invalid whatever the lock.
-func validate(r *api.LockRequest) error {
+// Validate returns an error for a request that is invalid whatever the lock and the host.
+func Validate(r *api.LockRequest) error {
 	if r.TimeoutMS < 0 {
 		return fmt.Errorf("%w: timeout_ms %d, want 0 or more", api.ErrInvalid, r.TimeoutMS)
 	}

@@ -122,12 +122,9 @@ type Client struct {
 	May  func(lock string) error
 }
 
-// Open attaches a connection to the session of a request. It creates the session if needed; that
-// one is not started yet.
+// Open attaches a connection to the session of a request, which Validate accepts. It creates the
+// session if needed; that one is not started yet.
 func (ss *Table) Open(body api.LockRequest, by Client, sub Subscriber) (*Attachment, error) {
-	if err := validate(&body); err != nil {
-		return nil, err
-	}
 	for {
 		if a, err := ss.reopen(body, by, sub); a != nil || err != nil {
 			return a, err
