@@ -64,7 +64,7 @@ func TestLock_Lost_StopsTheCommand(t *testing.T) {
 			`exec 2>/dev/null; trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", stopping + "host 3 was evicted\n"},
 		{"wakes a command that was stopped", time.Hour, lost,
 			`echo $$; kill -STOP $$; sleep 1000`, "T", "", stopping + "host 3 was evicted\n"},
-		{"kills immediately if the lease is over", 500 * time.Millisecond, func(x *exchange) { <-x.Gone },
+		{"kills immediately if the lease is over", standstill.Outlives(3 * time.Second), func(x *exchange) { <-x.Gone },
 			stubborn, "", "", stopping + "the lease ended without a renewal\n" + killed},
 	}
 	for _, test := range tests {
