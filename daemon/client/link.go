@@ -150,8 +150,8 @@ func brokenOff(err error) error {
 		return fmt.Errorf("%w: an answer of more than %d bytes", ErrProtocol, tooLong.Limit)
 	}
 	_, ofNet := errors.AsType[net.Error](err)
-	_, ofFile := errors.AsType[*os.PathError](err)
-	if ofNet || ofFile || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	_, ofCall := errors.AsType[*os.SyscallError](err)
+	if ofNet || ofCall || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: the connection broke: %w", ErrUnreachable, err)
 	}
 	return fmt.Errorf("%w: %w", ErrProtocol, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -252,7 +251,7 @@ func TestSocket_ShortWaits_UseThePollerOnlyForLongOnes(t *testing.T) {
 func (s *socket) isPolled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.polled != nil
+	return s.arrivals != nil
 }
 
 func TestClosedSocket(t *testing.T) {
@@ -287,7 +286,7 @@ func TestClosedSocket(t *testing.T) {
 		_, err = peer.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF, "every descriptor is closed")
 		_, err = s.Write([]byte("x"))
-		require.ErrorIs(t, err, os.ErrClosed)
+		require.ErrorIs(t, err, net.ErrClosed)
 		peer.Close()
 	}
 }

@@ -1,9 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -12,19 +14,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/rawio"
 )
 
 // socket is a connection to bakeryd. One goroutine at a time reads it, and one writes.
 //
-// The runtime's poller does not know the descriptor at first. A wake-up by the poller takes a good
-// part of a disk's latency, and comes in addition to the wake-up of a thread that waits in the
-// kernel. For long waits, of which there may be many, the poller gets a duplicate.
+// The runtime's poller does not know the descriptor. A wake-up by the poller takes a good part of a
+// disk's latency, and comes in addition to the wake-up of a thread that waits in the kernel. For
+// long waits, of which there may be many, the poller gets to know arrivals.
 type socket struct {
 	file        *os.File // of a non-blocking descriptor
 	kernelReads int      // consecutive reads that could wait in the kernel; owned by the reader
 
 	mu           sync.Mutex // guards the fields below
-	polled       *os.File   // the duplicate; nil if none
+	arrivals     *os.File   // is readable while the connection is; nil if not needed
 	closed       bool
 	readsExpired bool // reads end immediately
 }
@@ -34,7 +38,7 @@ const (
 	// take.
 	shortWait = 2
 
-	// After maxKernelReads consecutive reads that waited in the kernel the duplicate is closed.
+	// After maxKernelReads consecutive reads that waited in the kernel, arrivals is closed.
 	maxKernelReads = 4
 
 	// connectRetry is how long a connection is retried, every connectPause, while bakeryd's backlog
@@ -106,7 +110,37 @@ func (s *socket) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return f.Read(p)
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var n int
+	var failed error
+	err = raw.Read(func(uintptr) bool {
+		n, failed = s.read(p)
+		return !errors.Is(failed, unix.EAGAIN)
+	})
+	switch {
+	case err == nil:
+		return n, failed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, err
+	}
+	return 0, net.ErrClosed
+}
+
+// read reads what is there. It returns EAGAIN if nothing is, and io.EOF at the end.
+func (s *socket) read(p []byte) (n int, err error) {
+	closed := s.Control(func(fd uintptr) { n, err = rawio.Read(fd, p) })
+	switch {
+	case closed != nil:
+		return 0, net.ErrClosed
+	case err != nil:
+		return 0, os.NewSyscallError("read", err)
+	case n == 0 && len(p) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // readSoon reads an answer that is expected soon.
@@ -118,7 +152,7 @@ func (s *socket) readSoon(p []byte) (int, error) {
 	if s.kernelReads++; s.kernelReads == maxKernelReads {
 		s.unpoll()
 	}
-	return s.file.Read(p)
+	return s.read(p)
 }
 
 // wait waits in the kernel for at most shortWait. It returns false if nothing came.
@@ -131,45 +165,56 @@ func (s *socket) wait() (ready bool) {
 	return ready
 }
 
-// poll returns the file that the poller knows.
+// poll returns the file by which the poller knows of arrivals.
 func (s *socket) poll() (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, net.ErrClosed
 	}
-	if s.polled == nil {
-		dup, dupErr := -1, error(nil)
-		err := s.Control(func(fd uintptr) { dup, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-		if err = errors.Join(err, dupErr); err != nil {
+	if s.arrivals == nil {
+		var arrivals *os.File
+		var failed error
+		err := s.Control(func(fd uintptr) { arrivals, failed = rawio.Arrivals(fd) })
+		if err = cmp.Or(err, failed); err != nil {
 			return nil, err
 		}
-		s.polled = os.NewFile(uintptr(dup), "bakeryd")
+		s.arrivals = arrivals
 		if s.readsExpired {
-			_ = s.polled.SetReadDeadline(time.Unix(1, 0)) // cannot fail: the file was just opened
+			_ = arrivals.SetReadDeadline(time.Unix(1, 0)) // cannot fail: the file was just opened
 		}
 	}
-	return s.polled, nil
+	return s.arrivals, nil
 }
 
 func (s *socket) unpoll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.polled != nil {
-		_ = s.polled.Close() // the original stays open
-		s.polled = nil
+	if s.arrivals != nil {
+		_ = s.arrivals.Close() // the connection stays open
+		s.arrivals = nil
 	}
 }
 
-func (s *socket) Write(p []byte) (int, error) { return s.file.Write(p) }
+// Write writes without blocking: bakeryd reads what its clients send.
+func (s *socket) Write(p []byte) (n int, err error) {
+	closed := s.Control(func(fd uintptr) { n, err = rawio.Write(fd, p) })
+	switch {
+	case closed != nil:
+		return 0, net.ErrClosed
+	case err == nil && n < len(p):
+		err = unix.EAGAIN
+	}
+	return n, os.NewSyscallError("write", err)
+}
 
 // ExpireReads ends the current and all later reads, within shortWait.
 func (s *socket) ExpireReads() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readsExpired = true
-	if s.polled != nil {
-		_ = s.polled.SetReadDeadline(time.Unix(1, 0)) // fails only if closed
+	if s.arrivals != nil {
+		_ = s.arrivals.SetReadDeadline(time.Unix(1, 0)) // fails only if closed
 	}
 }
 
@@ -184,12 +229,8 @@ func (s *socket) Limit(d time.Duration) {
 func (s *socket) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	polled := s.polled
-	s.polled = nil
 	s.mu.Unlock()
-	if polled != nil {
-		_ = polled.Close()
-	}
+	s.unpoll()
 	return s.file.Close()
 }
 

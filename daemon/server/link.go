@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/daemon/rawio"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/wire"
 	"github.com/bakeryd/bakeryd/layout"
@@ -70,7 +71,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 
 func newLink(by *caller, conn *net.UnixConn, early []byte) *link {
 	return &link{Link: wire.NewLink(conn, by.srv.cfg.IdleLink, &by.srv.cfg.Tally.Refused), by: by, client: by.client(), conn: conn,
-		in: line.NewReader(conn, early, maxBody)}
+		in: line.NewReader(rawio.NewReader(conn), early, maxBody)}
 }
 
 const linkAccepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + linkProtocol + "\r\n\r\n"

@@ -8,10 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/peer"
+	"github.com/bakeryd/bakeryd/daemon/rawio"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -19,27 +18,25 @@ import (
 type Link struct {
 	conn    *net.UnixConn
 	raw     syscall.RawConn
-	idle    time.Duration // how long it may be open without a lock
+	maxIdle time.Duration // how long it may be open without a lock
 	refused *tally.Codes
+	timer   *time.Timer // calls overdue
 
-	mu     sync.Mutex            // guards the fields below, and writing
-	out    []byte                // written by write
-	write  func(fd uintptr) bool // sets sent and failed
-	sent   int
-	failed error
+	mu        sync.Mutex       // guards the fields below, and writing
+	out       []byte           // written by write
+	write     func(fd uintptr) // sets sent and failed
+	sent      int
+	failed    error
+	idleSince time.Time // zero while a lock is waited for or held
+	armed     bool      // timer runs
 }
 
-// NewLink returns a link that ends after idle without a lock, and that counts refusals.
-func NewLink(conn *net.UnixConn, idle time.Duration, refused *tally.Codes) *Link {
+// NewLink returns a link that ends after maxIdle without a lock, and that counts refusals.
+func NewLink(conn *net.UnixConn, maxIdle time.Duration, refused *tally.Codes) *Link {
 	raw, _ := conn.SyscallConn() // fails only for a connection that was never made
-	l := &Link{conn: conn, raw: raw, idle: idle, refused: refused}
-	l.write = func(fd uintptr) bool {
-		l.sent, l.failed = unix.Write(int(fd), l.out)
-		for l.failed == unix.EINTR {
-			l.sent, l.failed = unix.Write(int(fd), l.out)
-		}
-		return true // even if the buffer is full
-	}
+	l := &Link{conn: conn, raw: raw, maxIdle: maxIdle, refused: refused, idleSince: time.Now(), armed: true}
+	l.write = func(fd uintptr) { l.sent, l.failed = rawio.Write(fd, l.out) }
+	l.timer = time.AfterFunc(maxIdle, l.overdue)
 	return l
 }
 
@@ -50,15 +47,48 @@ func (l *Link) Gone() bool { return peer.HungUp(l.conn) }
 func (l *Link) Listening() bool { return peer.Listening(l.conn) }
 
 // Close ends the connection.
-func (l *Link) Close() { _ = l.conn.Close() }
+func (l *Link) Close() {
+	l.timer.Stop()
+	_ = l.conn.Close()
+}
 
 // Idle ends the connection if no lock is requested in time.
 func (l *Link) Idle() {
-	_ = l.conn.SetReadDeadline(time.Now().Add(l.idle)) // fails only once closed
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest()
+}
+
+// rest is Idle with mu held. A timer that runs is left alone: most links are busy again soon.
+func (l *Link) rest() {
+	l.idleSince = time.Now()
+	if !l.armed {
+		l.armed = true
+		l.timer.Reset(l.maxIdle)
+	}
 }
 
 // Busy removes that limit.
-func (l *Link) Busy() { _ = l.conn.SetReadDeadline(time.Time{}) }
+func (l *Link) Busy() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idleSince = time.Time{}
+}
+
+func (l *Link) overdue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed = false
+	if l.idleSince.IsZero() {
+		return
+	}
+	if left := l.maxIdle - time.Since(l.idleSince); left > 0 {
+		l.armed = true
+		l.timer.Reset(left)
+		return
+	}
+	l.Close()
+}
 
 // Begin writes the text before the first event.
 func (l *Link) Begin(text string) {
@@ -74,7 +104,7 @@ func (l *Link) Send(e *api.Event) {
 	defer l.mu.Unlock()
 	if e.Kind == api.Refused {
 		l.refused.Add(e.Code)
-		l.Idle()
+		l.rest()
 	}
 	l.out = e.Append(l.out[:0])
 	l.flush()
@@ -83,7 +113,7 @@ func (l *Link) Send(e *api.Event) {
 // flush writes out immediately, or ends the link: a client that leaves a full buffer unread
 // requests more than it reads.
 func (l *Link) flush() {
-	if err := l.raw.Write(l.write); err != nil || l.failed != nil || l.sent < len(l.out) {
+	if err := l.raw.Control(l.write); err != nil || l.failed != nil || l.sent < len(l.out) {
 		l.Close()
 	}
 }

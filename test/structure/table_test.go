@@ -35,6 +35,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/process", ""},
 	{"daemon/cgroup", "daemon/process"},
 	{"daemon/peer", ""},
+	{"daemon/rawio", ""},
 	{"daemon/tally", "blockdev/latency"},
 	{"daemon/page", ""},
 	{"daemon/tasks", ""},
@@ -43,7 +44,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/api", "daemon/line layout"},
 	{"daemon/access", "daemon/api layout"},
 	{"daemon/policy", "daemon/access daemon/text"},
-	{"daemon/client", "daemon/api daemon/clock daemon/line layout"},
+	{"daemon/client", "daemon/api daemon/clock daemon/line daemon/rawio layout"},
 
 	// The lockspace, with no host joined.
 	{"daemon/lease/timing", "layout"},
@@ -79,10 +80,10 @@ var imports = []struct{ path, imports string }{
 	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/observe daemon/standing daemon/warn layout"},
 	{"daemon/locks", "bakery blockdev daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
 	// Its clients, its server and its service.
-	{"daemon/wire", "daemon/api daemon/peer daemon/tally"},
+	{"daemon/wire", "daemon/api daemon/peer daemon/rawio daemon/tally"},
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/observe daemon/process daemon/tasks daemon/warn layout"},
 	{"daemon/locks/measuring", "blockdev blockdev/latency daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry layout"},
-	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/report daemon/session daemon/tally daemon/text daemon/wire layout"},
+	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/rawio daemon/report daemon/session daemon/tally daemon/text daemon/wire layout"},
 	{"daemon", "blockdev daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/membership daemon/observe daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
