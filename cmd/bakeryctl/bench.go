@@ -17,12 +17,17 @@ func defineBench(a *app, cmd *cobra.Command) {
 bakeryd. Compared measurements take turns within one run, so that a change of the disk's speed affects both.
 
   floor        write the own slot, read the slots of the existing hosts, write the own slot
-  uncontended  acquire and release a lock that no other client wants, through bakeryd
+  toy          acquire and release a lock of a plain socket server in a child process, which only has a queue in memory:
+               two round trips, the least that a socket costs on this machine
+  uncontended  acquire and release a lock that no other client wants, through bakeryd and the disk; what bakeryd adds to
+               the floor, compared with the toy
   in_process   the same by a host in this process, without a socket
+  reacquire    acquire and release a lock again and again, through bakeryd, which may serve the same client without the
+               disk; compared with the toy
   handover     time from the start of a release on one host until a waiting host has the lock; its floor
                is one write and two reads
-  handoff      number of times per second that the lock passes between 8 clients of one host, while no other host
-               wants it: through bakeryd, and in this process
+  handoff      number of times per second that the lock passes between 1, 8 and 64 clients of one host, while no other
+               host wants it, and how long a client waits: through bakeryd, compared with the toy, and 8 in this process
   wrapper      run time of bakeryctl lock NAME -- true, next to flock FILE true, and true alone
 
 The running bakeryd is used. For in_process and handover this process joins as one more host, if it may open
@@ -43,7 +48,8 @@ Exit codes:
 	cmd.Example = `  bakeryctl bench
   bakeryctl bench --device ./demo.img
   bakeryctl bench --only handover --duration 10s
-  bakeryctl bench --json | jq '.uncontended.p50_us, .floor.p50_us'`
+  bakeryctl bench --json | jq '.uncontended.p50_us, .floor.p50_us, .toy.p50_us, .reacquire.p50_us, .handover.ratio'
+  bakeryctl bench --json --only handoff | jq '.handoff.per_second, .toy.handoff_per_second'`
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := o.Check(cmd.Flags().Changed); err != nil {
 			return cli.Usage("bench", "%w", err)
@@ -66,10 +72,16 @@ Exit codes:
 	f.BoolVar(&a.json, "json", false, "print JSON")
 }
 
-// defineBenchHost defines the hidden command of the child process.
+// defineBenchHost defines the hidden command of the child process that is a bakeryd.
 func defineBenchHost(a *app, cmd *cobra.Command) {
 	cmd.Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
 	}
+}
+
+// defineBenchToy defines that of the child process that is the toy.
+func defineBenchToy(a *app, cmd *cobra.Command) {
+	cmd.Hidden = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return bench.ServeToy(a.socket, a.stdin, a.stdout) }
 }

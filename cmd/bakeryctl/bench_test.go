@@ -83,6 +83,7 @@ func TestBench_InterruptedWhileMeasuring_RemovesTheLock(t *testing.T) {
 		code   int
 	}{
 		{syscall.SIGINT, "uncontended", 130},
+		{syscall.SIGINT, "reacquire", 130},
 		{syscall.SIGTERM, "handover", 143},
 		{syscall.SIGTERM, "handoff", 143},
 		{syscall.SIGINT, "wrapper", 130},

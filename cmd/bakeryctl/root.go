@@ -64,6 +64,7 @@ var commands = []command{
 	{"probe DEVICE", "Check whether a device is suitable for locks", oneDevice, defineProbe},
 	{"bench", "Measure the speed of locks, and what the device allows", cobra.NoArgs, defineBench},
 	{bench.HostCommand + " DEVICE", "", oneDevice, defineBenchHost},
+	{bench.ToyCommand, "", cobra.NoArgs, defineBenchToy},
 	{"check DEVICE", "Verify every record of a lockspace, and repair damage", oneDevice, defineCheck},
 	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, defineDump},
 	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", cobra.NoArgs, defineStress},

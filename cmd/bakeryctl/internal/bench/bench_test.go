@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -62,7 +65,8 @@ func (d *disk) user(id int) *user {
 }
 
 func (d *disk) host(id int) *host {
-	return &host{name: "a test", lock: d.user(id).lock, floor: d.user(id).floor}
+	u := d.user(id)
+	return &host{name: "a test", lock: u.lock, fresh: u.lock, floor: u.floor}
 }
 
 func (h *user) write() time.Duration {
@@ -121,6 +125,14 @@ func sh(script ...string) command { return command{"/bin/sh", append([]string{"s
 func newTest(ctx context.Context, lasts time.Duration, bakeryd *host, inside ...*host) *run {
 	r := newRun(ctx, Options{Duration: lasts})
 	r.bakeryd, r.inside = bakeryd, inside
+	var toy sync.Mutex
+	r.toy = func(ctx context.Context) (layout.Ticket, func() error, error) {
+		if ctx.Err() != nil {
+			return 0, nil, context.Cause(ctx)
+		}
+		toy.Lock()
+		return 0, func() error { toy.Unlock(); return nil }, nil
+	}
 	r.locked, r.flock, r.alone = sh(":"), sh(":"), sh(":")
 	r.progress = render.StartProgress(io.Discard)
 	return r
@@ -146,13 +158,19 @@ func TestRun(t *testing.T) {
 	require.GreaterOrEqual(t, r.Floor.P50US, 3*request)
 	require.GreaterOrEqual(t, r.Floor.WriteP50US, request)
 	require.GreaterOrEqual(t, r.Floor.ReadP50US, request)
-	for _, l := range []*lockTimes{r.Uncontended, r.InProcess} {
+	for _, l := range []*lockTimes{&r.Uncontended.lockTimes, r.InProcess} {
 		require.EqualValues(t, batchRounds, l.Count)
 		require.GreaterOrEqual(t, l.P50US, 3*request)
 		require.GreaterOrEqual(t, l.FloorP50US, 3*request)
 		require.InEpsilon(t, float64(l.P50US)/float64(l.FloorP50US), l.Ratio, 0.01)
 		require.Zero(t, l.PassedOn)
 	}
+	require.Equal(t, r.Uncontended.ToyP50US, r.Toy.P50US, "the toy of the first measurement")
+	require.EqualValues(t, batchRounds, r.Toy.Count)
+	require.InDelta(t, r.Uncontended.P50US-r.Uncontended.FloorP50US, r.Uncontended.AddedUS, 1)
+	require.EqualValues(t, batchRounds, r.Reacquire.Count)
+	require.GreaterOrEqual(t, r.Reacquire.P50US, 3*request)
+	require.Zero(t, r.Reacquire.WithoutIO)
 	h := r.HandOver
 	require.EqualValues(t, 2000, h.HoldUS)
 	require.Equal(t, "two hosts in a test", h.Between)
@@ -162,15 +180,24 @@ func TestRun(t *testing.T) {
 	require.InEpsilon(t, float64(h.P50US)/float64(h.FloorP50US), h.Ratio, 0.01)
 
 	most := int64(time.Second / (3 * delay))
-	require.LessOrEqual(t, r.HandOff.PerSecond, most, "the limit of the disk")
-	require.LessOrEqual(t, r.HandOff.InProcessPerSecond, most)
-	require.Positive(t, r.HandOff.PerSecond)
+	require.LessOrEqual(t, r.HandOff.InProcessPerSecond, most, "the limit of the disk")
 	require.Positive(t, r.HandOff.InProcessPerSecond)
+	require.Equal(t, r.HandOff.PerSecond, r.HandOff.ByClients[1].PerSecond)
+	require.Equal(t, r.HandOff.Ratio, r.HandOff.ByClients[1].Ratio)
+	require.Equal(t, r.Toy.HandOffPerSecond, r.HandOff.ByClients[1].ToyPerSecond)
+	for i, c := range r.HandOff.ByClients {
+		require.Equal(t, crowds[i], c.Clients)
+		require.LessOrEqual(t, c.PerSecond, most)
+		require.Greater(t, c.ToyPerSecond, most, "the toy does not use the disk")
+		require.InDelta(t, float64(c.PerSecond)/float64(c.ToyPerSecond), c.Ratio, 0.001)
+		require.GreaterOrEqual(t, c.Wait.Count, int64(c.Clients))
+		require.GreaterOrEqual(t, c.Wait.MaxUS, int64(c.Clients)*2*request, "the last of all clients waited for the others")
+	}
 
 	require.Positive(t, r.Wrapper.P50US)
 	require.Positive(t, r.Wrapper.TrueP50US)
 	require.Equal(t, r.Wrapper.P50US-r.Wrapper.FlockP50US, *r.Wrapper.OverFlockUS)
-	for _, d := range []dist{r.Floor.dist, r.Uncontended.dist, r.InProcess.dist, r.HandOver.dist} {
+	for _, d := range []dist{r.Floor.dist, r.Uncontended.dist, r.InProcess.dist, *r.Toy.dist, r.Reacquire.dist, r.HandOver.dist, r.HandOff.ByClients[1].Wait, r.Wrapper.dist} {
 		require.IsNonDecreasing(t, []int64{0, d.P50US, d.P90US, d.P99US, d.P999US, d.MaxUS})
 		require.LessOrEqual(t, d.MeanUS, d.MaxUS)
 	}
@@ -209,23 +236,33 @@ func TestJSON(t *testing.T) {
 	all := members(t, r)
 	for name, want := range map[string][]string{
 		"floor":       append([]string{"write_p50_us", "read_p50_us"}, dist...),
-		"uncontended": append([]string{"floor_p50_us", "ratio", "passed_on"}, dist...),
+		"toy":         append([]string{"handoff_per_second"}, dist...),
+		"uncontended": append([]string{"floor_p50_us", "ratio", "passed_on", "added_us", "toy_p50_us", "added_ratio"}, dist...),
 		"in_process":  append([]string{"floor_p50_us", "ratio", "passed_on"}, dist...),
+		"reacquire":   append([]string{"without_io", "toy_p50_us", "ratio"}, dist...),
 		"handover":    append([]string{"between", "hold_us", "floor_p50_us", "ratio"}, dist...),
-		"handoff":     {"per_second", "in_process_per_second", "clients"},
-		"wrapper":     {"p50_us", "true_p50_us", "flock_p50_us", "over_flock_us", "count"},
+		"handoff":     {"per_second", "in_process_per_second", "clients", "ratio", "by_clients"},
+		"wrapper":     append([]string{"true_p50_us", "flock_p50_us", "over_flock_us"}, dist...),
 	} {
 		var got []string
 		for member, value := range members(t, all[name]) {
 			got = append(got, member)
-			if member != "ratio" && member != "between" {
+			switch member {
+			case "ratio", "added_ratio":
+				require.Regexp(t, `^-?\d+(\.\d+)?$`, string(value), "%s.%s", name, member)
+			case "between", "by_clients":
+			default:
 				require.Regexp(t, `^-?\d+$`, string(value), "%s.%s", name, member)
 			}
 		}
 		require.ElementsMatch(t, want, got, name)
 	}
 	require.JSONEq(t, `[]`, string(all["skipped"]))
-	require.Len(t, all, 13)
+	require.Len(t, all, 15)
+	var crowds []json.RawMessage
+	require.NoError(t, json.Unmarshal(members(t, all["handoff"])["by_clients"], &crowds))
+	require.ElementsMatch(t, []string{"clients", "per_second", "toy_per_second", "ratio", "wait", "toy_wait"},
+		slices.Collect(maps.Keys(members(t, crowds[0]))))
 }
 
 // TestRun_MeasurementWithoutMeans_IsSkipped, and so is one that was not asked for.
@@ -247,18 +284,20 @@ func TestRun_MeasurementWithoutMeans_IsSkipped(t *testing.T) {
 	b = newTest(t.Context(), brief, d.host(1), d.host(2))
 	b.Only = []string{handOff}
 	r = b.done(t)
-	require.Equal(t, []string{"handoff", "skipped"}, keys(members(t, r)))
-	require.Len(t, r.Skipped, 5)
-	require.Equal(t, "floor", r.Skipped[4].Name)
+	require.Equal(t, []string{"toy", "handoff", "skipped"}, keys(members(t, r)))
+	require.Equal(t, []string{"handoff_per_second"}, slices.Collect(maps.Keys(members(t, r.Toy))))
+	require.Len(t, r.Skipped, 6)
+	require.Equal(t, "floor", r.Skipped[5].Name)
 
 	b = newTest(t.Context(), brief, nil, d.host(2))
 	b.Only = []string{inProcess}
 	r = b.done(t)
 	require.Equal(t, r.Floor.P50US, r.InProcess.FloorP50US)
+	require.Equal(t, "toy", r.Skipped[5].Name)
 }
 
 func keys(m map[string]json.RawMessage) (all []string) {
-	for _, k := range []string{"floor", "uncontended", "in_process", "handover", "handoff", "wrapper", "skipped"} {
+	for _, k := range []string{"floor", "toy", "uncontended", "in_process", "reacquire", "handover", "handoff", "wrapper", "skipped"} {
 		if m[k] != nil {
 			all = append(all, k)
 		}
@@ -270,7 +309,7 @@ func keys(m map[string]json.RawMessage) (all []string) {
 func TestFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	for _, name := range []string{uncontended, inProcess, handOver, handOff} {
+	for _, name := range []string{uncontended, inProcess, reacquire, handOver, handOff} {
 		d := newDisk()
 		d.refuse.Store(&broken)
 		b := newTest(t.Context(), time.Hour, d.host(1), d.host(2))

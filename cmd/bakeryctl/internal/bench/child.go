@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,18 +23,19 @@ import (
 // longestDir is the maximum length of the directory of a socket: the path of a socket is limited.
 const longestDir = 64
 
-// child is a process that serves as bakeryd does.
+// child is a process that serves a socket: as bakeryd does, or as the toy.
 type child struct {
-	cmd   *exec.Cmd
-	stdin io.Closer // the child ends when this is closed, thus with this process
-	dir   string    // of its socket
+	cmd    *exec.Cmd
+	stdin  io.Closer // the child ends when this is closed, thus with this process
+	dir    string    // of its socket
+	socket string
 }
 
-// startChild starts a child that serves the lockspace at --device, and blocks until it does.
-func (b *benching) startChild() error {
+// startChild starts a child with a hidden command, and blocks until it serves its socket.
+func (b *benching) startChild(command ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	parent := os.TempDir()
 	if len(parent) > longestDir {
@@ -41,39 +43,40 @@ func (b *benching) startChild() error {
 	}
 	dir, err := os.MkdirTemp(parent, "bakery")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd := exec.Command(self)
-	b.child, b.Socket = &child{cmd: cmd, dir: dir}, filepath.Join(dir, "sock")
-	cmd.Args = []string{os.Args[0], "--socket", b.Socket, HostCommand, b.Device}
+	c := &child{cmd: cmd, dir: dir, socket: filepath.Join(dir, "sock")}
+	b.children = append(b.children, c)
+	cmd.Args = append([]string{os.Args[0], "--socket", c.socket}, command...)
 	cmd.Stderr = b.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C must not reach it
-	if b.child.stdin, err = cmd.StdinPipe(); err != nil {
-		return err
+	if c.stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, err
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start a bakeryd: %w", err)
+		return nil, fmt.Errorf("start %s in a child process: %w", command[0], err)
 	}
 	defer context.AfterFunc(b.ctx, func() { _ = stdout.Close() })()
 	_, err = stdout.Read(make([]byte, 1))
 	switch {
 	case b.ctx.Err() != nil:
-		return context.Cause(b.ctx)
+		return nil, context.Cause(b.ctx)
 	case err == nil:
-		return nil
+		return c, nil
 	}
 	_ = cmd.Wait() // its result is the exit code
 	if code := cmd.ProcessState.ExitCode(); code > 0 {
-		return &cli.Failure{Code: code} // the child has reported its error
+		return nil, &cli.Failure{Code: code} // the child has reported its error
 	}
-	return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("serve %s in a child process: %w", b.Device, err)}
+	return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("run %s in a child process: %w", strings.Join(command, " "), err)}
 }
 
-// end makes the child leave the lockspace and end.
+// end makes the child leave the lockspace, if it joined, and end.
 func (c *child) end() error {
 	defer os.RemoveAll(c.dir)
 	if c.cmd.Process == nil {
@@ -83,12 +86,13 @@ func (c *child) end() error {
 	late := time.AfterFunc(ondevice.LeaveWithin, func() { _ = c.cmd.Process.Kill() })
 	_ = c.cmd.Wait() // the child has reported its own errors
 	if !late.Stop() {
-		return fmt.Errorf("leave the lockspace on %s: the child did not leave within %v and will be declared dead by other hosts", c.cmd.Args[len(c.cmd.Args)-1], ondevice.LeaveWithin)
+		return fmt.Errorf("end the child process %s: it did not end within %v; other hosts will declare its host dead",
+			strings.Join(c.cmd.Args[3:], " "), ondevice.LeaveWithin)
 	}
 	return nil
 }
 
-// HostCommand is the hidden command of the child of a bench.
+// HostCommand is the hidden command of the child process that is a bakeryd.
 const HostCommand = "bench-host"
 
 // Serve serves the lockspace on device at socket as bakeryd does, until stdin ends. It writes to

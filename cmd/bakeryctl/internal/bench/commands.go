@@ -20,12 +20,11 @@ type command struct {
 
 // wrapped is how long these commands take from start to end.
 type wrapped struct {
-	P50US     int64 `json:"p50_us"`      // true(1) under the lock
+	dist            // true(1) under the lock
 	TrueP50US int64 `json:"true_p50_us"` // true(1) alone
 
 	FlockP50US  int64  `json:"flock_p50_us,omitzero"` // under flock(1); 0: there is none
 	OverFlockUS *int64 `json:"over_flock_us,omitempty"`
-	Count       int64  `json:"count"`
 }
 
 // wrapper runs the commands alternately. The first run of each reads it from the disk and is not
@@ -52,7 +51,7 @@ func (r *run) wrapper() error {
 		first = false
 		return nil
 	})
-	w := &wrapped{P50US: micros(locked.At(50)), TrueP50US: micros(alone.At(50)), Count: locked.Count()}
+	w := &wrapped{dist: distOf(locked), TrueP50US: micros(alone.At(50))}
 	if r.flock.path != "" {
 		w.FlockP50US = micros(flock.At(50))
 		w.OverFlockUS = new(w.P50US - w.FlockP50US)

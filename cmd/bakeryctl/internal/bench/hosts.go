@@ -20,6 +20,8 @@ const holder = "bakeryctl bench"
 type host struct {
 	name string // such as "bakeryd"
 	lock load.Lock
+	// fresh acquires the lock by requests to the disk, also if the host could grant it without.
+	fresh load.Lock
 	// floor makes the host issue the raw requests of an uncontended lock, rounds times.
 	floor func(ctx context.Context, rounds int) (*measuring.Floor, error)
 }
@@ -27,9 +29,12 @@ type host struct {
 // served returns the host of the bakeryd at a socket.
 func served(socket, lock string) *host {
 	bakeryd := client.New(socket)
+	asUsual := client.Options{Command: holder}
+	fresh := asUsual // an option that forbids grants without IO belongs here
 	return &host{
-		name: "bakeryd",
-		lock: load.OfBakeryd(bakeryd, lock, client.Options{Command: holder}),
+		name:  "bakeryd",
+		lock:  load.OfBakeryd(bakeryd, lock, asUsual),
+		fresh: load.OfBakeryd(bakeryd, lock, fresh),
 		floor: func(ctx context.Context, rounds int) (*measuring.Floor, error) {
 			var f measuring.Floor
 			err := bakeryd.Call(ctx, "POST", "/v1/floor", map[string]any{"name": lock, "rounds": rounds}, &f)
@@ -47,16 +52,18 @@ func served(socket, lock string) *host {
 // joined returns a host in this process.
 func joined(d *daemon.Host, lock string) *host {
 	acquire := load.OfHost(d, locks.Request{Name: lock, PID: os.Getpid(), Command: holder})
+	// With a context that cannot end, the host does its IO in this goroutine. Nothing holds this lock
+	// for long.
+	inline := func(ctx context.Context) (layout.Ticket, func() error, error) {
+		if ctx.Err() != nil {
+			return 0, nil, context.Cause(ctx)
+		}
+		return acquire(context.WithoutCancel(ctx))
+	}
 	return &host{
-		name: "this process",
-		// With a context that cannot end, the host does its IO in this goroutine. Nothing holds this
-		// lock for long.
-		lock: func(ctx context.Context) (layout.Ticket, func() error, error) {
-			if ctx.Err() != nil {
-				return 0, nil, context.Cause(ctx)
-			}
-			return acquire(context.WithoutCancel(ctx))
-		},
+		name:  "this process",
+		lock:  inline,
+		fresh: inline,
 		floor: func(ctx context.Context, rounds int) (*measuring.Floor, error) { return d.Floor(ctx, lock, rounds) },
 	}
 }

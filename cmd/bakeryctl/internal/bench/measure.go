@@ -8,11 +8,13 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon/load"
 )
 
 const (
 	uncontended = "uncontended" // an uncontended lock, through bakeryd
 	inProcess   = "in_process"  // the same on a host in this process
+	reacquire   = "reacquire"   // again and again by the same client of bakeryd
 	handOver    = "handover"    // from one host to another
 	handOff     = "handoff"     // from one client of a host to the next
 	wrapper     = "wrapper"     // a command under a lock
@@ -21,7 +23,7 @@ const (
 )
 
 // names lists all measurements, in the order in which they are made.
-var names = []string{uncontended, inProcess, handOver, handOff, wrapper}
+var names = []string{uncontended, inProcess, reacquire, handOver, handOff, wrapper}
 
 // errNothing is returned when a measurement has counted nothing in the time given.
 var errNothing = errors.New("nothing could be measured")
@@ -34,6 +36,7 @@ type run struct {
 	extra    time.Duration // how much longer than Duration a measurement runs that has counted nothing
 	res      *Report
 
+	toy                  load.Lock
 	bakeryd              *host             // nil: none
 	inside               []*host           // in this process
 	locked, flock, alone command           // of wrapper
@@ -52,10 +55,11 @@ func (r *run) measure() error {
 		able bool
 		run  func() error
 	}{
-		{uncontended, r.bakeryd != nil, func() (err error) { r.res.Uncontended, err = r.paired(r.bakeryd); return err }},
-		{inProcess, len(r.inside) > 0, func() (err error) { r.res.InProcess, err = r.paired(r.inside[0]); return err }},
+		{uncontended, r.bakeryd != nil, r.uncontended},
+		{inProcess, len(r.inside) > 0, r.inProcess},
+		{reacquire, r.bakeryd != nil, r.reacquire},
 		{handOver, r.pair() != nil, r.handOver},
-		{handOff, true, r.handOff},
+		{handOff, r.bakeryd != nil, r.handOff},
 		{wrapper, r.locked.path != "", r.wrapper},
 	} {
 		switch {
@@ -72,6 +76,9 @@ func (r *run) measure() error {
 	}
 	if r.res.Floor == nil {
 		r.skip("floor", "it is measured together with uncontended, in_process and handover")
+	}
+	if r.res.Toy == nil {
+		r.skip("toy", "it is measured together with uncontended, reacquire and handoff")
 	}
 	r.res.At = time.Now().Truncate(time.Second)
 	return nil

@@ -30,22 +30,111 @@ type lockTimes struct {
 	PassedOn int64 `json:"passed_on"` // rounds not counted, because the host still held the lock
 }
 
-// paired measures the floor and the lock of a host alternately.
-func (r *run) paired(h *host) (*lockTimes, error) {
+// socketTimes is that of a lock and unlock through the socket, next to the toy.
+type socketTimes struct {
+	lockTimes
+	AddedUS    int64   `json:"added_us"` // to the floor
+	ToyP50US   int64   `json:"toy_p50_us"`
+	AddedRatio float64 `json:"added_ratio"` // what is added, to the toy
+}
+
+// reacquired is the time of an unlock and lock by the same client, next to the toy.
+type reacquired struct {
+	dist
+	WithoutIO int64   `json:"without_io"` // number of grants that were no request to the disk
+	ToyP50US  int64   `json:"toy_p50_us"`
+	Ratio     float64 `json:"ratio"` // of the medians
+}
+
+// paired measures the floor and the lock of a host alternately. Each turn ends with next.
+func (r *run) paired(h *host, next func() error) (*lockTimes, error) {
 	l := newLockTimes()
 	// The first batch is not counted: first uses take longer.
 	if _, err := h.floor(r.ctx, batchRounds); err != nil {
 		return nil, err
 	}
-	if err := newLockTimes().batch(r.ctx, h.lock); err != nil {
+	if err := newLockTimes().batch(r.ctx, h.fresh); err != nil {
 		return nil, err
 	}
-	f, err := r.repeatWithFloor(h, l.times, func() error { return l.batch(r.ctx, h.lock) })
+	f, err := r.repeatWithFloor(h, l.times, func() error {
+		if err := l.batch(r.ctx, h.fresh); err != nil {
+			return err
+		}
+		return next()
+	})
 	l.compare(f.times.At(50))
 	return l, err
 }
 
 func newLockTimes() *lockTimes { return &lockTimes{compared: compared{times: newTimes()}} }
+
+// inProcess measures the uncontended lock of a host in this process.
+func (r *run) inProcess() (err error) {
+	r.res.InProcess, err = r.paired(r.inside[0], func() error { return nil })
+	return err
+}
+
+// uncontended measures the uncontended lock of bakeryd, next to the floor and the toy.
+func (r *run) uncontended() error {
+	toy := newTimes()
+	l, err := r.paired(r.bakeryd, func() error { return r.toyBatch(toy) })
+	if err != nil {
+		return err
+	}
+	added := l.times.At(50) - time.Duration(l.FloorP50US)*time.Microsecond
+	r.res.Uncontended = &socketTimes{lockTimes: *l, AddedUS: micros(added), ToyP50US: micros(toy.At(50)), AddedRatio: ratio(added, toy.At(50))}
+	r.storeToy(toy)
+	return nil
+}
+
+// reacquire measures how a client that has released a lock of bakeryd acquires it again, next to the
+// toy.
+func (r *run) reacquire() error {
+	times, toy := newTimes(), newTimes()
+	again := &reacquired{}
+	turn := func() error {
+		if err := r.toyBatch(toy); err != nil {
+			return err
+		}
+		return rounds(r.ctx, r.bakeryd.lock, func(token layout.Ticket, took time.Duration) {
+			times.Add(took)
+			if passedOn(token) {
+				again.WithoutIO++
+			}
+		})
+	}
+	if err := turn(); err != nil {
+		return err
+	}
+	times, toy, again.WithoutIO = newTimes(), newTimes(), 0 // first uses take longer
+	if err := r.repeat(times, turn); err != nil {
+		return err
+	}
+	again.dist, again.ToyP50US, again.Ratio = distOf(times), micros(toy.At(50)), ratio(times.At(50), toy.At(50))
+	r.res.Reacquire = again
+	r.storeToy(toy)
+	return nil
+}
+
+// toyBatch adds a batch of the toy.
+func (r *run) toyBatch(times *latency.Recorder) error {
+	return rounds(r.ctx, r.toy, func(_ layout.Ticket, took time.Duration) { times.Add(took) })
+}
+
+// storeToy stores the times of the toy, unless some were stored before.
+func (r *run) storeToy(times *latency.Recorder) {
+	if t := r.toyTimes(); t.dist == nil {
+		t.dist = new(distOf(times))
+	}
+}
+
+// toyTimes returns the report's times of the toy.
+func (r *run) toyTimes() *toyTimes {
+	if r.res.Toy == nil {
+		r.res.Toy = &toyTimes{}
+	}
+	return r.res.Toy
+}
 
 // repeatWithFloor alternates batches with the floor of a host, which it returns. It stores the
 // floor, unless one was stored before.
@@ -72,9 +161,25 @@ func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() e
 	return f, err
 }
 
-// batch locks and unlocks batchRounds+1 times. A round is counted from the end of the previous
-// unlock to the end of this one, and so includes all of a release, whenever Unlock returns.
+// batch adds a batch of rounds that made requests to the disk.
 func (l *lockTimes) batch(ctx context.Context, lock load.Lock) error {
+	return rounds(ctx, lock, func(token layout.Ticket, took time.Duration) {
+		if passedOn(token) {
+			l.PassedOn++
+		} else {
+			l.times.Add(took)
+		}
+	})
+}
+
+// passedOn reports whether a grant was a further one of the ticket that the host still held, without
+// a request to the disk.
+func passedOn(token layout.Ticket) bool { return token%layout.MaxGrants != 0 }
+
+// rounds locks and unlocks batchRounds+1 times, and adds all but the first round. A round lasts from
+// the end of the previous unlock to the end of this one, and so includes all of a release, whenever
+// Unlock returns.
+func rounds(ctx context.Context, lock load.Lock, add func(token layout.Ticket, took time.Duration)) error {
 	var last time.Time
 	for i := range batchRounds + 1 {
 		token, unlock, err := lock(ctx)
@@ -85,11 +190,8 @@ func (l *lockTimes) batch(ctx context.Context, lock load.Lock) error {
 			return err
 		}
 		now := time.Now()
-		switch {
-		case token%layout.MaxGrants != 0: // a further grant of the ticket that the host still held: no request
-			l.PassedOn++
-		case i > 0:
-			l.times.Add(now.Sub(last))
+		if i > 0 {
+			add(token, now.Sub(last))
 		}
 		last = now
 	}

@@ -5,8 +5,9 @@
 //
 // Measurements that are compared alternate in small batches within one run, so that a machine or a
 // disk that becomes slower affects both. Begin with [Run]. measure.go lists the measurements:
-// paired.go measures the uncontended lock and its floor, relay.go the hand-over between hosts,
-// handoff.go that between clients of one host, commands.go the start of a command under a lock.
+// paired.go measures the lock of a single client next to its floor and the toy, relay.go the
+// hand-over between hosts, handoff.go that between clients of one host, commands.go the start of a
+// command under a lock. toy.go is the toy, the least that a socket costs.
 package bench
 
 import (
@@ -95,16 +96,25 @@ type benching struct {
 	*run
 	stderr io.Writer // shares the terminal with the progress line
 	lock   string    // empty: not created
-	child  *child
-	joined []*daemon.Host // in this process
+
+	children []*child
+	joined   []*daemon.Host // in this process
 }
 
 func (b *benching) measureAll() error {
 	if b.Device != "" {
-		if err := b.startChild(); err != nil {
+		c, err := b.startChild(HostCommand, b.Device)
+		if err != nil {
 			return err
 		}
+		b.Socket = c.socket
 	}
+	toy, err := b.startChild(ToyCommand)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(b.ctx, func() { _ = toy.stdin.Close() })() // its clients then wait no longer
+	b.toy = (&toyClient{socket: toy.socket}).lock
 	status, err := show.Ask(b.ctx, b.Socket)
 	if err != nil {
 		return call.OrDevice(err)
@@ -138,7 +148,7 @@ func (b *benching) measureAll() error {
 // child. If that fails, it records what cannot be measured.
 func (b *benching) join(device string) (err error) {
 	n := 1
-	if b.child != nil {
+	if b.Device != "" {
 		n = 2
 	}
 	b.joined, err = load.Join(b.ctx, n, daemon.Config{Device: device, Logger: ondevice.Logger(b.stderr)})
@@ -208,8 +218,8 @@ func (b *benching) end() error {
 		leaving.Go(func() error { return ondevice.Leave(d) })
 	}
 	errs = append(errs, leaving.Wait())
-	if b.child != nil {
-		errs = append(errs, b.child.end())
+	for _, c := range b.children {
+		errs = append(errs, c.end())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: err}

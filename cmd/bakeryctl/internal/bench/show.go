@@ -18,19 +18,21 @@ import (
 
 // Report is the output of a bench. A skipped measurement is nil. Times are in whole microseconds.
 type Report struct {
-	Device      string     `json:"device"`
-	Lockspace   string     `json:"lockspace"` // its name, or uuid
-	Stride      int        `json:"stride"`
-	Hosts       int        `json:"hosts"`   // that the lockspace was formatted for
-	Highest     int        `json:"highest"` // highest host id that a read of slots covers
-	At          time.Time  `json:"at"`
-	Floor       *floor     `json:"floor,omitempty"`
-	Uncontended *lockTimes `json:"uncontended,omitempty"`
-	InProcess   *lockTimes `json:"in_process,omitempty"`
-	HandOver    *relay     `json:"handover,omitempty"`
-	HandOff     *handOffs  `json:"handoff,omitempty"`
-	Wrapper     *wrapped   `json:"wrapper,omitempty"`
-	Skipped     []omission `json:"skipped"` // never nil
+	Device      string       `json:"device"`
+	Lockspace   string       `json:"lockspace"` // its name, or uuid
+	Stride      int          `json:"stride"`
+	Hosts       int          `json:"hosts"`   // that the lockspace was formatted for
+	Highest     int          `json:"highest"` // highest host id that a read of slots covers
+	At          time.Time    `json:"at"`
+	Floor       *floor       `json:"floor,omitempty"`
+	Toy         *toyTimes    `json:"toy,omitempty"`
+	Uncontended *socketTimes `json:"uncontended,omitempty"`
+	InProcess   *lockTimes   `json:"in_process,omitempty"`
+	Reacquire   *reacquired  `json:"reacquire,omitempty"`
+	HandOver    *relay       `json:"handover,omitempty"`
+	HandOff     *handOffs    `json:"handoff,omitempty"`
+	Wrapper     *wrapped     `json:"wrapper,omitempty"`
+	Skipped     []omission   `json:"skipped"` // never nil
 }
 
 // omission is a skipped measurement.
@@ -54,6 +56,7 @@ func Show(out io.Writer, r *Report) error {
 	fmt.Fprintf(w, "lockspace %s on %s\n  records %d bytes apart, a read covers %s of %d\n\n",
 		text.Printable(r.Lockspace), text.Printable(r.Device), r.Stride, render.Count(r.Highest, "slot"), r.Hosts)
 	_ = render.WriteTable(w, func(w io.Writer) { showLatencies(w, r) })
+	_ = render.WriteTable(w, func(w io.Writer) { showHandOffs(w, r) })
 	_ = render.WriteTable(w, func(w io.Writer) { showOthers(w, r) })
 	if r.Floor != nil && (r.Uncontended != nil || r.InProcess != nil) {
 		showHistogram(w, r)
@@ -67,18 +70,20 @@ func Show(out io.Writer, r *Report) error {
 	return w.Flush()
 }
 
-// showLatencies writes the measurements that have a floor.
+// showLatencies writes the times of a lock, next to the floor if there is one.
 func showLatencies(w io.Writer, r *Report) {
-	if r.Floor == nil {
-		return
-	}
-	fmt.Fprint(w, "\tCOUNT\tP50\tP99\tP99.9\tFLOOR\tRATIO\n")
+	var rows []string
 	row := func(what string, d dist, floor string) {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s%s\n", what, d.Count, render.Micros(d.P50US), render.Micros(d.P99US), render.Micros(d.P999US), floor)
+		rows = append(rows, fmt.Sprintf("%s\t%d\t%s%s\n", what, d.Count, quantiles(d), floor))
 	}
-	row("floor: write, read, write", r.Floor.dist, "")
 	comparedRow := func(what string, c compared) {
 		row(what, c.dist, fmt.Sprintf("\t%s\t%.2f", render.Micros(c.FloorP50US), c.Ratio))
+	}
+	if r.Floor != nil {
+		row("floor: write, read, write", r.Floor.dist, "")
+	}
+	if r.Toy != nil && r.Toy.dist != nil {
+		row("toy: two round trips", *r.Toy.dist, "")
 	}
 	if r.Uncontended != nil {
 		comparedRow(byBakeryd, r.Uncontended.compared)
@@ -86,26 +91,51 @@ func showLatencies(w io.Writer, r *Report) {
 	if r.InProcess != nil {
 		comparedRow(byProcess, r.InProcess.compared)
 	}
+	if r.Reacquire != nil {
+		row("re-acquire, by bakeryd", r.Reacquire.dist, "")
+	}
 	if r.HandOver != nil {
 		comparedRow("hand-over between hosts", r.HandOver.compared)
+	}
+	if len(rows) > 0 {
+		fmt.Fprintf(w, "\tCOUNT\tP50\tP99\tP99.9\tFLOOR\tRATIO\n%s\n", strings.Join(rows, ""))
+	}
+}
+
+// quantiles formats the quantiles that are shown of all times.
+func quantiles(d dist) string {
+	return render.Micros(d.P50US) + "\t" + render.Micros(d.P99US) + "\t" + render.Micros(d.P999US)
+}
+
+// showHandOffs writes the hand-offs, next to those of the toy.
+func showHandOffs(w io.Writer, r *Report) {
+	h := r.HandOff
+	if h == nil {
+		return
+	}
+	fmt.Fprint(w, "local hand-off\tPER SECOND\tTOY\tRATIO\tWAIT P50\tP99\tP99.9\n")
+	for _, c := range h.ByClients {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.2f\t%s\n", render.Count(c.Clients, "client"), c.PerSecond, c.ToyPerSecond, c.Ratio, quantiles(c.Wait))
+	}
+	if h.InProcessPerSecond > 0 {
+		fmt.Fprintf(w, "%s, in process\t%d\n", render.Count(h.Clients, "client"), h.InProcessPerSecond)
 	}
 	fmt.Fprintln(w)
 }
 
-// showOthers writes the measurements without a floor.
+// showOthers writes what the tables do not show.
 func showOthers(w io.Writer, r *Report) {
-	if h := r.HandOff; h != nil {
-		fmt.Fprintf(w, "local hand-off\t%d clients: %d a second by bakeryd", h.Clients, h.PerSecond)
-		if h.InProcessPerSecond > 0 {
-			fmt.Fprintf(w, ", %d in process", h.InProcessPerSecond)
-		}
-		fmt.Fprintln(w)
+	if l := r.Uncontended; l != nil {
+		fmt.Fprintf(w, "uncontended\tbakeryd adds %s to the floor: %.2f x the toy\n", render.Micros(l.AddedUS), l.AddedRatio)
+	}
+	if l := r.Reacquire; l != nil {
+		fmt.Fprintf(w, "re-acquire\t%.2f x the toy; %d of %d grants without a request to the disk\n", l.Ratio, l.WithoutIO, l.Count)
 	}
 	if h := r.HandOver; h != nil {
 		fmt.Fprintf(w, "hand-over\t%s, each holds it for %s\n", h.Between, render.Micros(h.HoldUS))
 	}
 	if c := r.Wrapper; c != nil {
-		fmt.Fprintf(w, "wrapper\tbakeryctl lock NAME -- true: %s\n\t", render.Micros(c.P50US))
+		fmt.Fprintf(w, "wrapper\tbakeryctl lock NAME -- true: %s, P99 %s, P99.9 %s\n\t", render.Micros(c.P50US), render.Micros(c.P99US), render.Micros(c.P999US))
 		if c.OverFlockUS != nil {
 			fmt.Fprintf(w, "%s more than flock FILE true, %s; ", render.Micros(*c.OverFlockUS), render.Micros(c.FlockP50US))
 		}
@@ -127,9 +157,9 @@ const (
 
 // showHistogram draws the distributions of the floor and the lock next to each other, in percent.
 func showHistogram(out io.Writer, r *Report) {
-	lock, what := r.Uncontended, byBakeryd
-	if lock == nil {
-		lock, what = r.InProcess, byProcess
+	lock, what := r.InProcess, byProcess
+	if r.Uncontended != nil {
+		lock, what = &r.Uncontended.lockTimes, byBakeryd
 	}
 	bounds := barBounds(r.Floor.times, lock.times)
 	left, right := shares(r.Floor.times, bounds), shares(lock.times, bounds)

@@ -44,7 +44,7 @@ func (c *compared) compare(floor time.Duration) {
 func micros(d time.Duration) int64 { return d.Round(time.Microsecond).Microseconds() }
 
 // ratio returns a/b, rounded to three places.
-func ratio(a, b time.Duration) float64 {
+func ratio[T ~int | ~int64](a, b T) float64 {
 	if b <= 0 {
 		return 0
 	}
