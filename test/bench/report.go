@@ -110,49 +110,61 @@ func (r *results) writeBench(p page) {
 		return
 	}
 	b := r.bench
-	p.text("Three hosts of a lockspace formatted for 16, on a file of that disk. Each row takes turns with its own floor, the same raw requests on the same device.")
+	p.text("Three hosts of a lockspace formatted for 16, on a file of that disk. Each row takes turns with its own floor, the same raw " +
+		"requests on the same device. The toy is a plain socket server in a process of its own: a goroutine for each connection, a queue " +
+		"in memory, two round trips for lock and unlock, and nothing else. It shows what the wake-ups of this machine cost, and takes turns with the rows through bakeryd.")
 	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max", "turns", "floor, p50", "ratio"}}
-	add := func(name string, d distribution, floor, ratio string) {
-		rows = append(rows, []string{name, us(d.P50US), us(d.P90US), us(d.P99US), us(d.P999US), us(d.MaxUS), thousands(d.Count), floor, ratio})
+	add := func(name string, d distribution, more ...string) {
+		row := []string{name, us(d.P50US), us(d.P90US), us(d.P99US), us(d.P999US), us(d.MaxUS), thousands(d.Count), "", ""}
+		copy(row[7:], more)
+		rows = append(rows, row)
+	}
+	addRatio := func(name string, of *ratioed) {
+		if of != nil {
+			add(name, of.distribution, us(of.FloorP50US), fmt.Sprintf("%.2f", of.Ratio))
+		}
 	}
 	if b.Floor != nil {
-		add("the floor: write, read, write", *b.Floor, "", "")
+		add("the floor: write, read, write", *b.Floor)
 	}
-	for _, row := range []struct {
-		name string
-		of   *ratioed
-	}{
-		{"uncontended, through bakeryd", b.Uncontended},
-		{"uncontended, in process", b.InProcess},
-		{"hand-over between two hosts", b.HandOver},
-	} {
-		if row.of != nil {
-			floor := cmp.Or(row.of.FloorP50US, deref(b.Floor).P50US)
-			add(row.name, row.of.distribution, us(floor), fmt.Sprintf("%.2f", row.of.Ratio))
-		}
+	if b.Toy != nil && b.Toy.Count > 0 {
+		add("the toy: two round trips", *b.Toy)
 	}
+	addRatio("uncontended, through bakeryd", b.Uncontended)
+	addRatio("uncontended, in process", b.InProcess)
+	if b.Reacquire != nil {
+		add("re-acquire by the same client, through bakeryd", b.Reacquire.distribution)
+	}
+	addRatio("hand-over between two hosts", b.HandOver)
 	p.rows(rows)
-	if h := b.HandOff; h != nil {
-		text := fmt.Sprintf("Local hand-off between %.0f clients: ", h.Clients)
-		var of []string
-		if h.PerSecond > 0 {
-			of = append(of, thousands(h.PerSecond)+" a second through the socket")
-		}
-		if h.InProcessPerSecond > 0 {
-			of = append(of, thousands(h.InProcessPerSecond)+" a second in process")
-		}
-		p.text("%s%s.", text, strings.Join(of, ", "))
+	if u := b.Uncontended; u != nil {
+		p.text("bakeryd adds %s to the floor: %.2f times the %s of the toy in these turns.", us(u.AddedUS), u.AddedRatio, us(u.ToyP50US))
 	}
+	if a := b.Reacquire; a != nil {
+		p.text("The same client re-acquires in %.2f times the %s of the toy in these turns. %s of its %s grants were no request to the disk.",
+			a.Ratio, us(a.ToyP50US), thousands(a.WithoutIO), thousands(a.Count))
+	}
+	r.writeHandOff(p)
 	for _, o := range b.Skipped {
 		p.text("Skipped: %s: %s.", o.Name, strings.TrimSuffix(o.Reason, "."))
 	}
 }
 
-func deref(d *distribution) distribution {
-	if d == nil {
-		return distribution{}
+func (r *results) writeHandOff(p page) {
+	h := r.bench.HandOff
+	if h == nil {
+		return
 	}
-	return *d
+	p.text("Local hand-off: clients of one process contend for one lock, through the socket; no other host wants it. A client waits from its request to the grant.")
+	rows := [][]string{{"clients", "hand-offs a second", "by the toy", "ratio", "wait, p50", "p99", "p99.9", "the toy's wait, p50", "p99", "p99.9"}}
+	for _, c := range h.ByClients {
+		rows = append(rows, []string{thousands(c.Clients), thousands(c.PerSecond), thousands(c.ToyPerSecond), fmt.Sprintf("%.2f", c.Ratio),
+			us(c.Wait.P50US), us(c.Wait.P99US), us(c.Wait.P999US), us(c.ToyWait.P50US), us(c.ToyWait.P99US), us(c.ToyWait.P999US)})
+	}
+	p.rows(rows)
+	if h.InProcessPerSecond > 0 {
+		p.text("%.0f clients in the process of a host, without a socket: %s a second.", h.Clients, thousands(h.InProcessPerSecond))
+	}
 }
 
 func (r *results) writeRivals(p page) {
@@ -162,14 +174,14 @@ func (r *results) writeRivals(p page) {
 	}
 	first := r.rivals.Series[0]
 	p.text("A compiled client with a connection of its own locks and unlocks repeatedly, without contention. In each of %d rounds "+
-		"every program has a turn. A figure is the median of the rounds.", first.Rounds)
+		"every program has a turn. A figure is the median of the rounds; p99.9 is that of all turns.", first.Rounds)
 	names := map[string]string{
 		"bakeryd": "bakeryd, three hosts joined, Go client", "floor": "the three raw requests, nothing in between",
 		"etcd": "etcd, one node, Go client, mutex", "sanlock": "sanlock, libsanlock",
 	}
-	rows := [][]string{{"", "lock + unlock, p50", "p99", "lock, p50", "unlock, p50", "turns", "against bakeryd"}}
+	rows := [][]string{{"", "lock + unlock, p50", "p99", "p99.9", "lock, p50", "unlock, p50", "turns", "against bakeryd"}}
 	for _, s := range r.rivals.Series {
-		rows = append(rows, []string{cmp.Or(names[s.Name], s.Name), us(s.P50US), us(s.P99US), us(s.LockUS), us(s.FreeUS), thousands(float64(s.Count)), fmt.Sprintf("%.2f x", s.Ratio)})
+		rows = append(rows, []string{cmp.Or(names[s.Name], s.Name), us(s.P50US), us(s.P99US), us(s.P999US), us(s.LockUS), us(s.FreeUS), thousands(float64(s.Count)), fmt.Sprintf("%.2f x", s.Ratio)})
 	}
 	p.rows(rows)
 	p.text("bakeryd's unlock returns when the disk shows it. A turn lasts until the next one begins. A turn for which bakeryd " +
@@ -192,13 +204,16 @@ func (r *results) writeWrapper(p page) {
 	if !r.measured(p, "wrapper") {
 		return
 	}
-	p.text("Whole processes, from start to end, in turns.")
-	names := map[string]string{"flock": "`flock FILE true`", "bakeryctl lock": "`bakeryctl lock NAME -- true`", "true": "`true`"}
-	rows := [][]string{{"", "p50", "p99", "runs"}}
+	p.text("Whole processes, from start to end, in %d rounds of turns. p50 and p99 are medians of the rounds; p99.9 is that of all runs.", r.wrapper[0].Rounds)
+	names := map[string]string{"flock": "`flock FILE true`", "bakeryctl lock": "`bakeryctl lock NAME -- true`", "true": "`true`",
+		"empty": "an empty Go program", "start": "`bakeryctl lock`, until its request arrives"}
+	rows := [][]string{{"", "p50", "p99", "p99.9", "runs"}}
 	for _, s := range r.wrapper {
-		rows = append(rows, []string{names[s.Name], us(s.P50US), us(s.P99US), thousands(float64(s.Count))})
+		rows = append(rows, []string{names[s.Name], us(s.P50US), us(s.P99US), us(s.P999US), thousands(float64(s.Count))})
 	}
 	p.rows(rows)
+	p.text("The last two rows take turns of their own. The empty program is timed from its start until its end. `bakeryctl lock` is timed from its " +
+		"start until the first byte of its request arrives at a socket that the benchmark serves instead of bakeryd.")
 }
 
 func (r *results) writeFormatted(p page) {
@@ -206,10 +221,10 @@ func (r *results) writeFormatted(p page) {
 	if !r.measured(p, "formatted") {
 		return
 	}
-	p.text("Three hosts have joined each lockspace. Lock and unlock through bakeryd, in turns.")
-	rows := [][]string{{"lockspace", "p50", "p99", "turns", "ratio"}}
+	p.text("Three hosts have joined each lockspace. Lock and unlock through bakeryd, in %d rounds of turns. p50 and p99 are medians of the rounds; p99.9 is that of all turns.", r.formatted[0].Rounds)
+	rows := [][]string{{"lockspace", "p50", "p99", "p99.9", "turns", "ratio"}}
 	for _, s := range r.formatted {
-		rows = append(rows, []string{s.Name, us(s.P50US), us(s.P99US), thousands(float64(s.Count)), fmt.Sprintf("%.2f", s.Ratio)})
+		rows = append(rows, []string{s.Name, us(s.P50US), us(s.P99US), us(s.P999US), thousands(float64(s.Count)), fmt.Sprintf("%.2f", s.Ratio)})
 	}
 	p.rows(rows)
 }
@@ -223,8 +238,8 @@ func (r *results) writeIdle(p page) {
 	p.text("A bakeryd that has joined, with a lock that it has used and nothing held, watched for %.0f s; two other hosts, lease %d s.", i.Seconds, i.LeaseMS/1000)
 	p.rows([][]string{
 		{"what", "", "goal"},
-		{"resident", fmt.Sprintf("%.1f MiB, %.1f of them anonymous", mib(i.RSSBytes), mib(i.RSSAnonBytes)), "under 20 MiB"},
-		{"processor", fmt.Sprintf("%.3f %% of a core", 100*i.CPUSeconds/i.Seconds), "under 0.1 %"},
+		{"resident", fmt.Sprintf("%.1f MiB, %.1f of them anonymous", mib(i.RSSBytes), mib(i.RSSAnonBytes)), idleMemory},
+		{"processor", fmt.Sprintf("%.3f %% of a core", 100*i.CPUSeconds/i.Seconds), idleCPU},
 		{"threads", fmt.Sprint(i.Threads), ""},
 		{"requests to the device per L/6", i.requests(), "one write, one read"},
 		{"written per L/6, in total", fmt.Sprintf("%.1f KiB", i.WriteBytes/1024), ""},

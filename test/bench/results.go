@@ -27,16 +27,14 @@ type results struct {
 // benchReport is the output of bakeryctl bench --json. A skipped measurement is nil, and in
 // Skipped.
 type benchReport struct {
-	Device      string          `json:"device"`
-	Stride      float64         `json:"stride"`
-	Hosts       float64         `json:"hosts"`
-	Floor       *distribution   `json:"floor"`
-	Uncontended *ratioed        `json:"uncontended"`
-	InProcess   *ratioed        `json:"in_process"`
-	HandOver    *ratioed        `json:"handover"`
-	HandOff     *handOff        `json:"handoff"`
-	Wrapper     *wrapperOfBench `json:"wrapper"`
-	Skipped     []omission      `json:"skipped"`
+	Floor       *distribution `json:"floor"`
+	Toy         *distribution `json:"toy"`
+	Uncontended *ratioed      `json:"uncontended"`
+	InProcess   *ratioed      `json:"in_process"`
+	Reacquire   *reacquired   `json:"reacquire"`
+	HandOver    *ratioed      `json:"handover"`
+	HandOff     *handOff      `json:"handoff"`
+	Skipped     []omission    `json:"skipped"`
 }
 
 type distribution struct {
@@ -52,21 +50,37 @@ type distribution struct {
 // ratioed is a distribution with its floor.
 type ratioed struct {
 	distribution
-	FloorP50US float64 `json:"floor_p50_us"` // 0: the floor of the report
+	FloorP50US float64 `json:"floor_p50_us"`
 	Ratio      float64 `json:"ratio"`
+
+	// Of what is added to the floor, only through the socket.
+	AddedUS    float64 `json:"added_us"`
+	ToyP50US   float64 `json:"toy_p50_us"`
+	AddedRatio float64 `json:"added_ratio"`
+}
+
+type reacquired struct {
+	distribution
+	WithoutIO float64 `json:"without_io"`
+	ToyP50US  float64 `json:"toy_p50_us"`
+	Ratio     float64 `json:"ratio"`
 }
 
 type handOff struct {
-	PerSecond          float64 `json:"per_second"` // 0: not measured
-	InProcessPerSecond float64 `json:"in_process_per_second"`
+	PerSecond          float64 `json:"per_second"`
+	InProcessPerSecond float64 `json:"in_process_per_second"` // 0: not measured
 	Clients            float64 `json:"clients"`
+	Ratio              float64 `json:"ratio"`
+	ByClients          []crowd `json:"by_clients"`
 }
 
-type wrapperOfBench struct {
-	P50US       float64  `json:"p50_us"`
-	TrueP50US   float64  `json:"true_p50_us"`
-	FlockP50US  float64  `json:"flock_p50_us"`
-	OverFlockUS *float64 `json:"over_flock_us"`
+type crowd struct {
+	Clients      float64      `json:"clients"`
+	PerSecond    float64      `json:"per_second"`
+	ToyPerSecond float64      `json:"toy_per_second"`
+	Ratio        float64      `json:"ratio"`
+	Wait         distribution `json:"wait"`
+	ToyWait      distribution `json:"toy_wait"`
 }
 
 // load reads the results of the parts from a directory.

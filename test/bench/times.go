@@ -46,20 +46,22 @@ func middle(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// series has the times of one contender. Each figure is the median of the rounds' figures, so that
-// a round on a busy machine does not count.
+// series has the times of one contender. Each figure but P999US is the median of the rounds' figures,
+// so that a round on a busy machine does not count.
 type series struct {
 	Name   string  `json:"name"`
 	Count  int     `json:"count"` // of turns, in all rounds
 	Rounds int     `json:"rounds"`
 	P50US  float64 `json:"p50_us"` // of lock and unlock together
 	P99US  float64 `json:"p99_us"`
+	P999US float64 `json:"p999_us"` // of the turns of all rounds
 	LockUS float64 `json:"lock_p50_us,omitempty"`
 	FreeUS float64 `json:"unlock_p50_us,omitempty"`
 
 	Ratio float64 `json:"ratio"` // to the p50 of the rounds' first contender; median of the rounds
 
 	p50s, p99s, locks, unlocks []float64
+	all                        []time.Duration
 }
 
 // add adds a round.
@@ -72,13 +74,14 @@ func (s *series) add(turns []turn) {
 	s.Rounds++
 	s.p50s = append(s.p50s, microseconds(quantile(both, .5)))
 	s.p99s = append(s.p99s, microseconds(quantile(both, .99)))
+	s.all = append(s.all, both...)
 	s.locks = append(s.locks, microseconds(quantile(locks, .5)))
 	s.unlocks = append(s.unlocks, microseconds(quantile(unlocks, .5)))
 }
 
 // sum computes the figures when all rounds were added.
 func (s *series) sum(first *series) {
-	s.P50US, s.P99US = middle(s.p50s), middle(s.p99s)
+	s.P50US, s.P99US, s.P999US = middle(s.p50s), middle(s.p99s), microseconds(quantile(s.all, .999))
 	s.LockUS, s.FreeUS = middle(s.locks), middle(s.unlocks)
 	var ratios []float64
 	for i := range min(len(s.p50s), len(first.p50s)) {
