@@ -212,8 +212,8 @@ func (r *results) writeWrapper(p page) {
 		rows = append(rows, []string{names[s.Name], us(s.P50US), us(s.P99US), us(s.P999US), thousands(float64(s.Count))})
 	}
 	p.rows(rows)
-	p.text("The last two rows take turns of their own. The empty program is timed from its start until its end. `bakeryctl lock` is timed from its " +
-		"start until the first byte of its request arrives at a socket that the benchmark serves instead of bakeryd.")
+	p.text("The last two rows take turns of their own: the least that a Go program takes, and the part of `bakeryctl lock` before it has asked for " +
+		"the lock. For that, the benchmark serves the socket instead of bakeryd, and kills `bakeryctl lock` when the first byte of its request arrives.")
 }
 
 func (r *results) writeFormatted(p page) {

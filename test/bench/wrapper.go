@@ -66,35 +66,35 @@ func (s *setup) wrapper(ctx context.Context) ([]*series, error) {
 	starts, err := compete(rounds, []contender{
 		{"empty", runs(filepath.Join(s.bin, "empty"))},
 		{"start", times(func() (time.Duration, error) {
-			return untilRequest(ctx, requests, bakeryctl, "lock", "--socket", requests.Addr().String(), "--nonblock", "bench", "--", "true")
+			return runUntilRequest(ctx, requests, bakeryctl, "lock", "--socket", requests.Addr().String(), "--nonblock", "bench", "--", "true")
 		})},
 	})
 	return append(commands, starts...), err
 }
 
-// untilRequest runs a client of a socket until its request arrives, and returns the time that took.
-// It then kills the client, because the end of the client is not to be measured.
-func untilRequest(ctx context.Context, requests *net.UnixListener, args ...string) (time.Duration, error) {
+// runUntilRequest runs a client of a socket, kills it when its request arrives, and returns the time
+// from its start to its end.
+func runUntilRequest(ctx context.Context, requests *net.UnixListener, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
 	from := time.Now()
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	took, err := arrival(requests, from)
+	err := awaitRequest(requests)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
-	return took, err
+	return time.Since(from), err
 }
 
-// arrival blocks until the first byte of a request arrives, and returns the time since from.
-func arrival(requests *net.UnixListener, from time.Time) (time.Duration, error) {
-	_ = requests.SetDeadline(from.Add(10 * time.Second)) // fails only if it is closed, as the next call
+// awaitRequest blocks until the first byte of a request arrives.
+func awaitRequest(requests *net.UnixListener) error {
+	_ = requests.SetDeadline(time.Now().Add(10 * time.Second)) // fails only if it is closed, as the next call
 	conn, err := requests.Accept()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer conn.Close()
 	_, err = conn.Read(make([]byte, 1))
-	return time.Since(from), err
+	return err
 }
