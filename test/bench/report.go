@@ -138,10 +138,10 @@ func (r *results) writeBench(p page) {
 	addRatio("hand-over between two hosts", b.HandOver)
 	p.rows(rows)
 	if u := b.Uncontended; u != nil {
-		p.text("bakeryd adds %s to the floor: %.2f times the %s of the toy in these turns.", us(u.AddedUS), u.AddedRatio, us(u.ToyP50US))
+		p.text("In the median turn bakeryd adds %s to the floor: %.2f times the %s of the toy.", us(u.AddedUS), u.AddedRatio, us(u.ToyP50US))
 	}
 	if a := b.Reacquire; a != nil {
-		p.text("The same client re-acquires in %.2f times the %s of the toy in these turns. %s of its %s grants were no request to the disk.",
+		p.text("The same client re-acquires in %.2f times the %s of the toy. %s of its %s grants were no request to the disk.",
 			a.Ratio, us(a.ToyP50US), thousands(a.WithoutIO), thousands(a.Count))
 	}
 	r.writeHandOff(p)

@@ -167,7 +167,7 @@ func TestRun(t *testing.T) {
 	}
 	require.Equal(t, r.Uncontended.ToyP50US, r.Toy.P50US, "the toy of the first measurement")
 	require.EqualValues(t, batchRounds, r.Toy.Count)
-	require.InDelta(t, r.Uncontended.P50US-r.Uncontended.FloorP50US, r.Uncontended.AddedUS, 1)
+	require.Less(t, r.Uncontended.AddedUS, r.Uncontended.P50US)
 	require.EqualValues(t, batchRounds, r.Reacquire.Count)
 	require.GreaterOrEqual(t, r.Reacquire.P50US, 3*request)
 	require.Zero(t, r.Reacquire.WithoutIO)
@@ -365,7 +365,9 @@ func handedOn(lock load.Lock) load.Lock {
 func TestLock_FurtherGrantOfATicket_IsNotCounted(t *testing.T) {
 	t.Parallel()
 	l := newLockTimes()
-	require.NoError(t, l.batch(t.Context(), handedOn(newDisk().host(1).lock)))
+	counted, err := l.batch(t.Context(), handedOn(newDisk().host(1).lock))
+	require.NoError(t, err)
+	require.Len(t, counted, 1)
 	require.EqualValues(t, 1, l.times.Count())
 	require.EqualValues(t, batchRounds-1, l.PassedOn)
 }
@@ -398,6 +400,32 @@ func TestTimes(t *testing.T) {
 	require.InDelta(t, 500, counts[2], 2)
 	require.EqualValues(t, 1, counts[3])
 	require.EqualValues(t, 0, testing.AllocsPerRun(100, func() { times.Add(us(3)) }))
+}
+
+// TestUncontended_DiskBecomesSlower_AddsTheSame: the difference is that within a turn.
+func TestUncontended_DiskBecomesSlower_AddsTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := time.Millisecond
+		h := &host{floor: func(context.Context, int) (*measuring.Floor, error) {
+			disk += 10 * time.Millisecond
+			return &measuring.Floor{Rounds: []measuring.FloorRound{{Claim: disk}}}, nil
+		}}
+		h.fresh = func(context.Context) (layout.Ticket, func() error, error) {
+			time.Sleep(disk + 5*time.Millisecond)
+			return 0, func() error { return nil }, nil
+		}
+		r := newTest(t.Context(), 10*time.Second, h)
+		toy := r.toy
+		r.toy = func(ctx context.Context) (layout.Ticket, func() error, error) {
+			time.Sleep(4 * time.Millisecond)
+			return toy(ctx)
+		}
+		r.Only = []string{uncontended}
+		u := r.done(t).Uncontended
+		require.EqualValues(t, 5000, u.AddedUS)
+		require.EqualValues(t, 4000, u.ToyP50US)
+		require.InDelta(t, 1.25, u.AddedRatio, 0.001)
+	})
 }
 
 func TestRatio(t *testing.T) {

@@ -59,7 +59,7 @@ func TestHighest_MoreHostsJoinLater_IsThatOfTheFloor(t *testing.T) {
 	}}
 	for ; slots <= 4; slots++ {
 		counted := newTimes()
-		_, err := r.repeatWithFloor(h, counted, func() error { counted.Add(1); return nil })
+		_, err := r.repeatWithFloor(h, counted, func([]time.Duration) error { counted.Add(1); return nil })
 		require.NoError(t, err)
 	}
 	require.Equal(t, 3, r.res.Highest)

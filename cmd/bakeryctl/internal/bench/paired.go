@@ -28,12 +28,14 @@ type floor struct {
 type lockTimes struct {
 	compared
 	PassedOn int64 `json:"passed_on"` // rounds not counted, because the host still held the lock
+
+	added []time.Duration // to the floor, by turn: medians of both, so that the disk was the same
 }
 
 // socketTimes is that of a lock and unlock through the socket, next to the toy.
 type socketTimes struct {
 	lockTimes
-	AddedUS    int64   `json:"added_us"` // to the floor
+	AddedUS    int64   `json:"added_us"` // to the floor, median of the turns
 	ToyP50US   int64   `json:"toy_p50_us"`
 	AddedRatio float64 `json:"added_ratio"` // what is added, to the toy
 }
@@ -53,12 +55,16 @@ func (r *run) paired(h *host, next func() error) (*lockTimes, error) {
 	if _, err := h.floor(r.ctx, batchRounds); err != nil {
 		return nil, err
 	}
-	if err := newLockTimes().batch(r.ctx, h.fresh); err != nil {
+	if _, err := newLockTimes().batch(r.ctx, h.fresh); err != nil {
 		return nil, err
 	}
-	f, err := r.repeatWithFloor(h, l.times, func() error {
-		if err := l.batch(r.ctx, h.fresh); err != nil {
+	f, err := r.repeatWithFloor(h, l.times, func(floors []time.Duration) error {
+		locks, err := l.batch(r.ctx, h.fresh)
+		if err != nil {
 			return err
+		}
+		if len(locks) > 0 {
+			l.added = append(l.added, middle(locks)-middle(floors))
 		}
 		return next()
 	})
@@ -81,7 +87,7 @@ func (r *run) uncontended() error {
 	if err != nil {
 		return err
 	}
-	added := l.times.At(50) - time.Duration(l.FloorP50US)*time.Microsecond
+	added := middle(l.added)
 	r.res.Uncontended = &socketTimes{lockTimes: *l, AddedUS: micros(added), ToyP50US: micros(toy.At(50)), AddedRatio: ratio(added, toy.At(50))}
 	r.storeToy(toy)
 	return nil
@@ -136,9 +142,9 @@ func (r *run) toyTimes() *toyTimes {
 	return r.res.Toy
 }
 
-// repeatWithFloor alternates batches with the floor of a host, which it returns. It stores the
-// floor, unless one was stored before.
-func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() error) (*floor, error) {
+// repeatWithFloor alternates batches with the floor of a host, which it returns. It passes the floor
+// of its turn to each batch. It stores the floor, unless one was stored before.
+func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func(floors []time.Duration) error) (*floor, error) {
 	f, slots := &floor{times: newTimes(), write: newTimes(), read: newTimes()}, 0
 	err := r.repeat(counted, func() error {
 		measured, err := h.floor(r.ctx, batchRounds)
@@ -146,13 +152,15 @@ func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() e
 			return err
 		}
 		slots = measured.Slots
+		var floors []time.Duration
 		for _, round := range measured.Rounds {
+			floors = append(floors, round.Whole())
 			f.times.Add(round.Whole())
 			f.write.Add(round.Claim)
 			f.write.Add(round.Release)
 			f.read.Add(round.Look)
 		}
-		return batch()
+		return batch(floors)
 	})
 	f.dist, f.WriteP50US, f.ReadP50US = distOf(f.times), micros(f.write.At(50)), micros(f.read.At(50))
 	if r.res.Floor == nil {
@@ -161,15 +169,17 @@ func (r *run) repeatWithFloor(h *host, counted *latency.Recorder, batch func() e
 	return f, err
 }
 
-// batch adds a batch of rounds that made requests to the disk.
-func (l *lockTimes) batch(ctx context.Context, lock load.Lock) error {
-	return rounds(ctx, lock, func(token layout.Ticket, took time.Duration) {
+// batch adds a batch of rounds that made requests to the disk, and returns their times.
+func (l *lockTimes) batch(ctx context.Context, lock load.Lock) (counted []time.Duration, err error) {
+	err = rounds(ctx, lock, func(token layout.Ticket, took time.Duration) {
 		if passedOn(token) {
 			l.PassedOn++
-		} else {
-			l.times.Add(took)
+			return
 		}
+		l.times.Add(took)
+		counted = append(counted, took)
 	})
+	return counted, err
 }
 
 // passedOn reports whether a grant was a further one of the ticket that the host still held, without

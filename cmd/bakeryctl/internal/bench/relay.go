@@ -43,7 +43,7 @@ func (r *run) handOver() error {
 	if a.name == b.name {
 		relayed.Between = "two hosts in " + a.name
 	}
-	f, err := r.repeatWithFloor(b, relayed.times, func() error { return relayed.batch(r.ctx, a.lock, b.lock) })
+	f, err := r.repeatWithFloor(b, relayed.times, func([]time.Duration) error { return relayed.batch(r.ctx, a.lock, b.lock) })
 	relayed.compare(f.write.At(50) + 2*f.read.At(50))
 	r.res.HandOver = relayed
 	return err

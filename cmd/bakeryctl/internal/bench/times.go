@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
@@ -39,6 +40,12 @@ type compared struct {
 // compare sums up the times.
 func (c *compared) compare(floor time.Duration) {
 	c.dist, c.FloorP50US, c.Ratio = distOf(c.times), micros(floor), ratio(c.times.At(50), floor)
+}
+
+// middle returns the median of times, which it sorts.
+func middle(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
 }
 
 func micros(d time.Duration) int64 { return d.Round(time.Microsecond).Microseconds() }
