@@ -265,6 +265,7 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handov
 	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
 	if file != nil {
 		mem.KeepTerms(file)
+		h.tasks.Go(h.watchHandover)
 	}
 	h.sessions = session.New(session.Config{Locks: h.Manager, Member: mem, RuntimeDir: ids.RuntimeDir, UUID: j.disk.SB.UUID, Times: j.disk.Times(),
 		Clock: j.clock, Log: j.log, Observer: j.cfg.observer(), Ending: j.ending, Handover: file})
@@ -276,6 +277,16 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handov
 		}
 	})
 	return h
+}
+
+// watchHandover removes a handover file that is void.
+func (h *Host) watchHandover() {
+	select {
+	case <-h.handover.Void():
+		h.log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host",
+			"err", errors.Join(h.handover.Err(), h.handover.Discard()))
+	case <-h.ending.Ended:
+	}
 }
 
 // stopStrays removes the liveness FIFOs of unknown holds and stops the commands that still have

@@ -107,12 +107,20 @@ func (m *mortal) recorded(id string) handover.Session {
 	return kept[i]
 }
 
+// put puts a record into the handover file.
+func (m *mortal) put(r handover.Session) {
+	m.c.t.Helper()
+	m.d.handover.Reserve(r.ID)
+	m.d.handover.Put(r)
+	require.NoError(m.c.t, m.d.handover.Err())
+}
+
 // edit changes the record of a session in the handover file.
 func (m *mortal) edit(id string, change func(*handover.Session)) {
 	m.c.t.Helper()
 	r := m.recorded(id)
 	change(&r)
-	require.NoError(m.c.t, m.d.handover.Wait(m.d.handover.QueuePut(r)))
+	m.put(r)
 }
 
 // restart ends bakeryd as SIGKILL does, and starts it again.
@@ -346,7 +354,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
-			require.NoError(t, m.d.handover.Wait(m.d.handover.QueuePut(r)))
+			m.put(r)
 		}
 		m.restart()
 		holder.again(m, token.String())
@@ -402,7 +410,7 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 		r := m.recorded(holder.id)
 		r.State, r.Token = handover.Waiting, 0
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
-		require.NoError(t, m.d.handover.Wait(m.d.handover.QueuePut(r)))
+		m.put(r)
 		m.restart()
 		require.Equal(t, 1, m.d.sessions.Count())
 		holder.again(m, token.String()).granted()
@@ -426,7 +434,7 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)
 		sessions[0].Lock = 5
-		require.NoError(t, file.Wait(file.QueuePut(sessions[0])))
+		file.Put(sessions[0])
 		file.Close()
 		m.rise()
 		require.NotEqual(t, term.Incarnation, m.d.mem.Incarnation(), "it has joined again")

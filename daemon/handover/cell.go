@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
@@ -12,8 +13,10 @@ import (
 	"math"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/line"
@@ -22,27 +25,45 @@ import (
 )
 
 // A handover file is a sequence of cells of cellSize bytes. Cell 0 is the term, every other cell is
-// a session or free. A cell is
+// a session or free. A cell has room for two texts, and a seal that names the valid one:
 //
-//	bytes    content
-//	0-3      CRC32C of bytes 4-2047, little-endian
-//	4-2047   one JSON object as encoding/json writes it, then zeroes
+//	bytes      content
+//	0-7        the seal, in the byte order of the host; by its bits:
+//	           0-31   CRC32C of the bits 32-63 and the text
+//	           32-47  length of the text; 0 if the cell is free
+//	           48     number of the text: 0 or 1
+//	           49     set if the session has released the lock that the text says is granted
+//	           56     1
+//	8-2051     text 0: one JSON object as encoding/json writes it, then any bytes
+//	2052-4095  text 1
 //
-// and a free cell is all zeroes. Cells do not cross pages, so that a reader after the writer was
-// killed finds each of them either complete or not written.
+// A record is written into the text that is not valid. Then one store of 8 bytes, which is atomic,
+// makes it the valid one. Therefore a reader after the writer was killed finds the earlier record or
+// the later one, whatever the writer had written of it: the stores of a goroutine are there in their
+// order up to one of them, and a mutex orders those of different goroutines. All bytes that a reader
+// uses are under the checksum.
 const (
-	cellSize   = 2048
-	cellText   = 4     // offset of the object
-	MaxCells   = 65536 // the term and the sessions of a file
-	fileFormat = 1
+	cellSize   = 4096
+	sealSize   = 8
+	cellText   = (cellSize - sealSize) / 2 // the longest text
+	MaxCells   = 65536                     // the term and the sessions of a file
+	fileFormat = 2
 )
 
-const _ = uint(0 - 4096%cellSize) // cells do not cross pages
+const (
+	sealLength   = 32      // number of the first bit
+	sealNumber   = 1 << 48 // set for text 1
+	sealReleased = 1 << 49
+	sealIs       = 1 << 56
+)
+
+// voidSeal is that of cell 0 in a file that is not complete.
+const voidSeal = math.MaxUint64
 
 // Term is the incarnation of a bakeryd and the start of its lease. New members must be omitted if
 // they are zero: otherwise a newer process takes the record of an older one for damaged.
 type Term struct {
-	Format      int           `json:"format"` // set by QueueTerm
+	Format      int           `json:"format"` // set by PutTerm
 	UUID        layout.UUID   `json:"uuid"`
 	Boot        BootText      `json:"boot"`
 	HostID      int           `json:"host_id"`
@@ -100,7 +121,7 @@ type Session struct {
 
 func (r *Term) check() error {
 	switch {
-	case r.Format != fileFormat:
+	case r.Format != fileFormat && r.Format != oldFormat:
 		return fmt.Errorf("format %d, want %d", r.Format, fileFormat)
 	case r.UUID.IsZero():
 		return errors.New("no uuid")
@@ -176,37 +197,68 @@ func decodeHex(into, text []byte) error {
 	return err
 }
 
-// encodeCell writes a record into a cell.
-func encodeCell(cell []byte, record any) error {
-	text, err := json.Marshal(record)
-	if err != nil {
-		return err
+// store makes a text the valid one of a cell. write appends it to a slice of the cell's memory.
+func store(cell []byte, write func(to []byte) []byte) error {
+	number := ^sealOf(cell).Load() & sealNumber
+	to := textAt(cell, number)
+	text := write(to[:0])
+	if len(text) > cellText {
+		return fmt.Errorf("record of %d bytes, want at most %d", len(text), cellText)
 	}
-	return sealCell(cell, text)
-}
-
-// sealCell completes a cell with the text of a record, which may be in the cell already.
-func sealCell(cell, text []byte) error {
-	if len(text) > cellSize-cellText {
-		return fmt.Errorf("record of %d bytes, want at most %d", len(text), cellSize-cellText)
-	}
-	clear(cell[cellText+copy(cell[cellText:], text):])
-	binary.LittleEndian.PutUint32(cell, cellCRC(cell))
+	copy(to, text) // nothing, unless write has allocated memory
+	sealOf(cell).Store(seal(number, text))
 	return nil
 }
 
-// cellCRC returns the checksum of a cell.
-func cellCRC(cell []byte) uint32 {
-	return crc32.Checksum(cell[cellText:], crc32.MakeTable(crc32.Castagnoli))
+// release marks the session of a cell as released, which needs no other text.
+func release(cell []byte) {
+	number := sealOf(cell).Load() & sealNumber
+	length := sealOf(cell).Load() >> sealLength & math.MaxUint16
+	sealOf(cell).Store(seal(number|sealReleased, textAt(cell, number)[:length]))
+}
+
+// erase makes a cell free.
+func erase(cell []byte) { sealOf(cell).Store(seal(0, nil)) }
+
+func sealOf(cell []byte) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&cell[:cellSize][0])) // cells begin at pages
+}
+
+// textAt returns the memory of the text with a number, which is 0 or sealNumber.
+func textAt(cell []byte, number uint64) []byte {
+	if number == 0 {
+		return cell[sealSize:][:cellText:cellText]
+	}
+	return cell[sealSize+cellText:][:cellText:cellText]
+}
+
+// seal returns the seal of a text, with some of its upper bits.
+func seal(bits uint64, text []byte) uint64 {
+	s := sealIs | bits | uint64(len(text))<<sealLength
+	var upper [4]byte
+	binary.NativeEndian.PutUint32(upper[:], uint32(s>>32))
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
+	return s | uint64(crc32.Update(crc32.Checksum(upper[:], castagnoli), castagnoli, text))
+}
+
+// validText returns the text of a cell, empty if the cell is free, and whether its session is marked as
+// released.
+func validText(cell []byte) (text []byte, released bool, err error) {
+	is := binary.NativeEndian.Uint64(cell)
+	number, mark, length := is&sealNumber, is&sealReleased, is>>sealLength&math.MaxUint16
+	if is == voidSeal {
+		return nil, false, errors.New("the previous bakeryd could not write a record")
+	}
+	if length > cellText || is != seal(number|mark, textAt(cell, number)[:length]) {
+		return nil, false, errors.New("checksum does not match")
+	}
+	return textAt(cell, number)[:length], mark != 0, nil
 }
 
 // append appends the JSON of the record, as encoding/json writes it, but faster: it runs before
 // every grant. The record is valid by check.
 func (r *Session) append(to []byte) []byte {
-	state, since := string(r.State), ""
-	if !r.Since.IsZero() {
-		since = r.Since.Format(time.RFC3339Nano)
-	}
+	state := string(r.State)
 	o := line.Write(to)
 	o.Text(`"id":`, &r.ID)
 	line.Number(&o, `"nth":`, &r.Nth, true)
@@ -223,28 +275,26 @@ func (r *Session) append(to []byte) []byte {
 	line.Number(&o, `"peer_started":`, &r.PeerStarted, false)
 	line.Number(&o, `"peer_uid":`, &r.PeerUID, false)
 	line.Quoted(&o, `"token":`, &r.Token, false)
-	o.Text(`"since":`, &since)
+	if !r.Since.IsZero() {
+		o.Time(`"since":`, r.Since)
+	}
 	o.Flag(`"witness":`, &r.Witness)
 	o.Text(`"cgroup":`, &r.Cgroup)
 	o.Flag(`"unconfirmed":`, &r.Unconfirmed)
 	return o.End()
 }
 
-// decodeCell decodes a record. It accepts only the output of encodeCell: unknown members, duplicate
+// decode decodes a record. It accepts only what encoding/json writes: unknown members, duplicate
 // ones and other spellings are damage.
-func decodeCell(cell []byte, record any) error {
-	if sum := binary.LittleEndian.Uint32(cell); sum != cellCRC(cell) {
-		return errors.New("checksum does not match")
-	}
-	text := bytes.TrimRight(cell[cellText:], "\x00")
+func decode(text []byte, record any) error {
 	if err := json.Unmarshal(text, record); err != nil {
 		return err
 	}
-	var again [cellSize]byte
-	if err := encodeCell(again[:], record); err != nil {
+	again, err := json.Marshal(record)
+	if err != nil {
 		return err
 	}
-	if !bytes.Equal(again[:], cell) {
+	if !bytes.Equal(again, text) {
 		return errors.New("object is not as bakeryd writes it")
 	}
 	return nil
@@ -255,45 +305,58 @@ type content struct {
 	term     Term
 	sessions []Session      // as read; nil in a File
 	cells    map[string]int // cells of the sessions, by session id
-	free     []int          // free cells below end
-	end      int            // number of cells in the file
+	free     []int          // free cells
 }
 
 // decodeFile reads and validates a handover file of the lockspace, boot and host id in want.
 func decodeFile(r io.Reader, size int64, want Term, now time.Duration) (*content, error) {
-	if size < cellSize || size%cellSize != 0 || size > MaxCells*cellSize {
-		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), MaxCells, cellSize)
+	in := bufio.NewReader(r)
+	bytesOf, textOf := int64(cellSize), validText
+	if isOld(in) {
+		bytesOf, textOf = oldCellSize, oldText
 	}
-	c := &content{cells: make(map[string]int), end: int(size / cellSize)}
-	cell := make([]byte, cellSize)
-	for i := range c.end {
-		if _, err := io.ReadFull(r, cell); err != nil {
-			return nil, fmt.Errorf("cell %d: %w", i, err)
+	if size < bytesOf || size%bytesOf != 0 || size > MaxCells*bytesOf {
+		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), MaxCells, bytesOf)
+	}
+	c := &content{cells: make(map[string]int)}
+	cell := make([]byte, bytesOf)
+	for i := range int(size / bytesOf) {
+		_, err := io.ReadFull(in, cell)
+		var record []byte
+		var released bool
+		if err == nil {
+			record, released, err = textOf(cell)
 		}
-		if err := c.add(i, cell, want, now); err != nil {
+		if err == nil {
+			err = c.add(i, record, released, want, now)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("cell %d: %w", i, err)
 		}
 	}
 	return c, nil
 }
 
-func (c *content) add(i int, cell []byte, want Term, now time.Duration) error {
+func (c *content) add(i int, record []byte, released bool, want Term, now time.Duration) error {
 	if i == 0 {
-		if err := decodeCell(cell, &c.term); err != nil {
+		if err := decode(record, &c.term); err != nil {
 			return err
 		}
 		return c.term.checkAgainst(want, now)
 	}
-	if len(bytes.TrimLeft(cell, "\x00")) == 0 {
+	if len(record) == 0 {
 		c.free = append(c.free, i)
 		return nil
 	}
 	var s Session
-	if err := decodeCell(cell, &s); err != nil {
+	if err := decode(record, &s); err != nil {
 		return err
 	}
 	if err := s.check(want.HostID); err != nil {
 		return err
+	}
+	if released {
+		s.State, s.Unconfirmed = Released, false
 	}
 	if first, ok := c.cells[s.ID]; ok {
 		return fmt.Errorf("session %s is in cell %d as well", s.ID, first)

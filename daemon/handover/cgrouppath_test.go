@@ -42,7 +42,7 @@ func TestFile_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
 			Token: layout.MakeTicket(1<<40, fileHost), Since: time.Now(), Witness: true,
 			Cgroup: dir, Unconfirmed: true}
 		j := newFile(t)
-		require.NoError(t, j.Put(r), name)
+		require.NoError(t, put(j, r), name)
 		_, sessions := read(t, j)
 		require.Equal(t, dir, sessions[0].Cgroup)
 	}

@@ -2,8 +2,7 @@ package handover
 
 import (
 	"bytes"
-	"encoding/binary"
-	"hash/crc32"
+	"encoding/json"
 	"os"
 	"slices"
 	"strings"
@@ -16,22 +15,32 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// seal makes a cell of a text, with its checksum.
-func seal(text string) []byte {
+// cellWith returns a cell with a text, which need not be valid.
+func cellWith(text string) []byte {
 	cell := make([]byte, cellSize)
-	copy(cell[cellText:], text)
-	binary.LittleEndian.PutUint32(cell, crc32.Checksum(cell[cellText:], crc32.MakeTable(crc32.Castagnoli)))
+	if store(cell, func(to []byte) []byte { return append(to, text...) }) != nil {
+		return nil
+	}
 	return cell
 }
 
 func cellOf(t testing.TB, record any) []byte {
 	t.Helper()
+	text, err := json.Marshal(record)
+	require.NoError(t, err)
+	return cellWith(string(text))
+}
+
+func freeCell() []byte {
 	cell := make([]byte, cellSize)
-	require.NoError(t, encodeCell(cell, record))
+	erase(cell)
 	return cell
 }
 
-func textOf(cell []byte) string { return string(bytes.TrimRight(cell[cellText:], "\x00")) }
+func textOf(cell []byte) string {
+	text, _, _ := validText(cell)
+	return string(text)
+}
 
 func termOf(change func(*Term)) Term {
 	term := aTerm()
@@ -48,33 +57,36 @@ func sessionOf(change func(*Session)) Session {
 func TestDamagedFileIsVoid(t *testing.T) {
 	good, session := cellOf(t, termOf(func(*Term) {})), cellOf(t, aSession(1))
 	flipped := bytes.Clone(session)
-	flipped[1000] ^= 1
-	free := make([]byte, cellSize)
+	flipped[sealSize+cellText+100] ^= 1
+	free := freeCell()
 	almostFree := bytes.Clone(free)
-	almostFree[cellSize-1] = 1
+	almostFree[sealSize-1] = 0
+	tooLong := freeCell()
+	sealOf(tooLong).Store(sealIs | 0xffff<<sealLength)
 	term := func(change func(*Term)) [][]byte { return [][]byte{cellOf(t, termOf(change))} }
 	with := func(change func(*Session)) [][]byte { return [][]byte{good, free, cellOf(t, sessionOf(change))} }
 	edit := func(old, new string) [][]byte {
-		return [][]byte{good, seal(strings.Replace(textOf(session), old, new, 1))}
+		return [][]byte{good, cellWith(strings.Replace(textOf(session), old, new, 1))}
 	}
 	tests := []struct {
 		name  string
 		cells [][]byte
 		want  string
 	}{
-		{"empty", nil, "0 bytes, want 1 to 65536 cells of 2048 bytes"},
-		{"half a cell", [][]byte{good, session[:1024]}, "3072 bytes (3.0 KiB), want"},
-		{"trailing garbage", [][]byte{good, []byte("x")}, "2049 bytes (2.0 KiB), want"},
+		{"empty", nil, "0 bytes, want 1 to 65536 cells of 4096 bytes"},
+		{"half a cell", [][]byte{good, session[:1024]}, "5120 bytes (5.0 KiB), want"},
+		{"trailing garbage", [][]byte{good, []byte("x")}, "4097 bytes (4.0 KiB), want"},
 		{"a garbage cell", [][]byte{good, session, bytes.Repeat([]byte("x"), cellSize)}, "cell 2: checksum does not match"},
 		{"a flipped bit", [][]byte{good, flipped}, "cell 1: checksum does not match"},
 		{"not quite free", [][]byte{good, almostFree}, "cell 1: checksum does not match"},
-		{"no term", [][]byte{free, session}, "cell 0: checksum does not match"},
+		{"no term", [][]byte{free, session}, "cell 0: unexpected end"},
 		{"a session for a term", [][]byte{session}, "cell 0: object is not as bakeryd writes it"},
 		{"a term for a session", [][]byte{good, good}, "cell 1: object is not as bakeryd writes it"},
-		{"no object", [][]byte{good, seal("")}, "cell 1: unexpected end"},
-		{"not JSON", [][]byte{good, seal("{")}, "cell 1: unexpected end"},
-		{"two objects", [][]byte{good, seal(textOf(session) + "{}")}, "cell 1: invalid character"},
-		{"something behind zeroes", [][]byte{good, seal(textOf(session) + "\x00 ")}, "cell 1: invalid character"},
+		{"zeroes", [][]byte{good, make([]byte, cellSize)}, "cell 1: checksum does not match"},
+		{"a longer text than there is room for", [][]byte{good, tooLong}, "cell 1: checksum does not match"},
+		{"not JSON", [][]byte{good, cellWith("{")}, "cell 1: unexpected end"},
+		{"two objects", [][]byte{good, cellWith(textOf(session) + "{}")}, "cell 1: invalid character"},
+		{"something behind zeroes", [][]byte{good, cellWith(textOf(session) + "\x00 ")}, "cell 1: invalid character"},
 		{"an unknown member", edit(`{`, `{"colour":"red",`), "cell 1: object is not as bakeryd writes it"},
 		{"a member twice", edit(`{`, `{"nth":1,`), "cell 1: object is not as bakeryd writes it"},
 		{"a member spelled otherwise", edit(`"nth"`, `"NTH"`), "cell 1: object is not as bakeryd writes it"},
@@ -84,7 +96,7 @@ func TestDamagedFileIsVoid(t *testing.T) {
 		{"a bad mode", edit(`"shared"`, `"sharp"`), `cell 1: mode "sharp"`},
 		{"a bad token", edit(`"token":"`, `"token":"-`), "cell 1: ticket"},
 
-		{"another format", term(func(r *Term) { r.Format = 2 }), "cell 0: format 2, want 1"},
+		{"another format", term(func(r *Term) { r.Format = 3 }), "cell 0: format 3, want 2"},
 		{"another lockspace", term(func(r *Term) { r.UUID[0]++ }), "cell 0: of lockspace 02020300-"},
 		{"no lockspace", term(func(r *Term) { r.UUID = layout.UUID{} }), "cell 0: no uuid"},
 		{"another boot", term(func(r *Term) { r.Boot[0]++ }), "cell 0: of boot "},
@@ -176,30 +188,35 @@ func TestFileIsAFileOfOurOwn(t *testing.T) {
 
 func FuzzReadFile(f *testing.F) {
 	good, session := cellOf(f, termOf(func(*Term) {})), cellOf(f, aSession(1))
-	free := make([]byte, cellSize)
 	want := Term{UUID: fileUUID, Boot: hostid.BootID(), HostID: fileHost}
-	f.Add(textOf(good), textOf(session), []byte(nil))
-	f.Add(textOf(good), "", slices.Concat(free, session))
-	f.Add(textOf(good), `{"id":"x"}`, []byte("garbage"))
-	f.Add("{}", textOf(session), free)
+	f.Add(textOf(good), textOf(session), []byte(nil), false)
+	f.Add(textOf(good), "", slices.Concat(freeCell(), session), false)
+	f.Add(textOf(good), `{"id":"x"}`, []byte("garbage"), false)
+	f.Add("{}", textOf(session), freeCell(), false)
+	f.Add(strings.Replace(textOf(good), `"format":2`, `"format":1`, 1), textOf(session), make([]byte, oldCellSize), true)
 	// Two cells have valid checksums: otherwise no input passes the checksums.
-	f.Fuzz(func(t *testing.T, term, session string, rest []byte) {
-		if len(term) > cellSize-cellText || len(session) > cellSize-cellText {
+	f.Fuzz(func(t *testing.T, term, session string, rest []byte, old bool) {
+		cellWith, textOf, size := cellWith, validText, cellSize
+		if old {
+			cellWith, textOf, size = oldCell, oldText, oldCellSize
+		}
+		if len(term) > oldCellSize-oldTextAt || len(session) > oldCellSize-oldTextAt {
 			return
 		}
-		file := slices.Concat(seal(term), seal(session), rest)
+		file := slices.Concat(cellWith(term), cellWith(session), rest)
 		c, err := decodeFile(bytes.NewReader(file), int64(len(file)), want, 1<<40)
 		if err != nil {
 			return
 		}
-		// Encoding the decoded file returns the same bytes.
-		again := make([]byte, len(file))
-		require.NoError(t, encodeCell(again[:cellSize], c.term))
+		// Encoding the decoded file returns the same texts.
+		again, err := json.Marshal(c.term)
+		require.NoError(t, err)
+		require.Equal(t, term, string(again))
 		for _, s := range c.sessions {
-			cell := c.cells[s.ID]
-			require.NoError(t, encodeCell(again[cell*cellSize:][:cellSize], s))
+			text, _, err := textOf(file[c.cells[s.ID]*size:][:size])
+			require.NoError(t, err)
+			require.Equal(t, string(s.append(nil)), string(text))
 		}
-		require.Equal(t, file, again)
-		require.Equal(t, len(file)/cellSize, 1+len(c.sessions)+len(c.free))
+		require.Equal(t, len(file)/size, 1+len(c.sessions)+len(c.free))
 	})
 }

@@ -4,10 +4,12 @@
 package handover
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,41 +27,44 @@ import (
 // File is the handover file of this process: the term and the sessions. A reboot ends every hold,
 // so that the file is not synced.
 //
-// A write that fails makes the file permanently void: with an incomplete file the next process
-// would take a granted lock for one that is not. The failed write returns an error, and later
-// writes do nothing.
+// The file is mapped into memory: PutTerm, Put, Release and Remove are stores there. When they
+// return, the next process would find the change. The file is extended by Reserve, before a session
+// needs its cell.
 //
-// QueueTerm, QueuePut and QueueRemove do no IO, so that a caller may hold a mutex of its own. Wait
-// returns when the file has the change. The changes are written in the order in which they were
-// queued.
+// A store does not block on tmpfs. On another file system it waits for a disk if the page is being
+// written there. So a caller holds no mutex that is needed by goroutines other than those that change
+// the file.
+//
+// A change that fails makes the file permanently void: with an incomplete file the next process
+// would take a granted lock for one that is not. Later changes do nothing.
 //
 // The lock file of the host id guards the file against other processes
 // (hostid.Identity.TakeLockFile).
 type File struct {
 	Path string
 
-	// owned by the goroutine that writes
-	file    *os.File // nil if void or closed
-	removed bool     // so that the file is void
+	growth chan struct{} // taken by the goroutine that extends the file
+	void   chan struct{} // closed when err is set
 
 	mu      sync.Mutex // guards the fields below; no IO is done with it
-	idle    sync.Cond  // is signalled when writing becomes false
-	writing bool       // a goroutine writes the queue
-	queue   []change
-	// memory of the next queue
-	spareQueue []change
-	queued     uint64 // number of changes so far
-	written    uint64 // number of changes that are in the file, or failed
-	failed     uint64 // number of the change that failed; 0: none, or Wait has returned err
-	err        error
-	void       bool
-	content    // with the queue
+	file    *os.File   // nil if closed
+	mem     []byte     // room for MaxCells; behind the end of the file it cannot be accessed
+	end     int        // number of cells in the file
+	err     error      // why the file is void; nil if it is not
+	content            // cells has the reserved ones, too
 }
 
-func fileOf(path string, file *os.File, c content) *File {
-	j := &File{Path: path, file: file, content: c}
-	j.idle.L = &j.mu
-	return j
+// chunk is the number of cells by which the file is extended.
+const chunk = 8
+
+// open maps a file into memory.
+func open(path string, file *os.File, c content) (*File, error) {
+	mem, err := unix.Mmap(int(file.Fd()), 0, MaxCells*cellSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map it into memory: %w", err)
+	}
+	return &File{Path: path, growth: make(chan struct{}, 1), void: make(chan struct{}), file: file, mem: mem, content: c,
+		end: 1 + len(c.cells) + len(c.free)}, nil
 }
 
 // Path returns the path of the handover file of a host id.
@@ -85,31 +90,91 @@ func Hosts(dir string, uuid layout.UUID, suffix string) (hosts []int) {
 }
 
 // Create creates an empty handover file and removes an existing one. The file reads as void until
-// QueueTerm.
+// PutTerm.
 func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 	path := Path(dir, uuid, host)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := remove(path); err != nil {
 		return nil, fmt.Errorf("remove old handover file: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	j, err := create(path, path)
 	if err != nil {
 		return nil, fmt.Errorf("create handover file: %w", err)
 	}
-	return fileOf(path, f, content{cells: make(map[string]int), end: 1}), nil
+	return j, nil
+}
+
+// create creates an empty file at a place from which the caller renames it to its path.
+func create(path, place string) (*File, error) {
+	if err := remove(place); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(place, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = extend(f, 0)
+	var j *File
+	if err == nil {
+		j, err = open(path, f, content{cells: make(map[string]int), free: cellsFrom(1, chunk)})
+	}
+	if err != nil {
+		f.Close()
+		return nil, errors.Join(err, os.Remove(place))
+	}
+	return j, nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// extend writes a chunk of free cells at the end of a file. The kernel writes page by page, so that a
+// reader after the writer was killed finds whole cells. Written pages exist: without memory or space
+// for them the write fails, and no later access does.
+func extend(f *os.File, end int) error {
+	cells := make([]byte, chunk*cellSize)
+	for at := 0; at < len(cells); at += cellSize {
+		erase(cells[at:])
+	}
+	_, err := f.WriteAt(cells, int64(end)*cellSize)
+	return err
+}
+
+// cellsFrom returns the numbers of cells, of which the first is to be used first.
+func cellsFrom(begin, end int) (cells []int) {
+	for at := end - 1; at >= begin; at-- {
+		cells = append(cells, at)
+	}
+	return cells
 }
 
 // Resume opens the handover file of the previous process to continue it, and returns its sessions
 // in the order of their cells. It returns an error for a file that is damaged, of another boot, or
-// of another lockspace or host id than its name.
+// of another lockspace or host id than its name. It replaces a file of the previous format.
 func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, Term, []Session, error) {
 	path := Path(dir, uuid, host)
+	var j *File
 	f, c, err := load(path, Term{UUID: uuid, Boot: hostid.BootID(), HostID: host}, now)
-	if err != nil {
-		return nil, Term{}, nil, fmt.Errorf("read handover file %s: %w", path, text.WithoutPath(err))
+	if err == nil {
+		sessions := c.sessions
+		if c.term.Format == oldFormat {
+			f.Close()
+			j, err = c.convert(path)
+		} else {
+			c.sessions = nil // a File has only their cells
+			slices.Reverse(c.free)
+			if j, err = open(path, f, *c); err != nil {
+				f.Close()
+			}
+		}
+		if err == nil {
+			return j, j.term, sessions, nil
+		}
 	}
-	sessions := c.sessions
-	c.sessions = nil // a File has only their cells
-	return fileOf(path, f, *c), c.term, sessions, nil
+	return nil, Term{}, nil, fmt.Errorf("read handover file %s: %w", path, text.WithoutPath(err))
 }
 
 func load(path string, want Term, now time.Duration) (*os.File, *content, error) {
@@ -150,211 +215,182 @@ func CheckOwner(info os.FileInfo, kind os.FileMode) error {
 	return nil
 }
 
-// QueueTerm queues the term, and returns a number for Wait. The incarnation cannot change while the
-// file has sessions, which belong to it.
-func (j *File) QueueTerm(t Term) uint64 {
-	return j.change("term", func(cell []byte) (int, error) {
+// PutTerm writes the term. The incarnation cannot change while the file has sessions, which belong
+// to it.
+func (j *File) PutTerm(t Term) {
+	j.change("term", func() error {
 		t.Format = fileFormat
 		if err := t.check(); err != nil {
-			return 0, err
+			return err
 		}
 		if path := Path(filepath.Dir(j.Path), t.UUID, t.HostID); path != j.Path {
-			return 0, fmt.Errorf("of host id %d in lockspace %s", t.HostID, t.UUID)
+			return fmt.Errorf("of host id %d in lockspace %s", t.HostID, t.UUID)
 		}
 		if len(j.cells) > 0 && t.Incarnation != j.term.Incarnation {
-			return 0, fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
+			return fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
+		}
+		encoded, err := json.Marshal(t)
+		if err != nil {
+			return err
 		}
 		j.term = t
-		return 0, encodeCell(cell, t)
+		return store(j.mem, func(to []byte) []byte { return append(to, encoded...) })
 	})
 }
 
-// QueuePut queues the current state of a session, and returns a number for Wait. An invalid session
-// makes the file void: the caller refuses such a request before.
-func (j *File) QueuePut(s Session) uint64 {
-	return j.change("session", func(cell []byte) (int, error) {
+// Reserve extends the file if it has no cell for a session, and reserves one until Remove. It does IO.
+func (j *File) Reserve(id string) {
+	if j.reserve(id) {
+		return
+	}
+	j.growth <- struct{}{} // a mutex is not held over IO
+	defer func() { <-j.growth }()
+	for !j.reserve(id) {
+		j.mu.Lock()
+		file, end := j.file, j.end
+		j.mu.Unlock()
+		err := fmt.Errorf("more than %d sessions", MaxCells-1)
+		if end+chunk <= MaxCells && file != nil {
+			err = extend(file, end)
+		}
+		j.change("more cells", func() error {
+			if err == nil {
+				j.end += chunk
+				j.free = append(cellsFrom(end, j.end), j.free...)
+			}
+			return err
+		})
+	}
+}
+
+// reserve reports whether a session has a cell, or needs none because the file is void or closed.
+func (j *File) reserve(id string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file == nil || j.err != nil {
+		return true
+	}
+	_, ok := j.cellOf(id)
+	return ok
+}
+
+// cellOf returns the cell of a session, or takes a free one for it. It returns false if there is none.
+// Called with mu held.
+func (j *File) cellOf(id string) (at int, ok bool) {
+	if at, ok = j.cells[id]; !ok && len(j.free) > 0 {
+		last := len(j.free) - 1
+		at, ok, j.free = j.free[last], true, j.free[:last]
+		j.cells[id] = at
+	}
+	return at, ok
+}
+
+// Put writes the current state of a session, for which Reserve was called. An invalid session makes
+// the file void: the caller refuses such a request before.
+func (j *File) Put(s Session) {
+	j.change("session", func() error {
 		if j.term.HostID == 0 {
-			return 0, errors.New("no term yet")
+			return errors.New("no term yet")
 		}
 		s.Since, s.Command = s.Since.UTC(), layout.TruncateCommand(s.Command)
 		if err := s.check(j.term.HostID); err != nil {
-			return 0, err
+			return err
 		}
-		at, known := j.cells[s.ID]
-		switch last := len(j.free) - 1; {
-		case known:
-		case last >= 0:
-			at, j.free = j.free[last], j.free[:last]
-		case j.end >= MaxCells:
-			return 0, fmt.Errorf("more than %d sessions", MaxCells-1)
-		default:
-			at = j.end
-			j.end++
-		}
-		j.cells[s.ID] = at
-		return at, sealCell(cell, s.append(cell[cellText:cellText]))
-	})
-}
-
-// QueueRemove queues the removal of a session, if the file has it, and returns a number for Wait.
-func (j *File) QueueRemove(id string) uint64 {
-	return j.change("removal", func([]byte) (int, error) {
-		at, ok := j.cells[id]
+		at, ok := j.cellOf(s.ID)
 		if !ok {
-			return none, nil
+			return errors.New("no cell is reserved")
 		}
-		delete(j.cells, id)
-		j.free = append(j.free, at)
-		return at, nil
+		return store(j.mem[at*cellSize:], s.append)
 	})
 }
 
-// none is no cell.
-const none = -1
-
-// spare has the memory of cells that were written.
-var spare = sync.Pool{New: func() any { return new([cellSize]byte) }}
-
-// change is a queued one: the writing of a cell, or a function of the goroutine that writes.
-type change struct {
-	what string
-	cell *[cellSize]byte
-	at   int
-	err  error // makes the file void, instead of a cell
-	do   func()
-}
-
-// change queues the writing of a cell. prepare fills the empty cell and returns its number, or none
-// if there is nothing to write; it is called with mu held. If it returns an error, the file becomes
-// void.
-func (j *File) change(what string, prepare func(cell []byte) (int, error)) uint64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	cell := spare.Get().(*[cellSize]byte)
-	clear(cell[:])
-	at, err := prepare(cell[:])
-	if at == none {
-		return 0
-	}
-	return j.enqueue(change{what: what, cell: cell, at: at, err: err})
-}
-
-// enqueue returns a number for Wait. Called with mu held.
-func (j *File) enqueue(c change) uint64 {
-	j.queue = append(j.queue, c)
-	j.queued++
-	return j.queued
-}
-
-// Wait blocks until the changes up to number n are written; 0 is no change. If one of them failed,
-// the first call returns its error. Wait is called by a goroutine that holds no mutex: the first
-// that waits writes for all.
-func (j *File) Wait(n uint64) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.wait(n)
-	if j.failed == 0 || j.failed > n {
+// Release writes that a session has released the lock which the file says it was granted.
+func (j *File) Release(id string) {
+	j.change("release", func() error {
+		if at, ok := j.cells[id]; ok {
+			release(j.mem[at*cellSize:])
+		}
 		return nil
+	})
+}
+
+// Remove removes a session, if the file has it or a cell for it.
+func (j *File) Remove(id string) {
+	j.change("removal", func() error {
+		if at, ok := j.cells[id]; ok {
+			delete(j.cells, id)
+			j.free = append(j.free, at)
+			erase(j.mem[at*cellSize:])
+		}
+		return nil
+	})
+}
+
+// change calls do, with mu held, unless the file is void or closed. If do fails, the file becomes
+// void.
+func (j *File) change(what string, do func() error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file == nil || j.err != nil {
+		return
 	}
-	j.failed = 0
+	err := guarded(do)
+	if err == nil {
+		return
+	}
+	j.err = fmt.Errorf("write %s to handover file %s: %w", what, j.Path, err)
+	_ = guarded(func() error { sealOf(j.mem).Store(voidSeal); return nil }) // else the next process cannot read it, either
+	close(j.void)
+}
+
+// guarded calls do. It returns an error if do accesses a page that is not there.
+func guarded(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			if _, isFault := fault.(interface{ Addr() uintptr }); !isFault {
+				panic(fault)
+			}
+			err = errors.New("a page cannot be accessed: the file was truncated, or its disk fails")
+		}
+	}()
+	return do()
+}
+
+// Void returns a channel that is closed when a change has failed. Err returns why.
+func (j *File) Void() <-chan struct{} { return j.void }
+
+// Err returns why the file is void, nil if it is not.
+func (j *File) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	return j.err
 }
 
-// wait is called with mu held, which it releases meanwhile.
-func (j *File) wait(n uint64) {
-	for j.written < n {
-		if j.writing {
-			j.idle.Wait()
-		} else {
-			j.writeQueue()
-		}
-	}
-}
-
-// writeQueue writes what is queued now. Called with mu held, which it releases meanwhile.
-func (j *File) writeQueue() {
-	queue, before := j.queue, j.written
-	j.queue, j.writing = j.spareQueue[:0], true
-	j.mu.Unlock()
-	var failed uint64
-	var err error
-	for i, c := range queue {
-		if e := j.write(c); e != nil {
-			failed, err = before+uint64(i)+1, e
-		}
-	}
-	clear(queue)
-	j.mu.Lock()
-	j.written, j.spareQueue = before+uint64(len(queue)), queue
-	if failed != 0 {
-		j.failed, j.err = failed, err
-	}
-	j.writing, j.void = false, j.removed
-	j.idle.Broadcast()
-}
-
-// write carries out a change. Only the first one that fails returns an error.
-func (j *File) write(c change) error {
-	if c.do != nil {
-		c.do()
-		return nil
-	}
-	defer spare.Put(c.cell)
-	if j.file == nil {
-		return nil // void or closed
-	}
-	err := c.err
-	if err == nil {
-		_, err = j.file.WriteAt(c.cell[:], int64(c.at)*cellSize)
-	}
-	if err == nil {
-		return nil
-	}
-	return errors.Join(fmt.Errorf("write %s to handover file %s: %w", c.what, j.Path, err), j.invalidate())
-}
-
-// invalidate makes the file void: it removes the file, or truncates it if that fails. Only the
-// goroutine that writes calls it.
-func (j *File) invalidate() error {
-	if j.removed {
-		return nil
-	}
-	j.removed = true
-	defer j.closeFile()
-	err := os.Remove(j.Path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) && os.Truncate(j.Path, 0) != nil {
-		return fmt.Errorf("remove the incomplete file, which the next process would use: %w", err)
-	}
-	return nil
-}
-
-func (j *File) closeFile() {
-	if j.file != nil {
-		j.file.Close()
-		j.file = nil
-	}
-}
-
-// Intact reports whether the next process can continue from this file, after all changes so far.
+// Intact reports whether the next process can continue from this file.
 func (j *File) Intact() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.wait(j.queued)
-	return !j.void && j.term.HostID != 0
+	return j.file != nil && j.err == nil && j.term.HostID != 0
 }
 
 // Close closes the file and leaves it to the next process.
 func (j *File) Close() {
-	_ = j.last(func() error { j.closeFile(); return nil })
+	j.mu.Lock()
+	file, mem := j.file, j.mem
+	j.file, j.mem = nil, nil
+	j.mu.Unlock()
+	if file != nil {
+		_ = unix.Munmap(mem) // has no error for what Mmap returned
+		file.Close()
+	}
 }
 
 // Discard removes the file, also after Close, so that no process can resume.
-func (j *File) Discard() error { return j.last(j.invalidate) }
-
-// last calls f after all changes that are queued now.
-func (j *File) last(f func() error) (err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.wait(j.enqueue(change{do: func() { err = f() }}))
-	return err
+func (j *File) Discard() error {
+	j.Close()
+	if err := remove(j.Path); err != nil && os.Truncate(j.Path, 0) != nil {
+		return fmt.Errorf("remove the handover file, which the next process would use: %w", err)
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 )
 
 // ErrTooLong is returned for a line of more bytes than are allowed.
@@ -69,10 +70,18 @@ func (r *Reader) Rest() []byte {
 	return rest
 }
 
+// plain are the bytes that encoding/json does not escape.
+var plain = func() (is [256]bool) {
+	for c := ' '; c <= '~'; c++ {
+		is[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return is
+}()
+
 // AppendString appends a string as [json.Marshal] writes it.
 func AppendString(to []byte, s string) []byte {
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+	for i := range len(s) {
+		if !plain[s[i]] {
 			quoted, _ := json.Marshal(s) // strings have no error
 			return append(to, quoted...)
 		}

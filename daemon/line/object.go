@@ -3,6 +3,7 @@ package line
 import (
 	"bytes"
 	"strconv"
+	"time"
 )
 
 // Object is an object that is written, or read if it is plain, member by member. Its functions take
@@ -94,6 +95,12 @@ func Quoted[T interface {
 	} else if !o.reads && (always || *v != *new(T)) {
 		o.text = AppendString(o.name(name), (*v).String())
 	}
+}
+
+// Time writes a time between the years 0 and 9999, in UTC.
+func (o *Object) Time(name string, t time.Time) {
+	o.text = append(o.name(name), '"')
+	o.text = append(t.AppendFormat(o.text, time.RFC3339Nano), '"')
 }
 
 // Number adds a number.

@@ -61,7 +61,8 @@ type Member struct {
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
 
-	keeper *handover.File // gets every term of the lease; nil if none
+	keeper  *handover.File // gets every term of the lease; nil if none
+	keeping sync.Mutex     // held while it does, before mu
 
 	asked      chan lease.Asked        // an operator asks this host to leave; has room for one
 	complaints chan []layout.Complaint // of other hosts; has room for one, because they are repeated
@@ -182,19 +183,15 @@ func (mb *Member) HeldUp(by layout.Complaint, certain bool) {
 
 // keepTerm writes the current term of the lease into the handover file.
 func (mb *Member) keepTerm() {
-	var n uint64
+	mb.keeping.Lock() // mu is not held over a store, which may block if the file is on a disk
+	defer mb.keeping.Unlock()
 	mb.mu.Lock()
 	file := mb.keeper
-	if t, ok := mb.m.Term(); ok && file != nil {
-		n = file.QueueTerm(handover.Term{UUID: mb.cfg.SB.UUID, Boot: handover.BootText(mb.boot), HostID: t.ID, Incarnation: t.Incarnation,
-			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key()})
-	}
+	t, ok := mb.m.Term()
 	mb.mu.Unlock()
-	if n == 0 {
-		return
-	}
-	if err := file.Wait(n); err != nil {
-		mb.cfg.Log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
+	if ok && file != nil {
+		file.PutTerm(handover.Term{UUID: mb.cfg.SB.UUID, Boot: handover.BootText(mb.boot), HostID: t.ID, Incarnation: t.Incarnation,
+			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key()})
 	}
 }
 

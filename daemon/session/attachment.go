@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -138,20 +139,22 @@ func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second
 func (a *Attachment) Confirm(token layout.Ticket) error {
 	s, ss := a.session, a.session.all
 	weak := s.Uncontainable()
-	s.mu.Lock()
-	holds := a.holds(token)
-	if holds {
+	holds := false
+	s.keep(func() handover.State { // the next process must know it before a command begins
+		if holds = a.holds(token); !holds {
+			return ""
+		}
 		a.stopConfirm()
-		s.confirmed()
-	}
-	s.mu.Unlock()
-	if holds {
-		s.Saved()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		holds = s.attached == a
-	}
-	if !holds {
+		was := s.unconfirmed
+		s.unconfirmed = false
+		if was && s.kept {
+			return handover.Granted
+		}
+		return ""
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !holds || s.attached != a {
 		return ErrNotHeld(token)
 	}
 	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(ss.cfg.Clock.Now(), ss.cfg.Member.Moments().Deadline)

@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// KeepPlace queues the place among the clients for the handover file. A client that does not wait
+// KeepPlace has the place among the clients put into the handover file. A client that does not wait
 // requests it again.
 func (s *Session) KeepPlace(w *queue.Item) {
 	s.mu.Lock()
@@ -23,79 +23,74 @@ func (s *Session) KeepPlace(w *queue.Item) {
 	}
 }
 
-// KeepRelease queues for the handover file that the client has released the lock.
+// KeepRelease puts into the handover file that the client has released the lock.
 func (s *Session) KeepRelease() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.releases = true
-	s.put(handover.Released)
+	s.keep(func() handover.State {
+		s.releases = true
+		return handover.Released
+	})
 }
 
-// KeepGrant queues a new grant for the handover file. It must be there before any client is sent it
-// (finish): a next process that did not know of it would give the ticket to another client.
+// KeepGrant puts a new grant into the handover file. It must be there before any client is sent it: a
+// next process that did not know of it would give the ticket to another client.
 func (s *Session) KeepGrant() {
+	s.keep(func() handover.State {
+		s.unconfirmed = s.attached != nil && s.attached.confirms
+		return handover.Granted
+	})
+}
+
+// keep calls change with mu held, and puts the session into the handover file in the state that
+// change returns; none if it is empty. If that fails, the file is void. The store may block if the
+// file is on a disk. Therefore mu, which status and guard need, is not held then, but keeping is,
+// which orders the changes.
+func (s *Session) keep(change func() handover.State) {
+	s.keeping.Lock()
+	defer s.keeping.Unlock()
+	var r handover.Session
+	file := s.all.cfg.Handover
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unconfirmed = s.attached != nil && s.attached.confirms
-	s.put(handover.Granted)
-}
-
-// confirmed records that a command may begin. The next process must know that before the client
-// does (Saved). Called with mu held.
-func (s *Session) confirmed() {
-	if !s.unconfirmed {
-		return
+	state := change()
+	if state != "" && file != nil {
+		s.kept, s.unkept = true, false
+		r = s.record(state)
 	}
-	s.unconfirmed = false
-	if s.kept {
-		s.put(handover.Granted)
+	s.mu.Unlock()
+	switch {
+	case state == "" || file == nil:
+	case state == handover.Released:
+		file.Release(s.ID)
+	default:
+		file.Put(r)
 	}
 }
 
-// put queues the record for the handover file. If the write fails, that is given up. Called with mu
-// held.
-func (s *Session) put(state handover.State) {
-	if s.all.cfg.Handover == nil {
-		return
-	}
+// record returns the record of the session. Called with mu held.
+func (s *Session) record(state handover.State) handover.Session {
 	lk, token := s.item.Queue(), layout.Ticket(0)
 	if state != handover.Waiting {
 		token = s.item.Token()
 	}
-	s.kept, s.unkept = true, false
-	s.queue(s.all.cfg.Handover.QueuePut(handover.Session{
+	return handover.Session{
 		ID: s.ID, Nth: s.item.Nth(), State: state, Name: s.req.Name, Lock: lk.Entry.Lock, Creation: lk.Entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.Entry.Permits, PID: s.req.PID, Command: s.req.Command,
 		Peer: s.Peer.PID, PeerStarted: s.Peer.Started, PeerUID: s.UID, Token: token, Since: s.since, Witness: s.FIFO != nil, Cgroup: s.CgroupDir(),
-		Unconfirmed: s.unconfirmed && state == handover.Granted,
-	}))
-}
-
-// queue records the number of a change. Called with mu held.
-func (s *Session) queue(change uint64) { s.lastSave = max(s.lastSave, change) }
-
-// Saved blocks until the handover file has the session as it is now. Called without any mutex.
-func (s *Session) Saved() {
-	last := locked(s, &s.lastSave)
-	if last == 0 {
-		return
-	}
-	if err := s.all.cfg.Handover.Wait(last); err != nil {
-		s.all.cfg.Log.Error("writing the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
+		Unconfirmed: s.unconfirmed,
 	}
 }
 
 // Forget removes the session from the handover file, once no client holds by its ticket, or the
 // slot shows the state itself.
 func (s *Session) Forget() {
+	s.keeping.Lock()
+	defer s.keeping.Unlock()
 	s.mu.Lock()
-	s.unkept, s.forgotten = false, true
-	if s.kept {
-		s.kept = false
-		s.queue(s.all.cfg.Handover.QueueRemove(s.ID))
-	}
+	before := s.forgotten
+	s.kept, s.unkept, s.forgotten = false, false, true
 	s.mu.Unlock()
-	s.Saved()
+	if file := s.all.cfg.Handover; file != nil && !before {
+		file.Remove(s.ID)
+	}
 }
 
 // Restart: a bakeryd that is restarted within the lease continues the incarnation of the previous

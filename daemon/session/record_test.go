@@ -22,7 +22,7 @@ func TestSession_LateCalls_RecordNothing(t *testing.T) {
 	dir, uuid := t.TempDir(), layout.UUID{1}
 	file, err := handover.Create(dir, uuid, 1)
 	require.NoError(t, err)
-	require.NoError(t, file.Wait(file.QueueTerm(handover.Term{UUID: uuid, Boot: hostid.BootID(), HostID: 1, Incarnation: 1})))
+	file.PutTerm(handover.Term{UUID: uuid, Boot: hostid.BootID(), HostID: 1, Incarnation: 1})
 	recorded := func() (states []handover.State) {
 		_, _, sessions, err := handover.Resume(dir, uuid, 1, time.Hour)
 		require.NoError(t, err)
@@ -39,18 +39,15 @@ func TestSession_LateCalls_RecordNothing(t *testing.T) {
 	w.Init(q, s.req, func(error) {})
 	require.NoError(t, q.Admit(w))
 	require.True(t, q.Grant(w, layout.MakeTicket(1, 1), false))
-	s.Saved()
 	require.Equal(t, []handover.State{handover.Granted}, recorded())
 
 	require.True(t, q.Release(w, ""))
 	s.KeepMode(layout.Shared)
-	s.Saved()
 	require.Equal(t, []handover.State{handover.Released}, recorded())
 
 	q.ReleasesDone()
 	s.KeepPlace(w)
 	require.False(t, s.unkept)
-	s.Saved()
 	require.Empty(t, recorded())
 }
 
@@ -60,18 +57,19 @@ func TestSession_SupersededBeforeItsPlaceIsRecorded_IsRecordedInOrder(t *testing
 	dir, uuid := t.TempDir(), layout.UUID{1}
 	file, err := handover.Create(dir, uuid, 1)
 	require.NoError(t, err)
-	require.NoError(t, file.Wait(file.QueueTerm(handover.Term{UUID: uuid, Boot: hostid.BootID(), HostID: 1, Incarnation: 1})))
+	file.PutTerm(handover.Term{UUID: uuid, Boot: hostid.BootID(), HostID: 1, Incarnation: 1})
 	host := &queue.Host{ID: 1, Observer: &observe.Recorder{Tally: new(tally.Tally)}, Stop: make(chan struct{}), Lost: make(chan struct{})}
 	older := queue.New(host, layout.Entry{Lock: 1, Name: "x", Creation: 1, Permits: 1})
 	newer := queue.New(host, layout.Entry{Lock: 2, Name: "x", Creation: 2, Permits: 1})
 	s := (&Table{cfg: Config{Handover: file}, telling: newTelling()}).make("0123456789abcdef0123456789abcdef")
 	s.request(locks.Request{Name: "x", Permits: 1})
 	recordPlace := func() { // as tellNow does
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.unkept {
-			s.put(handover.Waiting)
-		}
+		s.keep(func() handover.State {
+			if s.unkept {
+				return handover.Waiting
+			}
+			return ""
+		})
 	}
 	arrive := func(q *queue.Queue, req locks.Request, beforehand func()) *queue.Item {
 		w := new(queue.Item)
@@ -91,7 +89,6 @@ func TestSession_SupersededBeforeItsPlaceIsRecorded_IsRecordedInOrder(t *testing
 	})
 	newer.Tell(0)
 	recordPlace()
-	s.Saved()
 	_, _, sessions, err := handover.Resume(dir, uuid, 1, time.Hour)
 	require.NoError(t, err)
 	require.Len(t, sessions, 1)

@@ -29,15 +29,16 @@ type Session struct {
 	hold   *locks.Hold
 	err    error
 
+	keeping sync.Mutex // held while the handover file is changed (keep)
+
 	// mu guards the fields below, and req.Mode once the lock is held.
 	mu        sync.Mutex
 	attached  *Attachment // the connection of the client; nil if none
 	item      *queue.Item // by which it waits or holds; nil before it does
-	kept      bool        // recorded in the handover file, or about to be
+	kept      bool        // recorded in the handover file
 	unkept    bool        // its place is not in the handover file yet
 	releases  bool        // recorded as released, or about to be
 	forgotten bool        // not to be recorded any more
-	lastSave  uint64      // last change of the record; 0 if none
 	// granted, but no command may run before the client confirms the grant
 	unconfirmed    bool
 	awaitingClient bool // restored, and its client has not reconnected yet
@@ -77,7 +78,6 @@ func (s *Session) finish(h *locks.Hold, err error) {
 		s.Forget()
 		s.end()
 	}
-	s.Saved()
 	s.mu.Lock()
 	close(s.done)
 	a := s.attached
@@ -105,14 +105,14 @@ func (s *Session) Follow(w *queue.Item) {
 
 // KeepMode sets the mode of the hold, also for the handover file.
 func (s *Session) KeepMode(mode layout.Mode) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.releases {
-		return
-	}
-	s.req.Mode = mode
-	s.tellSoon()
-	s.put(handover.Granted)
+	s.keep(func() handover.State {
+		if s.releases {
+			return ""
+		}
+		s.req.Mode = mode
+		s.tellSoon()
+		return handover.Granted
+	})
 }
 
 func (s *Session) mode() layout.Mode { return locked(s, &s.req.Mode) }

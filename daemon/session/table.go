@@ -10,8 +10,8 @@
 //   - guard.go stops commands before a lease ends, nesting.go finds waits below a holder, happenings.go
 //     reports to the observer
 //
-// A goroutine takes Table.mu before Session.mu. A change of the handover file is queued under a mutex, and
-// written by Saved without one.
+// A goroutine takes Table.mu before Session.mu, and Session.keeping before both. Only keeping is held
+// while the handover file is changed.
 package session
 
 import (
@@ -144,6 +144,9 @@ func (ss *Table) Open(body api.LockRequest, by Client, sub Subscriber) (*Attachm
 		a.start = func() { ss.cfg.Locks.Submit(ctx, s.req, s.finish) }
 		fresh, err := ss.admit(s)
 		if fresh {
+			if ss.cfg.Handover != nil {
+				ss.cfg.Handover.Reserve(s.ID) // until Forget
+			}
 			s.limit(Timeout(body.TimeoutMS))
 			return a, nil
 		}

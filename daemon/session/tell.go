@@ -104,23 +104,22 @@ func (ss *Table) tellDue() {
 // tellNow notifies the client of its place, or of what happened to its hold. The handover file has
 // the place first: a client that knows of its place can return to it.
 func (s *Session) tellNow() {
-	s.mu.Lock()
-	s.stale = false
-	decided := s.decided()
-	if !decided {
-		if !s.kept && time.Since(s.since) < tellPause {
+	var decided, later bool
+	s.keep(func() handover.State {
+		s.stale, decided = false, s.decided()
+		later = !decided && !s.kept && time.Since(s.since) < tellPause
+		if later {
 			s.tellSoon()
-			s.mu.Unlock()
-			return
+		} else if !decided {
+			s.watchNesting()
+			if s.unkept {
+				return handover.Waiting
+			}
 		}
-		if s.unkept {
-			s.put(handover.Waiting)
-		}
-		s.watchNesting()
-	}
-	s.mu.Unlock()
-	s.Saved()
+		return ""
+	})
 	switch {
+	case later:
 	case !decided:
 		s.tellPlace()
 	case s.hold != nil && !s.tellNews():

@@ -309,6 +309,11 @@ var unixIO = func() (names []string) {
 	return names
 }()
 
+// stores are functions that wait for a disk if the handover file is on one. A mutex for them is named
+// keeping.
+var stores = []string{"daemon/handover.File).Put", "daemon/handover.File).PutTerm", "daemon/handover.File).Release",
+	"daemon/handover.File).Remove", "daemon/handover.File).Reserve"}
+
 // screen is held while text is written to a terminal, so that lines do not mix.
 const screen = "cmd/bakeryctl/internal/render.Progress.screen"
 
@@ -323,6 +328,8 @@ func (m *mutexes) forbidden(mutex string, f *ssa.Function) bool {
 		return strings.HasPrefix(f.String(), "(*log/slog.Logger).") && f.Name() != "With" && f.Name() != "Enabled"
 	case path == "os/exec", slices.Contains(unixIO, f.String()):
 		return true
+	case slices.Contains(stores, strings.TrimPrefix(f.String(), "(*"+module)):
+		return !strings.HasSuffix(mutex, ".keeping")
 	case f.String() == "(*"+module+"blockdev.Disk).transfer":
 		return true
 	}

@@ -31,7 +31,6 @@ func (u *user) KeepPlace(*Item)             { u.called("place") }
 func (u *user) KeepGrant()                  { u.called("grant") }
 func (u *user) KeepMode(layout.Mode)        { u.called("mode") }
 func (u *user) KeepRelease()                { u.called("release") }
-func (u *user) Saved()                      { u.called("saved") }
 func (u *user) Forget()                     { u.called("forget") }
 func (u *user) Detached() bool              { u.called("detached"); return false }
 func (u *user) Listening() bool             { u.called("listening"); return true }
@@ -62,11 +61,11 @@ func TestQueue_Clients_AreCalledWithoutTheMutex(t *testing.T) {
 	require.ErrorIs(t, q.Admit(&Item{Request: Request{Try: true}}), api.ErrBusy)
 	require.True(t, q.Release(w, ""))
 	q.ReleasesDone()
-	require.Equal(t, []string{"place", "waiting", "nested", "nested", "grant", "listening", "listening", "requested", "mode", "saved", "gone",
-		"release", "saved", "forget"}, u.calls)
+	require.Equal(t, []string{"place", "waiting", "nested", "nested", "grant", "listening", "listening", "requested", "mode", "gone",
+		"release", "forget"}, u.calls)
 }
 
-// TestQueue_Release_IsRecordedBeforeTheDriverSeesIt: until the release is queued for the handover file,
+// TestQueue_Release_IsRecordedBeforeTheDriverSeesIt: until the release is in the handover file,
 // the driver grants the lock to no other client, and changes the hold no more.
 func TestQueue_Release_IsRecordedBeforeTheDriverSeesIt(t *testing.T) {
 	q, _ := newQueue()

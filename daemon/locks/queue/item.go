@@ -62,7 +62,6 @@ type Client interface {
 	KeepGrant()                          // the grant is about to be sent
 	KeepMode(layout.Mode)                // the mode has changed
 	KeepRelease()                        // the client releases; the disk may still show the hold
-	Saved()                              // blocks until the next process would know all of that
 	Forget()                             // a restart need not know it any more
 	Detached() bool                      // it has not reconnected after a restart
 	Listening() bool                     // it receives the requests of others

@@ -289,7 +289,7 @@ func (q *Queue) Grant(w *Item, token layout.Ticket, handoff bool) bool {
 	return true
 }
 
-// SetMode sets the mode of a hold, and blocks until the next process would know that. It returns
+// SetMode sets the mode of a hold. The next process would know it when SetMode returns. It returns
 // false if the hold is being released. The driver calls it.
 func (q *Queue) SetMode(h *Item, mode layout.Mode) bool {
 	q.mu.Lock()
@@ -303,7 +303,6 @@ func (q *Queue) SetMode(h *Item, mode layout.Mode) bool {
 	q.mu.Unlock()
 	if c := h.Request.Client; held && c != nil {
 		c.KeepMode(mode)
-		c.Saved()
 	}
 	return held
 }
@@ -311,7 +310,7 @@ func (q *Queue) SetMode(h *Item, mode layout.Mode) bool {
 // Release ends a hold for its client; the driver has to do the rest. It returns false if that was
 // done before. why is the reason for the event, empty if the holder released it.
 //
-// The release is queued for the handover file before the driver can see it: else the next holder's
+// The release is in the handover file before the driver can see it: else the next holder's
 // grant could come first, and a next process would find two exclusive holders.
 //
 //	Release: h is leaving
@@ -326,8 +325,7 @@ func (q *Queue) Release(h *Item, why string) bool {
 	if !held {
 		return false
 	}
-	c := h.Request.Client
-	if c != nil {
+	if c := h.Request.Client; c != nil {
 		c.KeepRelease()
 	}
 	lost := q.host.lost()
@@ -336,9 +334,6 @@ func (q *Queue) Release(h *Item, why string) bool {
 	q.releasing = append(q.releasing, h)
 	q.reportRelease(h, why, lost)
 	q.mu.Unlock()
-	if c != nil {
-		c.Saved()
-	}
 	return true
 }
 

@@ -88,12 +88,11 @@ var faults = []fault{
 `},
 	}},
 	{"unkept", "a grant is not recorded for the next process", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
-		{"daemon/session/record.go", `	s.put(handover.Granted)
-}
-
-// confirmed`, `}
-
-// confirmed`},
+		{"daemon/session/record.go", `s.attached.confirms
+		return handover.Granted
+`, `s.attached.confirms
+		return ""
+`},
 	}},
 	{"backoff", "a failed claim is repeated immediately", "PROGRESS", true, []patch{
 		{"daemon/lease/claim.go", `	if m.long && m.wrote >= 0 {
