@@ -181,11 +181,11 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 	if o.limit > 0 {
 		all = all[max(0, len(all)-o.limit):]
 	}
-	show, enc := show.EventTable{Out: a.stdout, Paint: a.paint()}, events.NewEncoder(a.stdout)
+	show := show.EventTable{Out: a.stdout, Paint: a.paint()}
 	for i := range all {
 		var err error
 		if a.json {
-			err = enc.Encode(&all[i])
+			_, err = a.stdout.Write(all[i].AppendLine(nil))
 		} else {
 			err = show.Row(&all[i])
 		}

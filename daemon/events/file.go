@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/line"
 )
 
 const (
@@ -137,11 +139,47 @@ func openToRead(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// NewEncoder returns an encoder that writes each event and a newline in one write.
-func NewEncoder(w io.Writer) *json.Encoder {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false) // commands often contain && and >
-	return enc
+// AppendLine appends the line of an event, as encoding/json writes it, but faster: it runs for every
+// grant. It does not escape & and >, which commands often contain.
+func (e *Event) AppendLine(to []byte) []byte {
+	o := line.WriteHTML(to)
+	o.Digits(`"seq":`, e.Seq, true)
+	o.Time(`"at":`, e.At)
+	line.Number(&o, `"uptime_ms":`, &e.UptimeMS, true)
+	o.String(`"kind":`, string(e.Kind))
+	o.Text(`"lock":`, &e.Lock)
+	line.Number(&o, `"host":`, &e.Host, false)
+	o.Text(`"host_name":`, &e.HostName)
+	o.Digits(`"incarnation":`, e.Incarnation, false)
+	line.Number(&o, `"by_host":`, &e.ByHost, false)
+	o.Text(`"by_host_name":`, &e.ByHostName)
+	o.Text(`"boot":`, &e.Boot)
+	o.Digits(`"request":`, e.Request, false)
+	line.Number(&o, `"pid":`, &e.PID, false)
+	o.Text(`"command":`, &e.Command)
+	o.Text(`"mode":`, &e.Mode)
+	line.Number(&o, `"permits":`, &e.Permits, false)
+	o.Digits(`"ticket":`, uint64(e.Ticket), false)
+	o.Digits(`"token":`, uint64(e.Token), false)
+	for i := range e.Ahead {
+		p := &e.Ahead[i]
+		o.Item(`"ahead":`, i)
+		line.Number(&o, `"host":`, &p.Host, true)
+		o.Text(`"host_name":`, &p.HostName)
+		o.Text(`"phase":`, &p.Phase)
+		o.Text(`"mode":`, &p.Mode)
+		o.Digits(`"ticket":`, uint64(p.Ticket), false)
+		line.Number(&o, `"pid":`, &p.PID, false)
+		o.Text(`"command":`, &p.Command)
+		o.Digits(`"request":`, p.Request, false)
+		o.EndItem(i == len(e.Ahead)-1)
+	}
+	line.Number(&o, `"ahead_count":`, &e.AheadCount, false)
+	line.Number(&o, `"waited_ms":`, &e.WaitedMS, false)
+	line.Number(&o, `"held_ms":`, &e.HeldMS, false)
+	line.Number(&o, `"missed":`, &e.Missed, false)
+	o.Text(`"reason":`, &e.Reason)
+	return append(o.End(), '\n')
 }
 
 // scan iterates over the events of a file above a Seq, in order. An unreadable line becomes a gap.

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,7 +33,7 @@ type keeper struct {
 	n        uint64 // number of the next event to write
 	kept     uint64 // Seq of the last written event
 	batch    [batchSize]Event
-	buf      bytes.Buffer
+	lines    []byte
 	failing  bool
 	due      time.Time // when to sync the file, or to try again to open it; zero: nothing to do
 	warnedAt time.Time
@@ -112,19 +111,16 @@ func (k *keeper) append(batch []Event, missed uint64) error {
 			Host: first.Host, HostName: first.HostName, Reason: "the disk of the journal was too slow, or failed"}
 		batch = slices.Concat([]Event{gap}, batch)
 	}
-	k.buf.Reset()
-	enc := NewEncoder(&k.buf)
+	k.lines = k.lines[:0]
 	for i := range batch {
-		if err := enc.Encode(&batch[i]); err != nil {
-			return err
-		}
+		k.lines = batch[i].AppendLine(k.lines)
 	}
-	if k.file.size > 0 && k.file.size+int64(k.buf.Len()) > k.limit {
+	if k.file.size > 0 && k.file.size+int64(len(k.lines)) > k.limit {
 		if err := k.rotate(); err != nil {
 			return err
 		}
 	}
-	n, err := k.write(k.file.f, k.buf.Bytes())
+	n, err := k.write(k.file.f, k.lines)
 	k.file.size += int64(n)
 	if k.due.IsZero() {
 		k.due = time.Now().Add(syncEvery)

@@ -25,23 +25,25 @@ const maxReason = 512
 type Log struct {
 	keeper   keeper
 	clock    clock.Clock
+	created  time.Time
 	open     context.Context // ended by Close, with mu held
 	close    context.CancelFunc
 	finished chan struct{} // closed when the keeper has ended
 
-	mu    sync.Mutex // guards the fields below; held only briefly
-	ring  []Event    // event n is at n % ringSize
-	end   uint64     // number of the next event
-	last  uint64     // the highest Seq
-	gone  uint64     // highest Seq that the ring has lost; 0: none
-	self  Self
-	path  string        // path of the file; empty: not known yet, and no keeper runs
-	added chan struct{} // closed by the next Add or Keep; nil if nothing waits for that
+	mu     sync.Mutex // guards the fields below; held only briefly
+	ring   []Event    // event n is at n % ringSize
+	end    uint64     // number of the next event
+	last   uint64     // the highest Seq
+	gone   uint64     // highest Seq that the ring has lost; 0: none
+	clocks reading    // when the clock was read last
+	self   Self
+	path   string        // path of the file; empty: not known yet, and no keeper runs
+	added  chan struct{} // closed by the next Add or Keep; nil if nothing waits for that
 }
 
 // New returns an empty log, which is in memory only until [Log.Keep]. It does no IO.
 func New(c clock.Clock, logger *slog.Logger) *Log {
-	l := &Log{clock: c, finished: make(chan struct{})}
+	l := &Log{clock: c, created: time.Now(), finished: make(chan struct{})}
 	l.open, l.close = context.WithCancel(context.Background())
 	l.keeper = keeper{log: l, logger: logger, limit: maxFile, write: (*os.File).Write}
 	return l
@@ -84,8 +86,9 @@ func (l *Log) Add(e Event) uint64 {
 		return 0
 	}
 	// Under the mutex, so that events are in the order of their times.
-	e.At = time.UnixMicro(time.Now().UnixMicro()).UTC()
-	e.UptimeMS = l.clock.Now().Milliseconds()
+	now := time.Now()
+	e.At = time.UnixMicro(now.UnixMicro()).UTC()
+	e.UptimeMS = l.uptime(time.Duration(now.UnixNano()), now.Sub(l.created)).Milliseconds()
 	e.Seq = max(l.last+1, uint64(e.At.UnixMicro()))
 	if e.Kind == Request {
 		e.Request = e.Seq
@@ -103,6 +106,20 @@ func (l *Log) Add(e Event) uint64 {
 	l.end++
 	l.wake()
 	return e.Seq
+}
+
+// reading is what the clocks showed at one moment.
+type reading struct{ wall, monotonic, boot time.Duration }
+
+// uptime returns the time since the boot. It reads the clock of the host, which is a system call, if a
+// second has passed since it did, or if the wall clock and the monotonic one have moved apart, as after
+// a sleep of the machine. The caller holds mu.
+func (l *Log) uptime(wall, monotonic time.Duration) time.Duration {
+	since := monotonic - l.clocks.monotonic
+	if apart := wall - l.clocks.wall - since; since > time.Second || apart.Abs() > time.Millisecond {
+		l.clocks, since = reading{wall, monotonic, l.clock.Now()}, 0
+	}
+	return l.clocks.boot + since
 }
 
 // wake wakes what waits for an event. The caller holds mu.

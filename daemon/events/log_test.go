@@ -1,12 +1,15 @@
 package events
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -263,6 +266,119 @@ func TestManyAtOnce(t *testing.T) {
 	l.Close()
 	following.Wait()
 	require.Len(t, inFile(t, path), writers*each)
+}
+
+var allKinds = []Kind{Request, Waiting, Choosing, Ticket, Enter, ModeSet, Exit, Timeout, Cancel, Busy, Refused, Wanted, Removed, Resumed, Orphan,
+	Kill, Remains, Lost, Joined, AtRisk, Seen, Asked, Fenced, Dead, Left, Gap, ""}
+
+// FuzzAppendLine: a line is that of encoding/json, of each kind, with any strings.
+func FuzzAppendLine(f *testing.F) {
+	for _, kind := range allKinds {
+		f.Add(string(kind), "db/ä <1>", "sh -c 'x && y' >\"z\"\\\n", 4711, uint64(1)<<63, int64(1e18), int64(12345), uint8(2), "held")
+		f.Add(string(kind), "\u2028\xff\x7f\x00", "\x1b[1m", -1, uint64(5), int64(-1), int64(-2), uint8(17), "\t\r\b\f")
+		f.Add(string(kind), "", "", 0, uint64(0), int64(0), int64(0), uint8(1), "")
+	}
+	f.Fuzz(func(t *testing.T, kind, name, command string, n int, number uint64, at, ms int64, peers uint8, text string) {
+		e := Event{Seq: number, At: time.Unix(0, at).UTC(), UptimeMS: ms, Kind: Kind(kind), Lock: name, Host: n, HostName: text, Incarnation: number,
+			ByHost: n, ByHostName: name, Boot: text, Request: number, PID: n, Command: command, Mode: text, Permits: n,
+			Ticket: layout.Ticket(number), Token: layout.Ticket(number), AheadCount: n, WaitedMS: ms, HeldMS: ms, Missed: number, Reason: command}
+		for i := range peers {
+			e.Ahead = append(e.Ahead, Peer{Host: n, HostName: name, Phase: text, Mode: text, Ticket: layout.Ticket(number), PID: int(i),
+				Command: command, Request: number})
+		}
+		var want bytes.Buffer
+		enc := json.NewEncoder(&want)
+		enc.SetEscapeHTML(false)
+		require.NoError(t, enc.Encode(&e))
+		require.Equal(t, "before"+want.String(), string(e.AppendLine([]byte("before"))))
+	})
+}
+
+// TestAppendLine_EachMember_IsWrittenAsByJSON: also one that is added to Event or Peer later.
+func TestAppendLine_EachMember_IsWrittenAsByJSON(t *testing.T) {
+	members := reflect.TypeFor[Event]().NumField()
+	for i := range members {
+		var e Event
+		switch v := reflect.ValueOf(&e).Elem().Field(i); v.Kind() {
+		case reflect.Int, reflect.Int64:
+			v.SetInt(7)
+		case reflect.Uint64:
+			v.SetUint(7)
+		case reflect.String:
+			v.SetString("x")
+		}
+		for k := range reflect.TypeFor[Peer]().NumField() {
+			var p Peer
+			switch v := reflect.ValueOf(&p).Elem().Field(k); v.Kind() {
+			case reflect.Int:
+				v.SetInt(7)
+			case reflect.Uint64:
+				v.SetUint(7)
+			case reflect.String:
+				v.SetString("x")
+			}
+			e.Ahead = append(e.Ahead, p)
+		}
+		want, err := json.Marshal(e)
+		require.NoError(t, err)
+		require.Equal(t, string(want)+"\n", string(e.AppendLine(nil)))
+	}
+}
+
+// stepped is a clock that is read at times that a test sets.
+type stepped struct {
+	clock.Clock
+	now   time.Duration
+	reads int
+}
+
+func (s *stepped) Now() time.Duration { s.reads++; return s.now }
+
+// TestLog_Uptime_FollowsTheClock: it is read again when a second has passed, or when the wall clock and
+// the monotonic one have moved apart, as after a sleep of the machine or a step of the wall clock.
+func TestLog_Uptime_FollowsTheClock(t *testing.T) {
+	const year, hour = 365 * 24 * time.Hour, time.Hour
+	host := &stepped{now: 5 * hour}
+	l := New(host, slog.New(slog.DiscardHandler))
+	for _, at := range []struct {
+		wall, monotonic, now, want time.Duration
+		reads                      int
+	}{
+		{56 * year, 0, 5 * hour, 5 * hour, 1},
+		{56*year + time.Millisecond, time.Millisecond, 6 * hour, 5*hour + time.Millisecond, 1},
+		{56*year + time.Second, time.Second - time.Millisecond, 6 * hour, 5*hour + time.Second - time.Millisecond, 1}, // slewed
+		{56*year + hour, time.Second, 6 * hour, 6 * hour, 2},                                                          // slept
+		{55 * year, time.Second, 7 * hour, 7 * hour, 3},                                                               // set back
+		{55*year + 2*time.Second, 3 * time.Second, 8 * hour, 8 * hour, 4},
+		{55*year + 2*time.Second + 5, 3*time.Second + 5, 9 * hour, 8*hour + 5, 4},
+	} {
+		host.now = at.now
+		require.Equal(t, at.want, l.uptime(at.wall, at.monotonic), "%+v", at)
+		require.Equal(t, at.reads, host.reads, "%+v", at)
+	}
+}
+
+func BenchmarkAppendLine(b *testing.B) {
+	e := Event{Seq: 1795650000000000, At: time.Now().UTC().Truncate(time.Microsecond), UptimeMS: 1e7, Kind: Enter, Lock: "nightly-backup", Host: 1, HostName: "db1",
+		Incarnation: 1 << 60, Request: 1795650000000000, PID: 4711, Command: "/usr/local/bin/backup", Mode: "exclusive", Token: layout.MakeTicket(5, 1),
+		Ahead: []Peer{{Host: 1, HostName: "db1", Phase: "held", Mode: "exclusive", PID: 4712, Command: "/usr/local/bin/backup", Request: 1795650000000000}}}
+	b.Run("by hand", func(b *testing.B) {
+		var line []byte
+		b.ReportAllocs()
+		for b.Loop() {
+			line = e.AppendLine(line[:0])
+		}
+	})
+	b.Run("by encoding/json", func(b *testing.B) {
+		var line bytes.Buffer
+		enc := json.NewEncoder(&line)
+		enc.SetEscapeHTML(false)
+		b.ReportAllocs()
+		for b.Loop() {
+			line.Reset()
+			_ = enc.Encode(&e)
+		}
+	})
 }
 
 func BenchmarkAdd(b *testing.B) {

@@ -274,7 +274,7 @@ func (r *Session) append(to []byte) []byte {
 	line.Number(&o, `"peer":`, &r.Peer, false)
 	line.Number(&o, `"peer_started":`, &r.PeerStarted, false)
 	line.Number(&o, `"peer_uid":`, &r.PeerUID, false)
-	line.Quoted(&o, `"token":`, &r.Token, false)
+	o.Digits(`"token":`, uint64(r.Token), false)
 	if !r.Since.IsZero() {
 		o.Time(`"since":`, r.Since)
 	}

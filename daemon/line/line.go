@@ -70,20 +70,28 @@ func (r *Reader) Rest() []byte {
 	return rest
 }
 
-// plain are the bytes that encoding/json does not escape.
-var plain = func() (is [256]bool) {
+// plain are the bytes that encoding/json does not escape, html those that it need not.
+var plain, html = except(`"\<>&`), except(`"\`)
+
+func except(escaped string) *[256]bool {
+	var is [256]bool
 	for c := ' '; c <= '~'; c++ {
-		is[c] = !strings.ContainsRune(`"\<>&`, c)
+		is[c] = !strings.ContainsRune(escaped, c)
 	}
-	return is
-}()
+	return &is
+}
 
 // AppendString appends a string as [json.Marshal] writes it.
-func AppendString(to []byte, s string) []byte {
+func AppendString(to []byte, s string) []byte { return appendString(to, s, plain) }
+
+func appendString(to []byte, s string, plain *[256]bool) []byte {
 	for i := range len(s) {
 		if !plain[s[i]] {
-			quoted, _ := json.Marshal(s) // strings have no error
-			return append(to, quoted...)
+			var quoted bytes.Buffer
+			enc := json.NewEncoder(&quoted)
+			enc.SetEscapeHTML(plain != html)
+			_ = enc.Encode(s) // strings have no error
+			return append(to, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
 		}
 	}
 	to = append(to, '"')

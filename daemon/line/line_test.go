@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -178,4 +179,44 @@ func FuzzAppendString(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, "x"+string(want), string(AppendString([]byte("x"), s)))
 	})
+}
+
+// TestObject_Lists_AreAsJSONWritesThem: of objects, of which the last may be empty.
+func TestObject_Lists_AreAsJSONWritesThem(t *testing.T) {
+	type member struct {
+		N string `json:"n,omitempty"`
+	}
+	at := time.Date(2026, 3, 1, 2, 3, 4, 560_000_000, time.UTC)
+	for _, html := range []bool{true, false} {
+		for n := range 4 {
+			v := struct {
+				S    string    `json:"s"`
+				D    uint64    `json:"d,string"`
+				E    uint64    `json:"e,string,omitempty"`
+				List []member  `json:"list,omitempty"`
+				At   time.Time `json:"at"`
+			}{D: 0, List: make([]member, n), At: at}
+			if n > 1 {
+				v.E, v.S, v.List[0].N = 1<<64-1, "<&>\u2028", "a\"<b>\xff"
+			}
+			var want bytes.Buffer
+			enc := json.NewEncoder(&want)
+			enc.SetEscapeHTML(!html)
+			require.NoError(t, enc.Encode(v))
+			o := Write(nil)
+			if html {
+				o = WriteHTML(nil)
+			}
+			o.String(`"s":`, v.S)
+			o.Digits(`"d":`, v.D, true)
+			o.Digits(`"e":`, v.E, false)
+			for i := range v.List {
+				o.Item(`"list":`, i)
+				o.Text(`"n":`, &v.List[i].N)
+				o.EndItem(i == n-1)
+			}
+			o.Time(`"at":`, v.At)
+			require.Equal(t, want.String(), string(o.End())+"\n")
+		}
+	}
 }

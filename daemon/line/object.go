@@ -18,11 +18,15 @@ import (
 //	strings of ASCII without control characters, \ and "
 type Object struct {
 	reads bool
-	text  []byte // as written so far, or as not read yet, from the character before the next member
+	plain *[256]bool // bytes that are not escaped
+	text  []byte     // as written so far, or as not read yet, from the character before the next member
 }
 
 // Write returns an object that is appended to a text.
-func Write(to []byte) Object { return Object{text: append(to, '{')} }
+func Write(to []byte) Object { return Object{plain: plain, text: append(to, '{')} }
+
+// WriteHTML is Write without the escapes that texts in HTML need.
+func WriteHTML(to []byte) Object { return Object{plain: html, text: append(to, '{')} }
 
 // End returns the text with the complete object.
 func (o *Object) End() []byte { return append(o.text, '}') }
@@ -72,7 +76,7 @@ func (o *Object) Text(name string, s *string) {
 		}
 		o.goOn(rest)
 	} else if !o.reads && *s != "" {
-		o.text = AppendString(o.name(name), *s)
+		o.text = appendString(o.name(name), *s, o.plain)
 	}
 }
 
@@ -93,11 +97,39 @@ func Quoted[T interface {
 		*v = *read
 		o.goOn(rest)
 	} else if !o.reads && (always || *v != *new(T)) {
-		o.text = AppendString(o.name(name), (*v).String())
+		o.text = appendString(o.name(name), (*v).String(), o.plain)
 	}
 }
 
-// Time writes a time between the years 0 and 9999, in UTC.
+// String writes a string, also an empty one.
+func (o *Object) String(name, s string) { o.text = appendString(o.name(name), s, o.plain) }
+
+// Digits writes a number as a string.
+func (o *Object) Digits(name string, n uint64, always bool) {
+	if always || n != 0 {
+		o.text = append(o.name(name), '"')
+		o.text = append(strconv.AppendUint(o.text, n, 10), '"')
+	}
+}
+
+// Item begins the object with number i in a list, whose members are written until EndItem.
+func (o *Object) Item(name string, i int) {
+	if i == 0 {
+		o.text = append(o.name(name), '[', '{')
+	} else {
+		o.text = append(o.text, ',', '{')
+	}
+}
+
+// EndItem ends the object, and the list if it was the last one.
+func (o *Object) EndItem(last bool) {
+	o.text = append(o.text, '}')
+	if last {
+		o.text = append(o.text, ']')
+	}
+}
+
+// Time writes a time between the years 0 and 9999.
 func (o *Object) Time(name string, t time.Time) {
 	o.text = append(o.name(name), '"')
 	o.text = append(t.AppendFormat(o.text, time.RFC3339Nano), '"')

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -96,19 +95,16 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		return nil
 	}
-	var lines bytes.Buffer
+	var lines []byte
 	write := func(es []events.Event) error {
-		lines.Reset()
-		enc := events.NewEncoder(&lines)
+		lines = lines[:0]
 		for i := range es {
-			if err := enc.Encode(&es[i]); err != nil {
-				return err
-			}
+			lines = es[i].AppendLine(lines)
 		}
-		if lines.Len() == 0 {
+		if len(lines) == 0 {
 			return nil
 		}
-		return send(lines.Bytes())
+		return send(lines)
 	}
 	if q.limit > 0 {
 		err = s.lastEvents(&q, write)

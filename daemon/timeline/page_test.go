@@ -145,11 +145,11 @@ func FuzzBuild(f *testing.F) {
 	w.host(1).hold(0, 10, 1)
 	w.host(2).hold(5, 20, 2)
 	for _, s := range w.sources() {
-		var b bytes.Buffer
+		var lines []byte
 		for i := range s.Events {
-			_ = events.NewEncoder(&b).Encode(&s.Events[i])
+			lines = s.Events[i].AppendLine(lines)
 		}
-		f.Add(b.Bytes(), b.Bytes())
+		f.Add(lines, lines)
 	}
 	f.Add([]byte(`{"seq":"1","at":"2026-03-01T03:12:00Z","uptime_ms":-9223372036854775808,"kind":"exit","lock":"x","host":1,"held_ms":9223372036854775807,"token":"524544"}`), []byte("{"))
 	f.Fuzz(func(t *testing.T, one, two []byte) {

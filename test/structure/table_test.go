@@ -57,7 +57,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/report", "daemon/api daemon/lease daemon/lease/timing daemon/lockspace daemon/text layout"},
 
 	// The event journal and its pages.
-	{"daemon/events", "daemon/clock daemon/retry daemon/text layout"},
+	{"daemon/events", "daemon/clock daemon/line daemon/retry daemon/text layout"},
 	{"daemon/observe", "daemon/events daemon/tally layout"},
 	{"daemon/timeline", "daemon/events daemon/text layout"},
 
