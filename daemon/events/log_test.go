@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -234,6 +236,40 @@ func TestFollowSlowly(t *testing.T) {
 	l.Close()
 	require.ErrorIs(t, <-done, ErrClosed)
 	require.Equal(t, numbers(1, n), got)
+}
+
+// TestLog_Follow_EventsComeQuickly_PassesThemInBatches: each event once woke every follower. With 10
+// of them a lock passed ten times more slowly between its clients.
+func TestLog_Follow_EventsComeQuickly_PassesThemInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const events, every = 1000, time.Millisecond
+		l := New(clock.Boottime, slog.New(slog.DiscardHandler))
+		defer l.Close()
+		var got []string
+		batches, first := 0, time.Duration(0)
+		done, began := make(chan error), time.Now()
+		go func() {
+			done <- l.Follow(t.Context(), Query{}, func(es []Event) error {
+				if batches++; batches == 1 {
+					first = time.Since(began)
+				}
+				if got = append(got, locks(es)...); len(got) == events {
+					return io.EOF
+				}
+				return nil
+			})
+		}()
+		time.Sleep(time.Minute)
+		began = time.Now()
+		for n := range events {
+			add(l, n, n)
+			time.Sleep(every)
+		}
+		require.ErrorIs(t, <-done, io.EOF)
+		require.Equal(t, numbers(0, events-1), got)
+		require.LessOrEqual(t, batches, 1+int(events*every/followPause))
+		require.Zero(t, first, "an event after a pause is passed on immediately")
+	})
 }
 
 func TestManyAtOnce(t *testing.T) {

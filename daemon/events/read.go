@@ -34,6 +34,7 @@ type reader struct {
 	Query // Since is the Seq of the last event seen
 	fn    func([]Event) error
 	batch []Event
+	got   []Event // room for the events of memory
 }
 
 func (r *reader) see(e Event) error {
@@ -68,8 +69,11 @@ func (l *Log) Read(q Query, fn func([]Event) error) error {
 // read passes on the events after r.Since. With files, or if memory has lost some of them, it
 // reads the files first, then memory.
 func (l *Log) read(r *reader, files bool) error {
+	if r.got == nil {
+		r.got = make([]Event, batchSize)
+	}
 	for {
-		got, _, gone := l.after(r.Since, make([]Event, batchSize))
+		got, _, gone := l.after(r.Since, r.got)
 		if lost := gone > r.Since; files || lost {
 			before := r.Since
 			if path := l.where(); path != "" {
@@ -174,6 +178,10 @@ func ReadFile(path string, q Query, fn func([]Event) error) error {
 	return r.flush()
 }
 
+// followPause is the minimum interval of the batches of one Follow. Otherwise each event would wake
+// every follower, and a lock that passes quickly between clients would wait for them.
+const followPause = 20 * time.Millisecond
+
 // Follow calls fn with the selected events of all that are kept, then with new ones, until ctx is
 // done or the log closed. A slow reader blocks nothing: events that memory has lost are read from
 // the file. It returns the first error of fn, one of the files, ErrClosed, or the cause of ctx's
@@ -184,18 +192,21 @@ func (l *Log) Follow(ctx context.Context, q Query, fn func([]Event) error) error
 	}
 	r := reader{Query: q, fn: fn}
 	for files := true; ; files = false {
-		added, closed := l.next(), l.open.Err() != nil // then this is the last round
+		added, closed, pause := l.next(), l.open.Err() != nil, make(chan struct{}) // closed: this is the last round
+		time.AfterFunc(followPause, func() { close(pause) })
 		if err := l.read(&r, files); err != nil {
 			return err
 		}
 		if closed {
 			return ErrClosed
 		}
-		select {
-		case <-added:
-		case <-l.open.Done():
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		for _, next := range []<-chan struct{}{added, pause} {
+			select {
+			case <-next:
+			case <-l.open.Done():
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 	}
 }
