@@ -51,7 +51,7 @@ type Session struct {
 	ahead    int // of it in the queue
 	queued   int // clients in the queue; 0 before its place is known
 	timeout  *time.Timer
-	nesting  *time.Timer       // finds under; nil before nestAfter
+	nests    bool              // under is being looked for, or was (nesting.go)
 	under    *layout.Holder    // holder below which the client waits; nil if none or not known
 	warning  string            // not yet sent to the client
 	requests []locks.Requested // not yet sent; the last maxUnread

@@ -68,6 +68,7 @@ type Table struct {
 	tasks   tasks.Group
 	warn    warn.Limiter // of stopCommands
 	telling telling
+	nesters nesters
 
 	// ConfirmWithin is how long a client may take to confirm a grant. It is set before the first
 	// client connects.
@@ -84,6 +85,7 @@ func New(cfg Config) *Table {
 		cfg: cfg, telling: newTelling(), ConfirmWithin: confirmWithin(cfg.Times.Lease),
 		byID: map[string]*Session{}, byUser: map[int]int{}, changed: make(chan struct{}),
 	}
+	ss.nesters.examine = ss.findNesting
 	ss.tasks.Go(ss.tell)
 	ss.tasks.Go(ss.guard)
 	return ss
