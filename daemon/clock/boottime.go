@@ -62,6 +62,7 @@ func (t timer) Close() { _ = t.file.Close() }
 // A spin blocks a thread.
 const (
 	spinLimit   = time.Millisecond // exclusive
+	timerSlack  = 50 * time.Microsecond
 	maxSpinners = 8
 )
 
@@ -75,7 +76,7 @@ func (boottime) Spin(d time.Duration) bool {
 	if spinning.Add(1) > maxSpinners {
 		return false
 	}
-	ts := unix.NsecToTimespec(d.Nanoseconds())
+	ts := unix.NsecToTimespec(max(1, d-timerSlack).Nanoseconds())
 	_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
 	return true
 }

@@ -16,8 +16,8 @@ type Clock interface {
 	// NewAlarm returns an alarm that is not set yet.
 	NewAlarm() (Alarm, error)
 
-	// Spin blocks for d, late by the timer slack of the thread (50 microseconds), and reports
-	// whether it did. Timers of the runtime are up to a millisecond late. It returns false
+	// Spin blocks for about d, at least for the timer slack of the thread (50 microseconds), and
+	// reports whether it did. Timers of the runtime are up to a millisecond late. It returns false
 	// immediately if d is a millisecond or more, or if too many goroutines spin already: nothing
 	// can end it early.
 	Spin(d time.Duration) bool

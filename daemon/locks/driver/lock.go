@@ -40,6 +40,7 @@ type Lock struct {
 	hostTableChanged <-chan struct{} // closed at the next event of the lease; owned by the driver
 	warn             warn.Limiter    // owned by the driver
 	polls            int             // number of polls; owned by the driver
+	quiet            quiet           // owned by the driver
 	requestWatch     requestWatch    // for requests; owned by the driver
 	acquisition      *acquisition    // the hold on the disk, nil if none; owned by the driver
 	before           ahead           // slot last seen directly ahead on the disk; owned by the driver

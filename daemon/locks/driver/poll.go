@@ -12,18 +12,50 @@ import (
 )
 
 const (
-	minPoll = 50 * time.Microsecond  // a shorter wait spins
-	maxPoll = 5 * time.Millisecond   // for the next in line
-	maxRank = 250 * time.Millisecond // for all others
+	minPoll = 50 * time.Microsecond // a shorter wait spins
+
+	// The next in line, while nothing changes: its reads take a twentieth of the device's time, as
+	// far as that permits a pause between minQuiet and maxQuiet.
+	nextShare = 20
+	minQuiet  = 2 * time.Millisecond
+	maxQuiet  = 5 * time.Millisecond // for all others: for each host ahead
+
+	maxRank = 250 * time.Millisecond // for any number of hosts ahead
 )
 
-// PollPause returns the wait before the next read of a slot. It follows the device's latency and
-// grows with the time waited so far, of which it adds about one percent. Therefore a short wait
-// ends soon after the release, and a long one costs the device little. Hosts further back wait in
-// proportion to their rank.
-func PollPause(waited, latency time.Duration, rank int) time.Duration {
-	p := max(minPoll, latency, min(waited/64, maxPoll))
-	return min(p*time.Duration(rank), max(maxRank, p))
+// PollPause returns the wait before the next read of a slot. quiet is the time since the hosts ahead
+// last changed: so long the lock has been held, as far as the disk shows that. latency is that of the
+// device, and rank the number of hosts ahead.
+//
+// The next in line adds about one percent to a hold. It notices the end of a short one at the
+// device's latency, however long it waited for other hosts before, and a long one costs the device
+// little. A host further back must notice that a host ahead has gone before the next one has. It
+// expects holds like the present one, and leaves most of the reads to those before it.
+func PollPause(quiet, latency time.Duration, rank int) time.Duration {
+	if rank <= 1 {
+		most := max(min(max(nextShare*latency, minQuiet), maxQuiet), latency)
+		return min(max(quiet/64, latency/2, minPoll), most)
+	}
+	others := time.Duration(rank - 1) // to go before this host is the next
+	return max(min(others*min(quiet, time.Second)/4, time.Duration(rank)*maxQuiet, maxRank), others*max(latency, minPoll)*3/2)
+}
+
+// quiet is the time since the hosts ahead on the disk last changed.
+type quiet struct {
+	began, since time.Time // of the wait; of the last change
+	host, rank   int
+}
+
+// last returns the time in a wait that began then, at an action to poll.
+func (q *quiet) last(began time.Time, a bakery.Action) time.Duration {
+	now := time.Now()
+	switch {
+	case !began.Equal(q.began):
+		*q = quiet{began: began, since: began, host: a.Host, rank: a.Rank}
+	case a.Host != q.host || a.Rank != q.rank:
+		q.since, q.host, q.rank = now, a.Host, a.Rank
+	}
+	return now.Sub(q.since)
 }
 
 const (
@@ -58,7 +90,7 @@ func (lk *Lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	lk.reportAhead(a)
 	lk.complain(a.Host)
 	lk.host.Member.Watch(lk.host.Disk.Times().Watch())
-	if again, err := lk.waitPoll(PollPause(time.Since(began), lk.slots.Latency, a.Rank), wanted); err != nil {
+	if again, err := lk.waitPoll(PollPause(lk.quiet.last(began, a), lk.slots.Latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
 		return lk.m.Recheck(), nil
