@@ -194,7 +194,7 @@ func (r *results) writeJoining(p page) {
 
 func (r *results) writeWaiters(p page) {
 	p.text("### Waiters")
-	p.text("Requests of real hosts that wait for one lock, which another host holds for some seconds. Each request takes 100 µs and the overhead of a sleep. " +
+	p.text("Requests of real hosts that wait for one lock, which another host holds for some seconds. Each request takes 100 µs and the overhead of a sleep by the kernel. " +
 		"Then the lock passes through all of them; each releases it immediately.")
 	rows := [][]string{{"waiters", "reads/s", "bytes/s", "reads/s of the first in line", "bytes/s of it", "reads/s of each other one", "release begun to grant, p50"}}
 	for _, w := range r.scale.Waiters {

@@ -11,11 +11,10 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
-	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // disk is a disk in memory that may be far larger than the memory: only written sectors take space.
-// It is an unnamed file, not a [disktest.Memory], so that it is in neither the measured heap nor
+// It is an unnamed file, not memory of the process, so that it is in neither the measured heap nor
 // the resident set.
 type disk struct {
 	file *os.File
@@ -77,18 +76,20 @@ func (t Traffic) plus(o Traffic) Traffic {
 // handle is one host's handle of the disk.
 type handle struct {
 	*disk
-	counts [areas]struct{ reads, readBytes, writes, writeBytes atomic.Int64 }
+	latency time.Duration
+	counts  [areas]struct{ reads, readBytes, writes, writeBytes atomic.Int64 }
 }
 
 // open opens the disk for another host; every request takes latency longer.
-func (d *disk) open(latency time.Duration) (*handle, blockdev.Device) {
-	h := &handle{disk: d}
-	if latency == 0 {
-		return h, h
+func (d *disk) open(latency time.Duration) *handle { return &handle{disk: d, latency: latency} }
+
+// wait is the time that a request takes. It blocks a thread, because timers of the runtime are up to
+// a millisecond late; this one is late by the timer slack of 50 microseconds.
+func (h *handle) wait() {
+	if h.latency > 0 {
+		ts := unix.NsecToTimespec(max(1, h.latency-50*time.Microsecond).Nanoseconds())
+		_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
 	}
-	slow := disktest.NewFaulty(h, disktest.FaultyOptions{})
-	slow.Inject(disktest.Fault{Delay: latency})
-	return h, slow
 }
 
 // traffic returns the host's requests to one part of the disk so far.
@@ -110,6 +111,7 @@ func (h *handle) Read(p []byte, off int64) error {
 	c := &h.counts[h.area(off)]
 	c.reads.Add(1)
 	c.readBytes.Add(int64(len(p)))
+	h.wait()
 	_, err := h.file.ReadAt(p, off)
 	return err
 }
@@ -118,6 +120,7 @@ func (h *handle) Write(p []byte, off int64) error {
 	c := &h.counts[h.area(off)]
 	c.writes.Add(1)
 	c.writeBytes.Add(int64(len(p)))
+	h.wait()
 	_, err := h.file.WriteAt(p, off)
 	return err
 }

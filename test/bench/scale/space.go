@@ -81,10 +81,10 @@ func (s *space) config(id int, latency time.Duration) (daemon.Config, *handle, e
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return daemon.Config{}, nil, err
 	}
-	h, dev := s.disk.open(latency)
+	h := s.disk.open(latency)
 	cfg := daemon.Config{Device: "memory", HostID: id, Name: fmt.Sprintf("host%d", id), RuntimeDir: dir, StateDir: dir,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Open:   func() (blockdev.Device, error) { return dev, nil }}
+		Open:   func() (blockdev.Device, error) { return h, nil }}
 	return cfg, h, nil
 }
 
