@@ -1,13 +1,12 @@
 // Package api has the contract between bakeryd and its clients: the refusals with their codes, HTTP
-// statuses and exit codes, and the events. It takes only the numbers of statuses from net/http.
-// Start reading at ErrorOf and Event.
+// statuses and exit codes, and the events. It does not import net/http, which would make the start of
+// every client longer. Start reading at ErrorOf and Event.
 package api
 
 import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 )
 
@@ -87,22 +86,35 @@ const (
 	exitForbidden   = 77
 )
 
+// The HTTP statuses of refusals.
+const (
+	statusOK                  = 200
+	statusBadRequest          = 400
+	statusForbidden           = 403
+	statusNotFound            = 404
+	statusConflict            = 409
+	statusGone                = 410
+	statusInternalServerError = 500
+	statusServiceUnavailable  = 503
+	statusInsufficientStorage = 507
+)
+
 // codes has the HTTP status and the exit code of each code.
 var codes = map[string]struct{ status, exit int }{
-	CodeInvalid:        {http.StatusBadRequest, exitUsage},
-	CodeForbidden:      {http.StatusForbidden, exitForbidden},
-	CodeBusy:           {http.StatusOK, exitConflict},
-	CodeTimeout:        {http.StatusOK, exitConflict},
-	CodeFull:           {http.StatusInsufficientStorage, exitNoDevice},
-	CodePermits:        {http.StatusConflict, exitUnavailable},
-	CodeFree:           {http.StatusConflict, exitConflict},
-	CodeMissing:        {http.StatusNotFound, exitConflict},
-	CodeUnavailable:    {http.StatusServiceUnavailable, exitUnavailable},
-	CodeUnconfirmed:    {http.StatusConflict, exitUnavailable},
-	CodeLost:           {http.StatusGone, exitLost},
-	CodeCoherenceCheck: {http.StatusConflict, exitUnavailable},
-	CodeUpgrade:        {http.StatusConflict, exitConflict},
-	CodeDevice:         {http.StatusInternalServerError, exitNoDevice},
+	CodeInvalid:        {statusBadRequest, exitUsage},
+	CodeForbidden:      {statusForbidden, exitForbidden},
+	CodeBusy:           {statusOK, exitConflict},
+	CodeTimeout:        {statusOK, exitConflict},
+	CodeFull:           {statusInsufficientStorage, exitNoDevice},
+	CodePermits:        {statusConflict, exitUnavailable},
+	CodeFree:           {statusConflict, exitConflict},
+	CodeMissing:        {statusNotFound, exitConflict},
+	CodeUnavailable:    {statusServiceUnavailable, exitUnavailable},
+	CodeUnconfirmed:    {statusConflict, exitUnavailable},
+	CodeLost:           {statusGone, exitLost},
+	CodeCoherenceCheck: {statusConflict, exitUnavailable},
+	CodeUpgrade:        {statusConflict, exitConflict},
+	CodeDevice:         {statusInternalServerError, exitNoDevice},
 }
 
 // Codes returns all codes.
@@ -183,7 +195,7 @@ func (e *Error) Status() int {
 	if c, ok := codes[e.Code]; ok {
 		return c.status
 	}
-	return http.StatusInternalServerError
+	return statusInternalServerError
 }
 
 // ExitCode returns the exit code of a command with this refusal. For an unknown code, as of a newer

@@ -37,6 +37,18 @@ func TestErrorOf_UnknownError_IsTheDevices(t *testing.T) {
 	require.Equal(t, exitNoDevice, e.ExitCode())
 }
 
+func TestError_Status_IsOneOfHTTP(t *testing.T) {
+	want := map[int]string{
+		200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 409: "Conflict", 410: "Gone",
+		500: "Internal Server Error", 503: "Service Unavailable", 507: "Insufficient Storage",
+	}
+	for _, code := range Codes() {
+		status := (&Error{Code: code}).Status()
+		require.Equal(t, want[status], http.StatusText(status), code)
+		require.NotEmpty(t, want[status], code)
+	}
+}
+
 type hinted struct{ error }
 
 func (hinted) Hint() string { return "ask the administrator" }

@@ -1,15 +1,13 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -50,13 +48,13 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 // that asked for the lock with Options.Witness or Confirm, and belong to the same user or root. The
 // code is api.CodeLost if there is no such session, api.CodeUnavailable if bakeryd cannot do it.
 func (c *Client) Contain(ctx context.Context, session string) error {
-	return c.Call(ctx, http.MethodPost, "/v1/contain", map[string]string{"session": session}, new(struct{}))
+	return c.Call(ctx, "POST", "/v1/contain", map[string]string{"session": session}, new(struct{}))
 }
 
 // Open makes a GET whose answer is a stream, and returns the stream, to be closed. The end of ctx
 // ends it.
 func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
-	r, err := c.send(ctx, math.MaxInt64, http.MethodGet, path, nil)
+	r, err := c.send(ctx, math.MaxInt64, "GET", path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +81,12 @@ func (c *Client) send(ctx context.Context, limit int64, method, path string, bod
 	if body == nil {
 		text = nil // rather than null
 	}
-	req, reqErr := http.NewRequest(method, "http://bakeryd"+path, bytes.NewReader(text))
-	if err = cmp.Or(err, reqErr); err != nil {
+	u, pathErr := url.Parse("http://bakeryd" + path)
+	if err = cmp.Or(err, pathErr); err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Close = true
+	req := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: bakeryd\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		method, u.RequestURI(), len(text), text)
 	conn, err := dial(ctx, c.socket)
 	if err != nil {
 		return nil, err
@@ -107,36 +105,18 @@ func (c *Client) send(ctx context.Context, limit int64, method, path string, bod
 
 // roundTrip sends a request and reads the answer, at most limit bytes. It returns the body. An answer
 // with a status other than 200 is an error.
-func roundTrip(conn io.ReadWriter, req *http.Request, limit int64) (io.Reader, error) {
-	if err := req.Write(conn); err != nil && !hungUp(err) {
+func roundTrip(conn io.ReadWriter, request []byte, limit int64) (io.Reader, error) {
+	if _, err := conn.Write(request); err != nil && !hungUp(err) {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	resp, err := http.ReadResponse(bufio.NewReader(http.MaxBytesReader(nil, io.NopCloser(conn), limit)), req)
+	a, err := readAnswer(conn, limit)
 	switch {
 	case err != nil:
 		return nil, brokenOff(err)
-	case resp.StatusCode == http.StatusOK:
-		return resp.Body, nil
+	case a.status == statusOK:
+		return a.body, nil
 	}
-	return nil, refusal(resp)
-}
-
-// refusal returns the error in the body of an answer.
-func refusal(resp *http.Response) error {
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return brokenOff(err)
-	}
-	var refused struct {
-		Error *Error `json:"error"`
-	}
-	if err := json.Unmarshal(text, &refused); err != nil {
-		return fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
-	}
-	if refused.Error == nil || refused.Error.Code == "" {
-		return fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
-	}
-	return refused.Error
+	return nil, refusal(a)
 }
 
 // maxCall bounds an answer. The list of 65,536 locks with the longest names is smaller.
@@ -174,7 +154,7 @@ func (c *Client) Create(ctx context.Context, name string, permits int) (lock Loc
 		Created bool `json:"created"`
 	}
 	body := map[string]any{"name": name, "permits": permits}
-	if err := c.callWithin(ctx, 0, http.MethodPost, "/v1/create", body, &answer); err != nil {
+	if err := c.callWithin(ctx, 0, "POST", "/v1/create", body, &answer); err != nil {
 		return LockInfo{}, false, fmt.Errorf("create lock %q: %w", name, err)
 	}
 	if answer.Name != name || answer.Permits != permits {
@@ -205,7 +185,7 @@ func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error
 	var answer struct {
 		Name string `json:"name"`
 	}
-	err := c.callWithin(ctx, limit, http.MethodPost, "/v1/remove", body, &answer)
+	err := c.callWithin(ctx, limit, "POST", "/v1/remove", body, &answer)
 	if err == nil && answer.Name != name {
 		err = fmt.Errorf("%w: it has removed %q", ErrProtocol, answer.Name)
 	}
@@ -222,7 +202,7 @@ func (c *Client) Locks(ctx context.Context) ([]LockInfo, error) {
 		Locks   []LockInfo `json:"locks"`
 		Damaged string     `json:"damaged"`
 	}
-	if err := c.Call(ctx, http.MethodGet, "/v1/locks", nil, &answer); err != nil {
+	if err := c.Call(ctx, "GET", "/v1/locks", nil, &answer); err != nil {
 		return nil, fmt.Errorf("list the locks: %w", err)
 	}
 	if answer.Damaged != "" {

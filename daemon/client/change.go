@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -62,7 +61,7 @@ func (a *Access) SetValue(ctx context.Context, value []byte) error {
 func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answer any) error {
 	var pause backoff
 	for {
-		err := a.client.callWithin(ctx, answerTimeout, http.MethodPost, path, body, answer)
+		err := a.client.callWithin(ctx, answerTimeout, "POST", path, body, answer)
 		if !transient(err) {
 			return err
 		}
@@ -130,7 +129,7 @@ func (c *Client) Value(ctx context.Context, name string) (Value, error) {
 		Name string `json:"name"`
 		Value
 	}
-	err := c.callWithin(ctx, 3*answerTimeout, http.MethodGet, "/v1/value?name="+url.QueryEscape(name), nil, &answer)
+	err := c.callWithin(ctx, 3*answerTimeout, "GET", "/v1/value?name="+url.QueryEscape(name), nil, &answer)
 	if err == nil && answer.Name != name {
 		err = fmt.Errorf("%w: the value of %q, asked for that of %q", ErrProtocol, answer.Name, name)
 	}

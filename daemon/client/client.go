@@ -16,7 +16,8 @@
 // A hold (hold.go) and a place in the wait queue outlive their connection: bakeryd
 // knows both by a session (session.go), under which the client asks again until the deadline.
 // link.go is the protocol of a connection, pool.go is what all holds of a client share, change.go
-// changes a hold and reads values, call.go makes the calls that are not streams.
+// changes a hold and reads values, call.go makes the calls that are not streams, answer.go reads
+// HTTP answers.
 package client
 
 import (

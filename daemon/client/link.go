@@ -1,13 +1,11 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -126,29 +124,25 @@ func (l *link) next() (api.Event, error) {
 
 // accept reads the HTTP answer before the lines.
 func (l *link) accept() error {
-	in := bufio.NewReader(http.MaxBytesReader(nil, io.NopCloser(l), maxAnswer))
-	resp, err := http.ReadResponse(in, nil)
+	a, err := readAnswer(l, maxAnswer)
 	if err != nil {
 		return brokenOff(err)
 	}
-	switch resp.StatusCode {
-	case http.StatusSwitchingProtocols:
-		lines, _ := in.Peek(in.Buffered()) // no error: they are there
+	switch a.status {
+	case statusSwitchingProtocols:
+		lines, _ := a.in.Peek(a.in.Buffered()) // no error: they are there
 		l.in = line.NewReader(l, lines, maxLine)
 		return nil
-	case http.StatusNotFound:
+	case statusNotFound:
 		return fmt.Errorf("%w: it has no links, as one that is older than this client", ErrProtocol)
 	}
 	l.soon = false
 	l.conn.Limit(answerTimeout)
-	return refusal(resp)
+	return refusal(a)
 }
 
 // brokenOff wraps the error of a read.
 func brokenOff(err error) error {
-	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return fmt.Errorf("%w: an answer of more than %d bytes", ErrProtocol, tooLong.Limit)
-	}
 	_, ofNet := errors.AsType[net.Error](err)
 	_, ofCall := errors.AsType[*os.SyscallError](err)
 	if ofNet || ofCall || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -9,8 +9,6 @@ const maxLines = 2_100
 // http has the packages that import net/http or a package below it, and what for.
 var http = map[string]string{
 	"daemon/server":  "the server",
-	"daemon/api":     "the numbers of statuses",
-	"daemon/client":  "the client",
 	"daemon/fdlimit": "the limit of connections",
 	"daemon/metrics": "the handler that Prometheus asks",
 	"daemon/page":    "the handler of the status page",
