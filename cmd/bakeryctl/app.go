@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"os"
@@ -27,9 +26,6 @@ type app struct {
 	device            string        // read instead of asking bakeryd; empty: ask bakeryd
 	completionTimeout time.Duration // of bakeryd, for shell completion
 }
-
-// envSocket returns the default of the flag --socket.
-func envSocket() string { return cmp.Or(os.Getenv("BAKERY_SOCKET"), client.DefaultSocket) }
 
 // colourFlag adds the flag --color to a command.
 func (a *app) colourFlag(cmd *cobra.Command) {

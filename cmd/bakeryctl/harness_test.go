@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/lock"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/test/clienttest"
@@ -48,6 +51,9 @@ func init() {
 	}
 	switch filepath.Base(os.Args[0]) {
 	case asItself:
+		if o, ok := lock.Direct(os.Args[1:]); ok { // as bakeryctl-lock does
+			os.Exit(cli.Report(os.Stderr, o.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr)))
+		}
 		main()
 	case supervise.AsStub:
 		os.Exit(supervise.RunStub(os.Args[1:]))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/hold"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/lock"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/client"
@@ -73,7 +74,7 @@ func holdArgs(cmd *cobra.Command, args []string) error {
 }
 
 func defineHold(a *app, cmd *cobra.Command) {
-	var o takeOptions
+	var o lock.Take
 	cmd.Long = holdLong
 	cmd.Example = holdExample
 
@@ -81,7 +82,7 @@ func defineHold(a *app, cmd *cobra.Command) {
 	cmd.ValidArgsFunction = a.completeLock
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if err := o.resolve(cmd); err != nil {
+		if err := o.Resolve(cmd.Name(), cmd.Flags()); err != nil {
 			return err
 		}
 		o.Name = args[0]
@@ -96,5 +97,5 @@ func defineHold(a *app, cmd *cobra.Command) {
 			return o.Acquire(cmd.Context(), inbox, onWaiting)
 		})
 	}
-	o.addFlags(cmd)
+	o.AddFlags(cmd.Flags())
 }

@@ -1,18 +1,10 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
-	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/join"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/lock"
 )
 
 const lockLong = `Run COMMAND while holding the lock NAME, as flock(1) does for the hosts that share a disk.
@@ -96,135 +88,19 @@ const lockExample = `  # Every host runs this nightly; one host makes the backup
   # Without bakeryd, on a file: try it in two terminals.
   bakeryctl lock --device ./demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
 
-// lockOptions are the options of the command line.
-type lockOptions struct {
-	takeOptions
-	launch supervise.Launch
-}
-
 func defineLock(a *app, cmd *cobra.Command) {
-	var (
-		o                lockOptions
-		onRequest, value string
-	)
+	o := lock.Options{}
 	cmd.Long = lockLong
 	cmd.Example = lockExample
 
 	cmd.ValidArgsFunction = a.completeLock
 	cmd.DisableFlagsInUseLine = true
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if err := o.resolve(cmd); err != nil {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.Parse(cmd.Flags(), args); err != nil {
 			return err
 		}
-		if cmd.Flags().Changed("device") && o.Device == "" {
-			return cli.Usage("lock", "--device is empty")
-		}
-		if cmd.Flags().Changed("value") {
-			o.Value = []byte(value)
-		}
-		if err := o.parseArgs(args); err != nil {
-			return err
-		}
-		if o.launch.OnRequest, err = supervise.ParseReaction(onRequest); err != nil {
-			return err
-		}
-		return a.lock(cmd.Context(), o)
+		o.Socket, o.OnDevice = a.socket, join.Acquire
+		return o.Run(cmd.Context(), a.stdin, a.stdout, a.stderr)
 	}
-	f := cmd.Flags()
-	f.SetInterspersed(false)
-	o.addFlags(cmd)
-	f.BoolVarP(&o.Close, "close", "o", false, "do not let COMMAND inherit the lock: its remaining processes do not hold it")
-	f.BoolVar(&o.launch.Contained, "require-containment", false, "do not run COMMAND if it cannot get its own cgroup")
-	f.BoolVarP(&o.launch.Verbose, "verbose", "v", false, "print when the lock is granted, and how COMMAND is contained")
-	f.StringVar(&o.launch.OnLost, "on-lost", "", "when COMMAND is sent SIGTERM because of a loss, also run `CMD` in a shell")
-	f.StringVar(&onRequest, "on-request", "", "on a request for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
-	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND starts; not with --shared")
-	f.StringVar(&o.Device, "device", "", "use the lockspace at `PATH`, without bakeryd")
-	f.BoolVar(&o.Create, "create", false, "create the lockspace of --device if the file does not exist")
-}
-
-// parseArgs parses the arguments, and checks what requires neither disk nor bakeryd.
-func (o *lockOptions) parseArgs(args []string) error {
-	if len(args) == 0 {
-		return cli.Usage("lock", "no lock given")
-	}
-	o.Name = args[0]
-	argv := args[1:]
-	dashes := len(argv) > 0 && argv[0] == "--"
-	if dashes {
-		argv = argv[1:]
-	}
-	o.Command, o.launch.Argv = strings.Join(argv, " "), argv
-	err := layout.ValidateLockName(o.Name)
-	switch {
-	case err != nil:
-		return cli.Usage("lock", "%w", err)
-	case !dashes && len(argv) > 0 && strings.HasPrefix(argv[0], "-"):
-		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("flag %s after the name of the lock", argv[0]),
-			Hint: "put flags before NAME, and -- before a command that starts with a dash"}
-	case len(argv) == 0:
-		return cli.Usage("lock", "no command given to run under %q", o.Name)
-	case o.Value != nil && o.Mode == layout.Shared:
-		return cli.Usage("lock", "--value and --shared exclude each other")
-	case len(o.Value) > layout.MaxValue:
-		return cli.Usage("lock", "--value has %d bytes, want at most %d", len(o.Value), layout.MaxValue)
-	case o.Create && o.Device == "":
-		return cli.Usage("lock", "--create requires --device")
-	}
-	return nil
-}
-
-// lock runs the command under the lock.
-func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
-	l := o.launch
-	if l.Path, err = supervise.FindCommand(l.Argv[0]); err != nil {
-		return err
-	}
-	l.Lock, l.Signals = o.Name, signals.Inherited()
-	l.Stdin, l.Stdout, l.Stderr = a.stdin, a.stdout, a.stderr
-	if o.Device == "" {
-		l.Session, l.Socket = client.NewSession(), a.socket
-	}
-	o.Session, o.Socket, o.Stderr, o.Requests = l.Session, a.socket, a.stderr, !l.OnRequest.None()
-	inbox := signals.Open(l.Signals)
-	defer func() { inbox.Close(err) }()
-	code, err := supervise.Run(l, inbox, !o.NonBlock, func(onWaiting func(ahead int)) (*supervise.Grant, error) {
-		return o.Acquire(ctx, inbox, onWaiting)
-	})
-	if err == nil && code != 0 {
-		err = &cli.Failure{Code: code}
-	}
-	return err
-}
-
-// takeOptions are the options that lock and hold have in common.
-type takeOptions struct {
-	acquire.Request
-	shared, exclusive bool // from the command line; resolve sets Mode from them
-}
-
-func (o *takeOptions) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "hold it alone (the default)")
-	f.BoolVarP(&o.shared, "shared", "s", false, "share it with other holders")
-	f.BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
-	f.VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
-	f.IntVarP(&o.Conflict, "conflict-exit-code", "E", cli.ExitConflict, "exit with `N` after giving up")
-}
-
-// resolve validates the parsed flags and completes the request.
-func (o *takeOptions) resolve(cmd *cobra.Command) error {
-	if o.shared && o.exclusive {
-		return cli.Usage(cmd.Name(), "--shared and --exclusive exclude each other")
-	}
-	if o.shared {
-		o.Mode = layout.Shared
-	}
-	if cmd.Flags().Changed("timeout") && o.Timeout == 0 {
-		o.NonBlock = true // as with flock(1)
-	}
-	if o.Conflict < 0 || o.Conflict > 255 {
-		return cli.Usage(cmd.Name(), "--conflict-exit-code %d, want 0 to 255", o.Conflict)
-	}
-	return nil
+	o.AddFlags(cmd.Flags())
 }

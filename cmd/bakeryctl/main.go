@@ -8,10 +8,14 @@
 //	call, ondevice            requests to bakeryd; use of a device without bakeryd
 //	show                      words and tables for hosts, locks and events
 //	supervise, hold           work under a lock: a command, or systemd units
-//	acquire                   acquires the lock for that
+//	acquire, join             acquire the lock for that: from bakeryd, as a host on a device
+//	lock                      the command lock, without its help
 //	probe, bench, check, top  the commands of these names
 //
 // Each package imports only packages above it in this list.
+//
+// This program is complete. cmd/build and the packages install it as bakeryctl-full, next to
+// bakeryctl-lock as bakeryctl: that runs the command lock and starts in half the time.
 package main
 
 import (

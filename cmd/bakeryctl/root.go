@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -111,7 +112,7 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "run " + cmd.CommandPath() + " --help"}
 	})
-	root.PersistentFlags().StringVar(&a.socket, "socket", envSocket(), "`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
+	call.SocketFlag(root.PersistentFlags(), &a.socket)
 	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name() })
 	for i, c := range commands {
 		if named < 0 || named == i {

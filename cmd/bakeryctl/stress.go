@@ -92,7 +92,7 @@ Exit codes:
 	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
 	f.Var((*cli.Wait)(&o.Hold), "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
-	f.StringArrayVar(&o.sockets, "socket", []string{envSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
+	f.StringArrayVar(&o.sockets, "socket", []string{call.DefaultSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
 	f.BoolVar(&debug, "debug", false, "print each step of the workers on standard error")
 	f.BoolVar(&a.json, "json", false, "print the result as JSON")
 }

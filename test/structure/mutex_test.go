@@ -24,7 +24,11 @@ import (
 func TestMutexes(t *testing.T) {
 	var order []string
 	for _, row := range imports {
-		order = append(order, strings.Replace(row.path, "ctl/", "cmd/bakeryctl/internal/", 1))
+		path := row.path
+		if name, ok := strings.CutPrefix(path, "ctl/"); ok {
+			path = "cmd/bakeryctl/internal/" + name
+		}
+		order = append(order, path)
 	}
 	for _, found := range mutexFaults(t, order) {
 		t.Error(found)

@@ -105,6 +105,26 @@ func TestHTTP(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(http)), slices.Collect(maps.Keys(found)))
 }
 
+// TestAtOnce: bakeryctl-lock, which runs before each command under a lock, links nothing of the table. The complete
+// program does, which shows that the names are right.
+func TestAtOnce(t *testing.T) {
+	linked := func(program string) (found []string) {
+		cmd := exec.Command("go", "list", "-deps", program)
+		cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		for _, path := range strings.Fields(string(out)) {
+			if path = short(strings.TrimPrefix(path, module)); atOnce[path] != "" {
+				found = append(found, path)
+			}
+		}
+		return found
+	}
+	require.Empty(t, linked("./cmd/bakeryctl/bakeryctl-lock"))
+	all := append(linked("./cmd/bakeryctl"), linked("./cmd/bakeryd")...)
+	require.Subset(t, all, slices.Collect(maps.Keys(atOnce)))
+}
+
 // TestFiles: of the files of a circle, each depends on each other, directly or not.
 func TestFiles(t *testing.T) {
 	own, exports := list(t)

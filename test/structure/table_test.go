@@ -15,6 +15,19 @@ var http = map[string]string{
 	"ctl/top":        "a call of the API",
 }
 
+// atOnce has the packages that bakeryctl-lock must not link, not even by others, and why: each makes the start of
+// bakeryctl lock later.
+var atOnce = map[string]string{
+	"net/http":               "the HTTP server and client",
+	"crypto/tls":             "comes with net/http",
+	"text/template":          "comes with cobra and with pages; the linker then keeps every exported method",
+	"github.com/spf13/cobra": "commands and help",
+	"daemon":                 "a host of its own, for --device",
+	"daemon/metrics":         "metrics",
+	"ctl/render":             "tables and colours",
+	"ctl/top":                "terminals",
+}
+
 // imports has what each package imports of the module, from the foundations up: a package imports only packages above it.
 var imports = []struct{ path, imports string }{
 	// The foundations: the format, the protocol, the disk.
@@ -99,12 +112,15 @@ var imports = []struct{ path, imports string }{
 	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/events daemon/lockspace daemon/report daemon/text layout"},
 	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process daemon/text layout"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
-	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/locks daemon/lockspace daemon/text"},
+	{"ctl/acquire", "ctl/call ctl/cli ctl/signals ctl/supervise ctl/term daemon/client daemon/text"},
+	{"ctl/join", "ctl/acquire ctl/call ctl/cli ctl/ondevice ctl/supervise daemon daemon/api daemon/client daemon/locks daemon/lockspace"},
+	{"ctl/lock", "ctl/acquire ctl/call ctl/cli ctl/signals ctl/supervise daemon/client layout"},
 	{"ctl/probe", "blockdev blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
-	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/client daemon/lease daemon/load daemon/locks daemon/locks/measuring daemon/report daemon/retry daemon/server daemon/text layout"},
+	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/lock ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/client daemon/lease daemon/load daemon/locks daemon/locks/measuring daemon/report daemon/retry daemon/server daemon/text layout"},
 	{"ctl/check", "blockdev ctl/cli ctl/ondevice ctl/render daemon daemon/lockspace/check layout"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
-	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/check ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
+	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
+	{"cmd/bakeryctl", "ctl/bench ctl/call ctl/check ctl/cli ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server"},
 
 	// For tests.

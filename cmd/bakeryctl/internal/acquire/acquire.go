@@ -1,7 +1,6 @@
-// Package acquire acquires a lock for the commands lock and hold: from bakeryd, or on a device as a
-// host of its own. For the latter it imports package daemon. During the wait it shows the position
-// in the queue on a terminal. It returns a supervise.Grant and knows nothing of what runs under the
-// lock.
+// Package acquire acquires a lock for the commands lock and hold: from bakeryd, or by a function of
+// its caller on a device. During the wait it shows the position in the queue on a terminal. It
+// returns a supervise.Grant and knows nothing of what runs under the lock.
 package acquire
 
 import (
@@ -28,8 +27,13 @@ type Request struct {
 	Socket   string    // of bakeryd
 	Device   string    // lockspace to join without bakeryd; empty: ask bakeryd
 	Create   bool      // create the lockspace on Device if it does not exist
+	OnDevice OnDevice  // acquires the lock if there is a Device
 	Stderr   io.Writer // receives the wait line and warnings
 }
+
+// OnDevice acquires a lock without bakeryd, as package join does. Programs without it need not link
+// the rest of a host.
+type OnDevice func(context.Context, Request) (*supervise.Grant, error)
 
 // Acquire blocks until the lock is granted or a signal ends the wait. It calls onWaiting and
 // updates the wait line with the number of waiters ahead.
@@ -44,7 +48,7 @@ func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting fu
 	var g *supervise.Grant
 	var err error
 	if o.Device != "" {
-		g, err = o.joinAndTake(ctx)
+		g, err = o.OnDevice(ctx, o)
 	} else {
 		g, err = o.askBakeryd(ctx)
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/lock"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
@@ -201,7 +202,7 @@ func (b *benching) findCommands(flocked string) {
 		b.why[wrapper] = "find the path of bakeryctl: " + err.Error()
 		return
 	}
-	b.locked = command{self, []string{os.Args[0], "--socket", b.Socket, "lock", b.lock, "--", alone}}
+	b.locked = command{lock.Program(self), []string{os.Args[0], "lock", "--socket", b.Socket, b.lock, "--", alone}}
 	b.alone = command{alone, []string{"true"}}
 	if flock, err := exec.LookPath("flock"); err != nil {
 		b.why[flockName] = "flock(1) not found; install util-linux"

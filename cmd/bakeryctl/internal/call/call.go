@@ -1,16 +1,29 @@
 // Package call makes calls of bakeryd for which package client has no method, and gives the errors
-// of all calls an exit code and a hint. It imports cli of bakeryctl, the client and its errors.
+// of all calls an exit code and a hint. It has the flag that names the socket. It imports cli of
+// bakeryctl, the client and its errors.
 package call
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
+
+	"github.com/spf13/pflag"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
+
+// SocketFlag adds the flag that names bakeryd's socket.
+func SocketFlag(f *pflag.FlagSet, socket *string) {
+	f.StringVar(socket, "socket", DefaultSocket(), "`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
+}
+
+// DefaultSocket returns the socket of a command without that flag.
+func DefaultSocket() string { return cmp.Or(os.Getenv("BAKERY_SOCKET"), client.DefaultSocket) }
 
 // Hints for a bakeryd that does not answer.
 const (

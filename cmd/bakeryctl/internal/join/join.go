@@ -1,4 +1,7 @@
-package acquire
+// Package join acquires a lock without bakeryd: this process joins the lockspace on a device as a host
+// of its own, and leaves it with the release. It imports package daemon, which is most of the
+// project, so that package acquire need not.
+package join
 
 import (
 	"context"
@@ -8,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
@@ -22,8 +26,8 @@ import (
 // maxWanted is the number of requests for the lock that are queued for the holder's reaction.
 const maxWanted = 16
 
-// joinAndTake acquires the lock without bakeryd: this process joins the lockspace as a host.
-func (o Request) joinAndTake(ctx context.Context) (*supervise.Grant, error) {
+// Acquire implements acquire.Request.OnDevice.
+func Acquire(ctx context.Context, o acquire.Request) (*supervise.Grant, error) {
 	if o.Create {
 		if err := ondevice.Create(ctx, o.Device); err != nil {
 			return nil, &cli.Failure{Code: cli.ExitNoDevice, Err: err}
@@ -31,10 +35,10 @@ func (o Request) joinAndTake(ctx context.Context) (*supervise.Grant, error) {
 	}
 	d, err := daemon.Join(ctx, daemon.Config{Device: o.Device, Logger: ondevice.Logger(o.Stderr)})
 	if err != nil {
-		return nil, o.joinFailure(err)
+		return nil, failure(o, err)
 	}
 	wanted := make(chan client.Request, maxWanted)
-	h, err := o.takeFrom(ctx, d, wanted)
+	h, err := acquireFrom(ctx, o, d, wanted)
 	if err == nil && o.Value != nil {
 		if err = h.SetValue(ctx, o.Value); err != nil {
 			_ = h.Release()
@@ -42,7 +46,7 @@ func (o Request) joinAndTake(ctx context.Context) (*supervise.Grant, error) {
 	}
 	if err != nil {
 		_ = ondevice.Leave(d) // the first error is reported
-		return nil, o.joinFailure(err)
+		return nil, failure(o, err)
 	}
 	held := warnBefore(h)
 	return &supervise.Grant{
@@ -85,7 +89,7 @@ func warnBefore(h *locks.Hold) *ownHold {
 // Warned returns a channel that is closed when the holder must stop.
 func (o *ownHold) Warned() <-chan struct{} { return o.warned }
 
-func (o Request) takeFrom(ctx context.Context, d *daemon.Host, wanted chan<- client.Request) (*locks.Hold, error) {
+func acquireFrom(ctx context.Context, o acquire.Request, d *daemon.Host, wanted chan<- client.Request) (*locks.Hold, error) {
 	if o.Timeout > 0 && !o.NonBlock {
 		var cancel context.CancelFunc
 		// The time to join does not count against the timeout.
@@ -107,7 +111,7 @@ func (o Request) takeFrom(ctx context.Context, d *daemon.Host, wanted chan<- cli
 	return d.Acquire(ctx, req)
 }
 
-func (o Request) joinFailure(err error) *cli.Failure {
+func failure(o acquire.Request, err error) *cli.Failure {
 	if f := call.Refused(err, o.Conflict); cli.Silent(f) {
 		return f
 	}

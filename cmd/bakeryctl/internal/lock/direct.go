@@ -1,0 +1,41 @@
+package lock
+
+import (
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+)
+
+// Direct returns the options of a command line of bakeryctl if that is a valid lock command for
+// bakeryd. It returns false for all that requires the complete program: other commands, flags
+// before the command, --help, --device, and errors of usage, which that reports.
+func Direct(args []string) (o *Options, ok bool) {
+	if len(args) == 0 || args[0] != "lock" {
+		return nil, false
+	}
+	o = new(Options)
+	f := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
+	f.SetOutput(io.Discard) // --help writes there
+	call.SocketFlag(f, &o.Socket)
+	o.AddFlags(f)
+	if f.Parse(args[1:]) != nil || o.Parse(f, f.Args()) != nil || o.Device != "" {
+		return nil, false
+	}
+	return o, true
+}
+
+// Complete is the name of the complete program next to bakeryctl, which is bakeryctl-lock, where
+// cmd/build or a package has installed both.
+const Complete = "bakeryctl-full"
+
+// Program returns the path of bakeryctl. self is that of the complete program, which is bakeryctl
+// itself if it has another name.
+func Program(self string) string {
+	if filepath.Base(self) == Complete {
+		return filepath.Join(filepath.Dir(self), "bakeryctl")
+	}
+	return self
+}

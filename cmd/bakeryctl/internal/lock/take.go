@@ -1,0 +1,41 @@
+package lock
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Take is the part of the options that lock and hold have in common.
+type Take struct {
+	acquire.Request
+	shared, exclusive bool // from the command line; Resolve sets Mode from them
+}
+
+// AddFlags adds the flags to those of a command.
+func (o *Take) AddFlags(f *pflag.FlagSet) {
+	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "hold it alone (the default)")
+	f.BoolVarP(&o.shared, "shared", "s", false, "share it with other holders")
+	f.BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
+	f.VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
+	f.IntVarP(&o.Conflict, "conflict-exit-code", "E", cli.ExitConflict, "exit with `N` after giving up")
+}
+
+// Resolve validates the parsed flags and completes the request.
+func (o *Take) Resolve(command string, f *pflag.FlagSet) error {
+	if o.shared && o.exclusive {
+		return cli.Usage(command, "--shared and --exclusive exclude each other")
+	}
+	if o.shared {
+		o.Mode = layout.Shared
+	}
+	if f.Changed("timeout") && o.Timeout == 0 {
+		o.NonBlock = true // as with flock(1)
+	}
+	if o.Conflict < 0 || o.Conflict > 255 {
+		return cli.Usage(command, "--conflict-exit-code %d, want 0 to 255", o.Conflict)
+	}
+	return nil
+}
