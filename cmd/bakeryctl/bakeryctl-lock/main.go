@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
@@ -37,10 +36,7 @@ func execFull() error {
 	path := filepath.Join(filepath.Dir(self), lock.Complete)
 	inherited := signals.Inherited()
 	inherited.Restore()
-	runtime.LockOSThread() // the program inherits the mask of this thread
-	if _, err = signals.SetMask(&inherited.Blocked); err == nil {
-		err = syscall.Exec(path, os.Args, os.Environ())
-	}
+	err = signals.With(inherited.Blocked, func() error { return syscall.Exec(path, os.Args, os.Environ()) })
 	return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("execute %s, which has all commands but lock: %w", path, err),
 		Hint: "install bakeryctl and " + lock.Complete + " together, in one directory: a package or cmd/build does"}
 }

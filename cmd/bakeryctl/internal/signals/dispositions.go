@@ -5,10 +5,12 @@
 package signals
 
 import (
+	"cmp"
 	"fmt"
-	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -58,8 +60,10 @@ func (s State) String() string {
 
 // ParseState parses the result of String.
 func ParseState(text string) (s State, err error) {
-	_, err = fmt.Sscanf(text, "%x,%x", (*uint64)(&s.ignored), (*uint64)(&s.Blocked))
-	return s, err
+	ignored, blocked, _ := strings.Cut(text, ",")
+	i, err := strconv.ParseUint(ignored, 16, 64)
+	b, blockedErr := strconv.ParseUint(blocked, 16, 64)
+	return State{Set(i), Set(b)}, cmp.Or(err, blockedErr)
 }
 
 // Inherited returns the state in which this process was started. If bakeryctl was linked without
@@ -125,9 +129,12 @@ func SetMask(to *Set) (before Set, err error) {
 	return Set(was.Val[0]), err
 }
 
-// StartWith starts a command with the given signal mask: a child inherits the mask of the thread
-// that forks it.
-func StartWith(mask Set, cmd *exec.Cmd) error {
+// With calls f in a thread with the given signal mask, which a child or a program that f executes
+// inherits. Usually all threads have that mask; to lock one, the runtime must start another.
+func With(mask Set, f func() error) error {
+	if now, err := SetMask(nil); err == nil && now == mask {
+		return f()
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before, err := SetMask(&mask)
@@ -135,5 +142,5 @@ func StartWith(mask Set, cmd *exec.Cmd) error {
 		return err
 	}
 	defer func() { _, _ = SetMask(&before) }()
-	return cmd.Start()
+	return f()
 }

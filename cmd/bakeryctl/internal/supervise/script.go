@@ -68,7 +68,7 @@ func (l Launch) startScript(flag, text string, env []string) *script {
 	o := &script{shell: cmd, started: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		defer close(o.ended)
-		if err := signals.StartWith(l.Signals.Blocked, cmd); err != nil {
+		if err := signals.With(l.Signals.Blocked, cmd.Start); err != nil {
 			fmt.Fprintf(l.Stderr, "bakeryctl: run %s: %v\n", flag, err)
 			return
 		}

@@ -78,8 +78,10 @@ func (c *command) start(l Launch) error {
 		return err
 	}
 	defer func() { _ = theirs.Close() }()
-	if c.stub, err = channelOf(os.NewFile(uintptr(pair[0]), "stub")); err != nil {
-		return err
+	err = unix.SetNonblock(pair[0], true) // os.NewFile then gives it to the poller, for deadlines
+	c.stub = channel{os.NewFile(uintptr(pair[0]), "stub")}
+	if err != nil {
+		return errors.Join(err, c.stub.Close())
 	}
 	c.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{AsStub, strconv.Itoa(int(theirs)), l.Signals.String(), l.Path}, l.Argv...),
 		Env: surroundings(), Stdin: l.Stdin, Stdout: l.Stdout, Stderr: l.Stderr, SysProcAttr: &syscall.SysProcAttr{}}
@@ -94,7 +96,7 @@ func (c *command) start(l Launch) error {
 		defer func() { _ = dir.Close() }()
 		c.cmd.SysProcAttr.UseCgroupFD, c.cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
-	if err := signals.StartWith(l.Signals.Blocked, c.cmd); err != nil {
+	if err := signals.With(l.Signals.Blocked, c.cmd.Start); err != nil {
 		return errors.Join(err, c.stub.Close())
 	}
 	go func() {
@@ -120,10 +122,10 @@ func (c *command) contain(l Launch) {
 		return
 	}
 	var answer stubAnswer
-	err := c.stub.send(stubOrder{Contain: l.Session, Socket: l.Socket}, -1)
+	err := c.stub.send(stubOrder{Contain: l.Session, Socket: l.Socket}.fields(), -1)
 	if err == nil {
 		_ = c.stub.SetReadDeadline(time.Now().Add(2 * containWithin)) // fails only after Close
-		_, err = c.stub.receive(&answer)
+		answer, err = c.receiveAnswer()
 		_ = c.stub.SetReadDeadline(time.Time{})
 	}
 	switch {
@@ -162,7 +164,7 @@ func (c *command) begin(g *Grant, env []string) error {
 		Reached("ordering")
 		order.Until = g.StopAt()
 		var answer stubAnswer
-		err := c.stub.send(order, witness)
+		err := c.stub.send(order.fields(), witness)
 		if err == nil {
 			Reached("ordered")
 			answer, err = c.answer(g)
@@ -198,11 +200,19 @@ func (c *command) answer(g *Grant) (stubAnswer, error) {
 		}
 	}()
 	for {
-		var answer stubAnswer
-		if _, err := c.stub.receive(&answer); err != nil || answer.Late || answer.Errno != 0 {
+		answer, err := c.receiveAnswer()
+		if err != nil || answer.Late || answer.Errno != 0 {
 			return answer, err
 		}
 	}
+}
+
+func (c *command) receiveAnswer() (stubAnswer, error) {
+	fields, _, err := c.stub.receive()
+	if err != nil {
+		return stubAnswer{}, err
+	}
+	return parseAnswer(fields)
 }
 
 // begun reports whether the stub has become the command: its end of the socket is closed, and no

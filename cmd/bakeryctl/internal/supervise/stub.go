@@ -1,13 +1,12 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,17 +40,45 @@ const AsStub = "bakeryctl-exec"
 
 // stubOrder is a message of the wrapper: Contain and Socket, or Until and Env.
 type stubOrder struct {
-	Contain string        `json:"contain,omitempty"`  // session whose cgroup the stub moves to
-	Socket  string        `json:"socket,omitempty"`   // of bakeryd
-	Until   time.Duration `json:"until_ns,omitempty"` // on CLOCK_BOOTTIME: the command must start earlier
-	Env     []string      `json:"env,omitempty"`      // NAME=VALUE, in addition to the stub's environment
+	Contain string        // session whose cgroup the stub moves to; empty: it is to become the command
+	Socket  string        // of bakeryd
+	Until   time.Duration // on CLOCK_BOOTTIME: the command must start earlier
+	Env     []string      // NAME=VALUE, in addition to the stub's environment
+}
+
+// fields returns the fields of the message.
+func (o stubOrder) fields() []string {
+	return append([]string{o.Contain, o.Socket, strconv.FormatInt(int64(o.Until), 10)}, o.Env...)
+}
+
+// parseOrder is the inverse of fields.
+func parseOrder(fields []string) (stubOrder, error) {
+	if len(fields) < 3 {
+		return stubOrder{}, fmt.Errorf("order of %d fields", len(fields))
+	}
+	until, err := strconv.ParseInt(fields[2], 10, 64)
+	return stubOrder{Contain: fields[0], Socket: fields[1], Until: time.Duration(until), Env: fields[3:]}, err
 }
 
 // stubAnswer is an answer of the stub. A stub that has become the command sends none.
 type stubAnswer struct {
-	Weak  string        `json:"weak,omitempty"`
-	Late  bool          `json:"late,omitempty"`
-	Errno syscall.Errno `json:"errno,omitempty"`
+	Weak  string
+	Late  bool
+	Errno syscall.Errno
+}
+
+// fields returns the fields of the message.
+func (a stubAnswer) fields() []string {
+	return []string{strconv.FormatBool(a.Late), strconv.Itoa(int(a.Errno)), a.Weak}
+}
+
+// parseAnswer is the inverse of fields.
+func parseAnswer(fields []string) (stubAnswer, error) {
+	if len(fields) != 3 {
+		return stubAnswer{}, fmt.Errorf("answer of %d fields", len(fields))
+	}
+	errno, err := strconv.Atoi(fields[1])
+	return stubAnswer{Weak: fields[2], Late: fields[0] == "true", Errno: syscall.Errno(errno)}, err
 }
 
 // mayStart reports whether a command may start now: before the time from which it would be told to
@@ -73,14 +100,12 @@ func RunStub(args []string) int {
 		return cli.ExitUsage
 	}
 	inherited.Restore()
-	wrapper, err := channelOf(os.NewFile(uintptr(fd), "wrapper"))
-	if err != nil {
-		return cli.ExitUsage
-	}
+	unix.CloseOnExec(fd)
+	wrapper := channel{os.NewFile(uintptr(fd), "wrapper")} // blocking: there is nothing else to do
 	for {
-		var order stubOrder
-		witness, err := wrapper.receive(&order)
-		if err != nil {
+		fields, witness, err := wrapper.receive()
+		order, parseErr := parseOrder(fields)
+		if err != nil || parseErr != nil {
 			return cli.ExitLost // the wrapper has ended, or the lock was not granted
 		}
 		var answer stubAnswer
@@ -94,7 +119,7 @@ func RunStub(args []string) int {
 			Reached("received")
 			answer = become(args[2], args[3:], inherited.Blocked, order, witness)
 		}
-		if err := wrapper.send(answer, -1); err != nil || answer.Errno != 0 {
+		if err := wrapper.send(answer.fields(), -1); err != nil || answer.Errno != 0 {
 			return cli.ExitNotExec
 		}
 	}
@@ -116,22 +141,22 @@ func become(path string, argv []string, blocked signals.Set, o stubOrder, witnes
 	}
 	env := os.Environ()
 	shell := append([]string{"/bin/sh", path}, argv[1:]...)
-	runtime.LockOSThread() // the command inherits the mask of this thread
-	defer runtime.UnlockOSThread()
-	if before, err := signals.SetMask(&blocked); err == nil {
-		defer func() { _, _ = signals.SetMask(&before) }()
-	}
-	if !mayStart(clock.Boottime.Now(), o.Until) {
-		return stubAnswer{Late: true}
-	}
-	Reached("checked")
-	err := syscall.Exec(path, argv, env)
-	if errors.Is(err, syscall.ENOEXEC) {
-		// execvp(3) runs a script without #! in the shell.
+	execute := func(path string, argv []string) error {
 		if !mayStart(clock.Boottime.Now(), o.Until) {
-			return stubAnswer{Late: true}
+			return errTooLate
 		}
-		err = syscall.Exec(shell[0], shell, env)
+		Reached("checked")
+		return syscall.Exec(path, argv, env)
+	}
+	err := signals.With(blocked, func() error {
+		err := execute(path, argv)
+		if errors.Is(err, syscall.ENOEXEC) {
+			err = execute(shell[0], shell) // as execvp(3) runs a script without #!
+		}
+		return err
+	})
+	if err == errTooLate {
+		return stubAnswer{Late: true}
 	}
 	return stubAnswer{Errno: errnoOf(err)}
 }
@@ -143,45 +168,51 @@ func errnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// channel is one end of the socket pair between a wrapper and its stub. A message is one JSON
-// object of at most maxMessage bytes and may carry a descriptor.
-type channel struct{ *net.UnixConn }
+// channel is one end of the socket pair between a wrapper and its stub. A message has fields of text
+// without NUL, maxMessage bytes at most, and may carry a descriptor. Package net and encoding/json
+// would make the start of the stub longer.
+type channel struct{ *os.File }
 
-const maxMessage = 64 << 10
-
-// channelOf returns a channel on a socket, and closes file.
-func channelOf(file *os.File) (channel, error) {
-	defer func() { _ = file.Close() }() // the connection uses a duplicate
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return channel{}, err
-	}
-	return channel{conn.(*net.UnixConn)}, nil
-}
+// maxMessage is more than the longest path and the other variables take. It is a variable because the
+// compiler puts an array of constant size on the stack, which must then be copied to a larger one.
+var maxMessage = 8 << 10
 
 // send sends a message, with a descriptor unless fd is negative.
-func (c channel) send(message any, fd int) error {
-	text, err := json.Marshal(message)
-	if err != nil {
-		return err
-	}
+func (c channel) send(fields []string, fd int) error {
 	var rights []byte
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
 	}
-	_, _, err = c.WriteMsgUnix(text, rights, nil)
-	return err
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sendErr error
+	err = raw.Write(func(socket uintptr) bool {
+		sendErr = unix.Sendmsg(int(socket), []byte(strings.Join(fields, "\x00")), rights, nil, unix.MSG_NOSIGNAL)
+		return !again(sendErr)
+	})
+	return cmp.Or(err, sendErr)
 }
 
 // receive blocks until a message arrives. It returns the descriptor that came with it, or -1.
-func (c channel) receive(message any) (fd int, err error) {
-	text, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
-	n, m, _, _, err := c.ReadMsgUnix(text, rights)
+func (c channel) receive() (fields []string, fd int, err error) {
+	raw, err := c.SyscallConn()
 	if err != nil {
-		return -1, err
+		return nil, -1, err
+	}
+	text, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	var n, m int
+	var receiveErr error
+	err = raw.Read(func(socket uintptr) bool {
+		n, m, _, _, receiveErr = unix.Recvmsg(int(socket), text, rights, unix.MSG_CMSG_CLOEXEC)
+		return !again(receiveErr)
+	})
+	if err = cmp.Or(err, receiveErr); err != nil {
+		return nil, -1, err
 	}
 	if n == 0 {
-		return -1, io.EOF
+		return nil, -1, io.EOF
 	}
 	fd = -1
 	if controls, err := unix.ParseSocketControlMessage(rights[:m]); err == nil && len(controls) == 1 {
@@ -189,5 +220,8 @@ func (c channel) receive(message any) (fd int, err error) {
 			fd = fds[0]
 		}
 	}
-	return fd, json.Unmarshal(text[:n], message)
+	return strings.Split(string(text[:n]), "\x00"), fd, nil
 }
+
+// again reports whether a call on a socket must be repeated.
+func again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
