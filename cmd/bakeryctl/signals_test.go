@@ -42,6 +42,39 @@ func TestLock_Signals_ReachTheCommand(t *testing.T) {
 	require.Empty(t, p.messages())
 }
 
+// TestLock_RealTimeSignalAsTheCommandStarts_ReachesIt, and once, although the wrapper receives
+// real-time signals only later.
+func TestLock_RealTimeSignalAsTheCommandStarts_ReachesIt(t *testing.T) {
+	b := serve(t, holding)
+	for range 5 {
+		p := follow(t, "lock", "--socket", b.Socket, "x", "--", "bash", "-c", `trap "echo real" RTMIN+3; kill -RTMIN+3 $PPID; while read -t 0.01 x; [ $? != 1 ]; do :; done`)
+		p.expect("real")
+		p.signal(syscall.Signal(34 + 3))
+		p.expect("real")
+		require.NoError(t, p.stdin.Close())
+		require.Empty(t, p.rest())
+		p.exits(0)
+	}
+}
+
+// TestLock_RealTimeSignalWhileWaiting_IsNotForwarded as signals that end no wait are not.
+func TestLock_RealTimeSignalWhileWaiting_IsNotForwarded(t *testing.T) {
+	waiting, grant := make(chan int, 1), make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Send(`{"event":"waiting","ahead":1,"queued":1}`)
+		waiting <- x.PID
+		<-grant
+		holding(x)
+	})
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "bash", "-c", `trap "echo real" RTMIN+3; echo ready; while read -t 0.01 x; [ $? != 1 ]; do :; done`)
+	require.NoError(t, syscall.Kill(<-waiting, syscall.Signal(34+3)))
+	close(grant)
+	p.expect("ready")
+	p.signal(syscall.SIGTERM)
+	require.Empty(t, p.rest())
+	p.exits(143)
+}
+
 func signalName(s syscall.Signal) string {
 	names := map[syscall.Signal]string{
 		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGTERM: "SIGTERM",

@@ -48,15 +48,35 @@ func Open(inherited State) *Inbox {
 	return b
 }
 
-// ForwardMore starts receiving the real-time signals. It runs during the wait for the lock, because
-// each signal costs the runtime two thread switches.
-func (b *Inbox) ForwardMore(inherited State) {
-	const firstRealTime = 34 // the C library reserves the signals below
-	for s := syscall.Signal(firstRealTime); s <= Last; s++ {
-		if !inherited.ignored.has(s) {
-			signal.Notify(b.C, s)
+// realTime calls f for each real-time signal that was not inherited as ignored.
+func realTime(inherited State, f func(syscall.Signal)) {
+	const first = 34 // the C library reserves the signals below
+	for n := syscall.Signal(first); n <= Last; n++ {
+		if !inherited.ignored.has(n) {
+			f(n)
 		}
 	}
+}
+
+// CatchMore makes ForwardMore receive the real-time signals that arrive from now on, even if it runs
+// later. It returns false if this is not possible on this architecture.
+func (b *Inbox) CatchMore(inherited State) bool {
+	realTime(inherited, func(n syscall.Signal) { noteSources(inherited, n) })
+	return catches
+}
+
+// ForwardMore starts receiving the real-time signals. It runs when nothing waits for it, because each
+// signal costs the runtime two thread switches.
+func (b *Inbox) ForwardMore(inherited State) {
+	realTime(inherited, func(n syscall.Signal) {
+		signal.Notify(b.C, n)
+		if caught(n) { // before, or just now: then C gets it twice, and SentToUs returns true once
+			select {
+			case b.C <- n:
+			default: // C is full
+			}
+		}
+	})
 }
 
 // Close stops receiving signals before err is reported, so that a signal can end a slow report. It

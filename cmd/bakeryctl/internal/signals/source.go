@@ -49,6 +49,12 @@ func noteSources(inherited State, signals ...syscall.Signal) {
 	}
 }
 
+// catches says that CatchMore records signals.
+const catches = true
+
+// caught reports whether source has recorded a signal for which SentToUs was not called since.
+func caught(n syscall.Signal) bool { return noted.has(n) && atomic.LoadUint32(&fromProcess[n]) == 1 }
+
 // SentToUs reports whether a process sent a signal that os/signal has delivered. Pending signals of
 // one number count as one.
 func SentToUs(n syscall.Signal) bool {

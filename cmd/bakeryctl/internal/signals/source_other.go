@@ -8,6 +8,10 @@ import "syscall"
 
 func noteSources(State, ...syscall.Signal) {}
 
+const catches = false
+
+func caught(syscall.Signal) bool { return false }
+
 // SentToUs reports whether a process may have sent a signal that os/signal has delivered. It always
 // returns true.
 func SentToUs(syscall.Signal) bool { return true }
