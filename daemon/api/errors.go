@@ -6,7 +6,6 @@ package api
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -99,26 +98,36 @@ const (
 	statusInsufficientStorage = 507
 )
 
-// codes has the HTTP status and the exit code of each code.
-var codes = map[string]struct{ status, exit int }{
-	CodeInvalid:        {statusBadRequest, exitUsage},
-	CodeForbidden:      {statusForbidden, exitForbidden},
-	CodeBusy:           {statusOK, exitConflict},
-	CodeTimeout:        {statusOK, exitConflict},
-	CodeFull:           {statusInsufficientStorage, exitNoDevice},
-	CodePermits:        {statusConflict, exitUnavailable},
-	CodeFree:           {statusConflict, exitConflict},
-	CodeMissing:        {statusNotFound, exitConflict},
-	CodeUnavailable:    {statusServiceUnavailable, exitUnavailable},
-	CodeUnconfirmed:    {statusConflict, exitUnavailable},
-	CodeLost:           {statusGone, exitLost},
-	CodeCoherenceCheck: {statusConflict, exitUnavailable},
-	CodeUpgrade:        {statusConflict, exitConflict},
-	CodeDevice:         {statusInternalServerError, exitNoDevice},
+// codes has the HTTP status and the exit code of each code. It is no map: that would be made at the
+// start of every client.
+var codes = [...]struct {
+	code         string
+	status, exit int
+}{
+	{CodeInvalid, statusBadRequest, exitUsage},
+	{CodeForbidden, statusForbidden, exitForbidden},
+	{CodeBusy, statusOK, exitConflict},
+	{CodeTimeout, statusOK, exitConflict},
+	{CodeFull, statusInsufficientStorage, exitNoDevice},
+	{CodePermits, statusConflict, exitUnavailable},
+	{CodeFree, statusConflict, exitConflict},
+	{CodeMissing, statusNotFound, exitConflict},
+	{CodeUnavailable, statusServiceUnavailable, exitUnavailable},
+	{CodeUnconfirmed, statusConflict, exitUnavailable},
+	{CodeLost, statusGone, exitLost},
+	{CodeCoherenceCheck, statusConflict, exitUnavailable},
+	{CodeUpgrade, statusConflict, exitConflict},
+	{CodeDevice, statusInternalServerError, exitNoDevice},
 }
 
 // Codes returns all codes.
-func Codes() []string { return slices.Sorted(maps.Keys(codes)) }
+func Codes() (all []string) {
+	for _, c := range codes {
+		all = append(all, c.code)
+	}
+	slices.Sort(all)
+	return all
+}
 
 const (
 	hintLog    = "see the log of bakeryd"
@@ -192,17 +201,22 @@ func (e *Error) Is(target error) bool {
 
 // Status returns the HTTP status of the refusal.
 func (e *Error) Status() int {
-	if c, ok := codes[e.Code]; ok {
-		return c.status
-	}
-	return statusInternalServerError
+	status, _ := e.numbers()
+	return status
 }
 
 // ExitCode returns the exit code of a command with this refusal. For an unknown code, as of a newer
 // bakeryd, it is that of CodeUnavailable.
 func (e *Error) ExitCode() int {
-	if c, ok := codes[e.Code]; ok {
-		return c.exit
+	_, exit := e.numbers()
+	return exit
+}
+
+func (e *Error) numbers() (status, exit int) {
+	for _, c := range codes {
+		if c.code == e.Code {
+			return c.status, c.exit
+		}
 	}
-	return exitUnavailable
+	return statusInternalServerError, exitUnavailable
 }

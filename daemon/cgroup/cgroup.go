@@ -63,6 +63,9 @@ func (w Wrapper) Name() string {
 
 // Named is the inverse of Name.
 func Named(name string) (w Wrapper, ok bool) {
+	if !strings.HasPrefix(name, prefix) {
+		return w, false
+	}
 	n, _ := fmt.Sscanf(name, prefix+"%d-%d-%d-%s", &w.PID, &w.Started, &w.Namespace, &w.Session)
 	return w, n >= 3 && w.Name() == name
 }
@@ -107,13 +110,13 @@ func Make(groups []*Group, err error) (*Group, error) {
 // prune removes the empty groups of wrappers of this pid namespace that have ended. It keeps the
 // group of a running wrapper, which may be about to start its command there.
 func prune(parent string) {
-	_, here, err := process.Innermost(os.Getpid())
-	if err != nil {
-		return
-	}
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
-		if w, ok := Named(entry.Name()); ok && w.Namespace == here && !w.Alive() {
+		w, ok := Named(entry.Name())
+		if !ok || w.Alive() {
+			continue
+		}
+		if _, here, err := process.Innermost(os.Getpid()); err == nil && w.Namespace == here {
 			(&Group{Dir: filepath.Join(parent, entry.Name())}).Remove()
 		}
 	}
@@ -285,5 +288,8 @@ func parents(mounts, groups string) ([]string, error) {
 
 // unescapeMount reverts the kernel's escaping of blanks and backslashes.
 func unescapeMount(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s // the replacer below is a large table
+	}
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

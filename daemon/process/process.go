@@ -197,7 +197,7 @@ func Innermost(pid int) (inner int, namespace uint64, err error) {
 	}
 	link, err := os.Readlink(dir + "/ns/pid")
 	if err == nil {
-		_, err = fmt.Sscanf(link, "pid:[%d]", &namespace)
+		namespace, err = strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(link, "pid:["), "]"), 10, 64)
 	}
 	return inner, namespace, err
 }
