@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -97,11 +98,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	var lines []byte
 	write := func(es []events.Event) error {
-		lines = lines[:0]
-		for i := range es {
-			lines = es[i].AppendLine(lines)
-		}
-		if len(lines) == 0 {
+		if lines = s.lines.append(lines[:0], es); len(lines) == 0 {
 			return nil
 		}
 		return send(lines)
@@ -144,4 +141,40 @@ func (s *Server) lastEvents(q *eventsRequest, write func([]events.Event) error) 
 		return err
 	}
 	return write(last[max(0, len(last)-q.limit):])
+}
+
+// eventLines has the lines of the last events. All clients that follow share them: encoding an event
+// takes longer than all else that is done to send it.
+type eventLines struct {
+	mu   sync.Mutex // guards kept
+	kept []eventLine
+}
+
+// eventLine is the line of one event, at its seq % maxLines. An event gets its host, or another seq,
+// when bakeryd knows which host it is.
+type eventLine struct {
+	seq  uint64
+	at   time.Time
+	host int
+	text []byte
+}
+
+const maxLines = 1024
+
+// append appends a line for each event.
+func (l *eventLines) append(to []byte, es []events.Event) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept == nil {
+		l.kept = make([]eventLine, maxLines)
+	}
+	for i := range es {
+		e := &es[i]
+		k := &l.kept[e.Seq%maxLines]
+		if k.seq != e.Seq || k.host != e.Host || !k.at.Equal(e.At) {
+			k.seq, k.at, k.host, k.text = e.Seq, e.At, e.Host, e.AppendLine(k.text[:0])
+		}
+		to = append(to, k.text...)
+	}
+	return to
 }

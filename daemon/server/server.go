@@ -63,6 +63,7 @@ type Server struct {
 	looking   *http.Server // read-only, for clients known only by an address (looks.go)
 	readers   *fdlimit.Budget
 	followers chan struct{} // has one entry for each client that follows events by an address
+	lines     eventLines    // that clients are sent
 	rules     access.Rules  // without the policy
 	refused   *policy.Refusals
 }
