@@ -70,6 +70,7 @@ type Queue struct {
 	releasing []*Item   // released by their clients, not yet by the driver
 	told      told      // what the clients in the queue were notified of
 	tellsAll  bool      // a timer runs that notifies all of them
+	tries     bool      // clients that do not wait have arrived since they were last refused
 	arrived   uint64    // number of clients that have arrived
 	used      bool      // since Idle returned true
 	idle      bool      // it was not used since MarkIdle
@@ -105,7 +106,7 @@ func (q *Queue) Admit(w *Item) error {
 	q.arrived++
 	w.nth, w.queued = q.arrived, time.Now()
 	q.waiting = append(q.waiting, w)
-	q.used, q.idle = true, false
+	q.used, q.idle, q.tries = true, false, q.tries || w.Request.Try
 	q.reportQueued(w)
 	return nil
 }
@@ -235,11 +236,15 @@ func Only(w *Item) func(*Item) bool { return func(x *Item) bool { return x == w 
 // RefuseTries refuses the clients that do not wait, if a local hold blocks them.
 func (q *Queue) RefuseTries() {
 	q.mu.Lock()
-	tries := slices.ContainsFunc(q.waiting, Tries)
+	tries := q.tries
 	q.mu.Unlock()
-	if tries && q.blocked(layout.Exclusive) {
-		q.Refuse(api.ErrBusy, Tries)
+	if !tries || !q.blocked(layout.Exclusive) {
+		return
 	}
+	q.mu.Lock()
+	q.tries = false // set again by those that arrive from here on
+	q.mu.Unlock()
+	q.Refuse(api.ErrBusy, Tries)
 }
 
 // RefuseLost reports the loss of the lease to all waiting clients: the driver may be waiting for a
@@ -273,7 +278,11 @@ func (q *Queue) Grant(w *Item, token layout.Ticket, handoff bool) bool {
 	q.mu.Lock()
 	front := len(q.waiting) > 0 && q.waiting[0] == w
 	if front {
-		q.waiting = slices.Delete(q.waiting, 0, 1)
+		if q.waiting[0] = nil; len(q.waiting) > nearest { // a long queue stays where it is
+			q.waiting = q.waiting[1:]
+		} else {
+			q.waiting = slices.Delete(q.waiting, 0, 1)
+		}
 		w.token, w.since = token, time.Now()
 		q.holds = append(q.holds, w)
 		q.reportGrant(w, handoff)

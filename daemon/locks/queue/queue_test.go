@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -149,4 +150,43 @@ func TestQueue_Tell_NotifiesNoMoreThanTheNearest(t *testing.T) {
 	q.ClientIsBack()
 	q.Tell(2)
 	require.Equal(t, nearest+1000, told, "all are notified in the end")
+}
+
+// TestQueue_RefuseTries_RefusesLaterOnesToo: a queue without them is not searched at each grant.
+func TestQueue_RefuseTries_RefusesLaterOnesToo(t *testing.T) {
+	q, _ := newQueue()
+	for range 2 {
+		_, outcome := arriveAndListen(t, q, Request{Try: true})
+		q.RefuseTries()
+		require.Empty(t, outcome, "the lock is free")
+		holder := new(Item)
+		holder.Init(q, Request{Mode: layout.Exclusive}, nil)
+		q.mu.Lock()
+		q.holds = []*Item{holder} // another client was faster
+		q.mu.Unlock()
+		q.RefuseTries()
+		require.ErrorIs(t, <-outcome, api.ErrBusy)
+		require.True(t, q.Release(holder, ""))
+	}
+}
+
+// TestQueue_Long_KeepsItsOrder: a grant does not move the clients behind.
+func TestQueue_Long_KeepsItsOrder(t *testing.T) {
+	q, _ := newQueue()
+	var want []*Item
+	for range 4 * nearest {
+		want = append(want, arrive(t, q, Request{}))
+	}
+	for len(want) > 0 {
+		front := want[0]
+		require.Same(t, front, q.Front())
+		require.True(t, q.Grant(front, token, true))
+		want = want[1:]
+		if n := len(want); n > 2*nearest {
+			require.True(t, q.Withdraw(want[n/2]))
+			want = append(slices.Delete(want, n/2, n/2+1), arrive(t, q, Request{}))
+		}
+		require.Equal(t, want, q.copied([]*Item{}, &q.waiting))
+	}
+	require.Nil(t, q.Front())
 }
