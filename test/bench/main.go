@@ -36,7 +36,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want measure, report, loop or point: test/bench/run calls it")
+		return errors.New("want measure, report, loop, point or grant: test/bench/run calls it")
 	}
 	switch args[0] {
 	case "measure":
@@ -47,6 +47,8 @@ func run(ctx context.Context, args []string) error {
 		return runLoop(ctx, args[1:])
 	case "point":
 		return runPoint(ctx, args[1:])
+	case "grant":
+		return runGrant(ctx, args[1:])
 	}
 	return fmt.Errorf("no command %q", args[0])
 }
@@ -168,6 +170,25 @@ func runPoint(ctx context.Context, args []string) error {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(p)
+}
+
+func runGrant(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("grant", flag.ContinueOnError)
+	dir := fs.String("dir", "", "`directory` for files")
+	var c scale.Crowd
+	fs.IntVar(&c.Hosts, "hosts", 2, "live hosts")
+	fs.IntVar(&c.Locks, "locks", 1, "other locks, all held")
+	fs.IntVar(&c.Waiters, "waiters", 8, "clients that wait")
+	fs.IntVar(&c.Lookers, "lookers", 0, "clients that only look")
+	lasting := fs.Duration("lasting", 3*time.Second, "of the measurement")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	g, err := scale.MeasureGrant(ctx, *dir, c, *lasting)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(g)
 }
 
 func runReport(args []string) error {

@@ -92,6 +92,7 @@ func TestReport(t *testing.T) {
 		"| requests to the device per L/6 | pwrite64 1.1, pread64 1.0 | one write, one read |",
 		"| 102 | 1 read, 51 KiB, 2 writes; 31 µs | 1 read, 51 KiB, 2 writes; 33 µs |",
 		"Slope: 512 bytes read and 0.20 µs for each further host; 0.000 bytes for each further lock.",
+		"| 2,000 | 1 | 2 | 0 | 80 µs | 1.25 | 190 µs | 2.90 |",
 		"10 KiB for each further lock that was used among 2 hosts",
 		"| 2 | nothing | 206 requests, 202 KiB |",
 		"| 102 | 0.2 ms, 256 KiB | refused |",

@@ -21,6 +21,7 @@ func (r *results) writeScale(p page) {
 		return
 	}
 	g.acquire(p)
+	r.writeGrants(p)
 	g.heartbeat(p)
 	g.memory(p)
 	g.status(p)
@@ -109,6 +110,23 @@ func (g grid) acquire(p page) {
 		g.byHost(least(g.locks), func(at scale.Point) float64 { return at.AcquireUS }),
 		g.byLock(most(g.hosts), func(at scale.Point) float64 { return float64(at.Acquire.ReadBytes) }))
 	p.text("![bytes read](scale-bytes.svg)")
+}
+
+func (r *results) writeGrants(p page) {
+	if len(r.scale.Grants) == 0 {
+		return
+	}
+	p.text("### Local grants")
+	p.text("A lock passes between clients of one bakeryd: each requests it, waits, is granted it by the release of the one before, and releases it. " +
+		"Clients are sessions without sockets, so this is the cost of bakeryd alone; that of clients which only look includes the lookers themselves. " +
+		"They follow the events, and ask for the status page and for the locks once a second.")
+	rows := [][]string{{"clients that wait", "other locks held", "hosts", "clients that look", "processor time of a grant", "against the first row", "grant to grant", "lines sent"}}
+	base := r.scale.Grants[0].CPUUS
+	for _, g := range r.scale.Grants {
+		rows = append(rows, []string{thousands(float64(g.Waiters)), thousands(float64(g.Locks)), thousands(float64(g.Hosts)), thousands(float64(g.Lookers)),
+			us(g.CPUUS), fmt.Sprintf("%.2f", g.CPUUS/base), us(g.US), fmt.Sprintf("%.2f", g.Lines)})
+	}
+	p.rows(rows)
 }
 
 func (g grid) heartbeat(p page) {

@@ -217,6 +217,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 type bakeryd struct {
 	d      *daemon.Host
 	handle *handle
+	socket string
 	end    func() error
 }
 
@@ -226,7 +227,8 @@ func (s *space) serve(ctx context.Context) (*bakeryd, error) {
 		return nil, err
 	}
 	cfg.Keep = true
-	ln, err := server.Listen(filepath.Join(s.dir, "socket"))
+	socket := filepath.Join(s.dir, "socket")
+	ln, err := server.Listen(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +239,7 @@ func (s *space) serve(ctx context.Context) (*bakeryd, error) {
 	go func() { over <- service.Run(ctx) }()
 	select {
 	case d := <-joined:
-		return &bakeryd{d: d, handle: h, end: func() error {
+		return &bakeryd{d: d, handle: h, socket: socket, end: func() error {
 			service.Drain()
 			return errors.Join(<-over, server.Shutdown(), <-served)
 		}}, nil

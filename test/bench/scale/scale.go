@@ -3,8 +3,9 @@
 // results are counts that hold on any machine. It knows the layout only to write records of hosts
 // that do not run.
 //
-// Begin with [Measure] in growth.go. waiters.go measures waiters, joining.go the join. disk.go and
-// simulated.go replace a disk and other hosts.
+// Begin with [Measure] in growth.go. crowd.go measures local grants, waiters.go waiting hosts,
+// joining.go the join. disk.go and simulated.go replace a disk and other hosts, lookers.go the clients
+// that only look.
 package scale
 
 import "time"
@@ -15,6 +16,7 @@ const Latency = 100 * time.Microsecond
 // Result is all results.
 type Result struct {
 	Points  []Point   `json:"points"`
+	Grants  []Grant   `json:"grants"`
 	Waiters []Waiting `json:"waiters"`
 	Joining []Joining `json:"joining"`
 }

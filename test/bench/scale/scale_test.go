@@ -50,3 +50,15 @@ func TestWait(t *testing.T) {
 		require.Positive(t, all[i].HandOverUS)
 	}
 }
+
+// TestMeasureGrant: every client is sent its grant, and few lines more.
+func TestMeasureGrant(t *testing.T) {
+	t.Parallel()
+	c := Crowd{Waiters: 3, Locks: 2, Hosts: 4, Lookers: 1}
+	g, err := MeasureGrant(t.Context(), t.TempDir(), c, standstill.Outlives(300*time.Millisecond))
+	require.NoError(t, err)
+	require.Equal(t, c, g.Crowd)
+	require.Positive(t, g.US)
+	require.Positive(t, g.CPUUS)
+	require.GreaterOrEqual(t, g.Lines, 0.9, "those of the last grant may not be counted yet")
+}
