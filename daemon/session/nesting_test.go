@@ -29,8 +29,8 @@ func TestNesters_ManyClientsWait_AreExaminedTogether(t *testing.T) {
 			}
 		}
 		granted := ss.make("")
-		close(granted.done)
 		granted.watchNesting()
+		close(granted.done)
 		for range clients { // in the course of a second
 			s := ss.make("")
 			s.watchNesting()
@@ -38,6 +38,7 @@ func TestNesters_ManyClientsWait_AreExaminedTogether(t *testing.T) {
 			time.Sleep(time.Second / clients)
 		}
 		time.Sleep(nestAfter + 2*nestPause)
+		synctest.Wait()
 		require.Len(t, examined, clients)
 		require.NotContains(t, examined, granted)
 		require.LessOrEqual(t, rounds, int(time.Since(began)/nestPause))
