@@ -94,6 +94,9 @@ func (o *Options) parseArgs(args []string) error {
 
 // Run runs the command under the lock.
 func (o *Options) Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	if o.Device == "" {
+		supervise.UseOneProcessor()
+	}
 	l := o.launch
 	if l.Path, err = supervise.FindCommand(l.Argv[0]); err != nil {
 		return err

@@ -66,6 +66,7 @@ func (l Launch) startScript(flag, text string, env []string) *script {
 	cmd.Stdout, cmd.Stderr = l.Stdout, l.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	o := &script{shell: cmd, started: make(chan struct{}), ended: make(chan struct{})}
+	useAllProcessors()
 	go func() {
 		defer close(o.ended)
 		if err := signals.With(l.Signals.Blocked, cmd.Start); err != nil {

@@ -99,6 +99,7 @@ func RunStub(args []string) int {
 	if err != nil || stateErr != nil {
 		return cli.ExitUsage
 	}
+	UseOneProcessor()
 	inherited.Restore()
 	unix.CloseOnExec(fd)
 	wrapper := channel{os.NewFile(uintptr(fd), "wrapper")} // blocking: there is nothing else to do

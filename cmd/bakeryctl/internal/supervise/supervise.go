@@ -32,8 +32,8 @@ const (
 	// and timers do not.
 	RecheckInterval = time.Second
 
-	// shortRun is the time from the start of the command to the first forwarded real-time signal. A
-	// command that ends earlier saves 60 thread switches.
+	// shortRun is the time from the start of the command to the first forwarded real-time signal, and
+	// to the use of all processors. Commands that end earlier do not pay for either.
 	shortRun = 5 * time.Millisecond
 
 	// briefly is the pause before checking again for a change that is about to happen.
@@ -110,8 +110,11 @@ func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, err
 		_ = g.Release() // fails if the lock is lost already
 		return 0, err
 	}
-	forward := time.AfterFunc(shortRun, func() { inbox.ForwardMore(l.Signals) })
-	defer forward.Stop()
+	later := time.AfterFunc(shortRun, func() {
+		useAllProcessors()
+		inbox.ForwardMore(l.Signals)
+	})
+	defer later.Stop()
 	code, c := s.run(), s.command
 	c.onRequest.stop()
 	c.guard.dismiss()
