@@ -34,6 +34,21 @@ const (
 // that. Therefore other goroutines write the lines that must be sent in time: the outcome of a
 // request by the goroutine that decides it, all others by tell.go. No goroutine ever waits for a
 // client that does not read.
+//
+// These are all system calls of bakeryd for one lock and unlock, in the order of their cost, as strace
+// counts them: by a client alone, and when eight clients of the host pass the lock on.
+//
+//	              alone  passed on
+//	pwrite, pread   3      1/8   slots: the claim, the others, the release; the others at each 8th grant
+//	write           2      2     granted and released, which wake the client
+//	epoll_pwait     3      2.6   the runtime waits for lines, and looks for some before a thread sleeps
+//	futex           0.6    0.9   the runtime's threads wake each other
+//	read            2.5    3.2   lines; one that finds none, before the goroutine waits
+//	nanosleep       2.3    0.3   the runtime's monitor, while a thread may wait for the disk
+//	clock_gettime   9      2.5   CLOCK_BOOTTIME: the lease, before each request and in each answer
+//
+// Not on the path: a session is recorded by stores to memory (handover), and events are written in
+// batches (events).
 type link struct {
 	*wire.Link
 	conn   *net.UnixConn
