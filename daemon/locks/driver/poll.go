@@ -21,6 +21,7 @@ const (
 	maxQuiet  = 5 * time.Millisecond // for all others: for each host ahead
 
 	maxRank = 250 * time.Millisecond // for any number of hosts ahead
+	maxSlow = 3 * time.Second        // for them on a slow device, unless one read takes longer
 )
 
 // PollPause returns the wait before the next read of a slot. quiet is the time since the hosts ahead
@@ -30,14 +31,17 @@ const (
 // The next in line adds about one percent to a hold. It notices the end of a short one at the
 // device's latency, however long it waited for other hosts before, and a long one costs the device
 // little. A host further back must notice that a host ahead has gone before the next one has. It
-// expects holds like the present one, and leaves most of the reads to those before it.
+// expects holds like the present one, and leaves most of the reads to those before it. One read may
+// have taken 30 s because a path to the device failed over. maxSlow keeps that from delaying the next
+// read by a multiple of it.
 func PollPause(quiet, latency time.Duration, rank int) time.Duration {
 	if rank <= 1 {
 		most := max(min(max(nextShare*latency, minQuiet), maxQuiet), latency)
 		return min(max(quiet/64, latency/2, minPoll), most)
 	}
 	others := time.Duration(rank - 1) // to go before this host is the next
-	return max(min(others*min(quiet, time.Second)/4, time.Duration(rank)*maxQuiet, maxRank), others*max(latency, minPoll)*3/2)
+	slow := min(others*max(latency, minPoll)*3/2, max(latency, maxSlow))
+	return max(min(others*min(quiet, time.Second)/4, time.Duration(rank)*maxQuiet, maxRank), slow)
 }
 
 // quiet is the time since the hosts ahead on the disk last changed.

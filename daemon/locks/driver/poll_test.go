@@ -18,7 +18,9 @@ func TestReadsAll(t *testing.T) {
 	require.True(t, readsAll(2, rankPolls, cheapRead+1), "but every rankPolls-th poll reads all")
 }
 
-func TestPollPause(t *testing.T) {
+// TestPollPause_EachCondition_IsBounded: after one read of 30 s, the tenth host in line once waited
+// for 405 s before the next read, and every host behind it as well.
+func TestPollPause_EachCondition_IsBounded(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for _, c := range []struct {
 		condition string
@@ -42,6 +44,8 @@ func TestPollPause(t *testing.T) {
 		{"hundredth, a long hold", time.Hour, 100 * us, 100, maxRank},
 		{"last, for years", 100000 * time.Hour, 100 * us, 1999, 299700 * us},
 		{"hundredth, a very slow device", time.Hour, 20 * ms, 100, 2970 * ms},
+		{"tenth, after a read that the device held up for 30 s", time.Hour, 30 * time.Second, 10, 30 * time.Second},
+		{"last, a device in trouble", time.Hour, 100 * ms, 1999, maxSlow},
 	} {
 		require.Equal(t, c.want, PollPause(c.quiet, c.latency, c.rank), c.condition)
 	}
