@@ -30,12 +30,13 @@ type Log struct {
 	close    context.CancelFunc
 	finished chan struct{} // closed when the keeper has ended
 
-	mu     sync.Mutex // guards the fields below; held only briefly
-	ring   []Event    // event n is at n % ringSize
-	end    uint64     // number of the next event
-	last   uint64     // the highest Seq
-	gone   uint64     // highest Seq that the ring has lost; 0: none
-	clocks reading    // when the clock was read last
+	mu     sync.Mutex    // guards the fields below; held only briefly
+	ring   []Event       // event n is at n % ringSize
+	end    uint64        // number of the next event
+	last   uint64        // the highest Seq
+	gone   uint64        // highest Seq that the ring has lost; 0: none
+	clocks reading       // when the clock was read last
+	latest time.Duration // the last result of uptime
 	self   Self
 	path   string        // path of the file; empty: not known yet, and no keeper runs
 	added  chan struct{} // closed by the next Add or Keep; nil if nothing waits for that
@@ -113,13 +114,15 @@ type reading struct{ wall, monotonic, boot time.Duration }
 
 // uptime returns the time since the boot. It reads the clock of the host, which is a system call, if a
 // second has passed since it did, or if the wall clock and the monotonic one have moved apart, as after
-// a sleep of the machine. The caller holds mu.
+// a sleep of the machine. A thread that was not scheduled before that call has read too late a time.
+// Later results are then not below it. The caller holds mu.
 func (l *Log) uptime(wall, monotonic time.Duration) time.Duration {
 	since := monotonic - l.clocks.monotonic
 	if apart := wall - l.clocks.wall - since; since > time.Second || apart.Abs() > time.Millisecond {
 		l.clocks, since = reading{wall, monotonic, l.clock.Now()}, 0
 	}
-	return l.clocks.boot + since
+	l.latest = max(l.latest, l.clocks.boot+since)
+	return l.latest
 }
 
 // wake wakes what waits for an event. The caller holds mu.

@@ -394,6 +394,18 @@ func TestLog_Uptime_FollowsTheClock(t *testing.T) {
 	}
 }
 
+// TestLog_UptimeReadLate_DoesNotDecrease: the thread was not scheduled for 50 ms before it read the
+// clock. The timeline takes a lower uptime for a boot.
+func TestLog_UptimeReadLate_DoesNotDecrease(t *testing.T) {
+	host := &stepped{now: time.Hour + 50*time.Millisecond}
+	l := New(host, slog.New(slog.DiscardHandler))
+	before := l.uptime(time.Hour, time.Hour)
+	before = max(before, l.uptime(time.Hour+time.Second, time.Hour+time.Second))
+	host.now = time.Hour + time.Second + time.Millisecond
+	require.GreaterOrEqual(t, l.uptime(host.now, host.now), before)
+	require.Equal(t, 2, host.reads)
+}
+
 func BenchmarkAppendLine(b *testing.B) {
 	e := Event{Seq: 1795650000000000, At: time.Now().UTC().Truncate(time.Microsecond), UptimeMS: 1e7, Kind: Enter, Lock: "nightly-backup", Host: 1, HostName: "db1",
 		Incarnation: 1 << 60, Request: 1795650000000000, PID: 4711, Command: "/usr/local/bin/backup", Mode: "exclusive", Token: layout.MakeTicket(5, 1),
