@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -29,7 +30,8 @@ const (
 // nesters are the clients whose ancestors are to be examined. Clients that become due within
 // nestPause are examined together, so that the work does not grow with the square of the clients.
 type nesters struct {
-	examine func([]*Session)
+	examine func([]*Session) []*queue.Queue // returns the queues whose slots are to show a holder
+	show    func(*queue.Queue)              // has the slot show it; it may block on the device
 
 	mu    sync.Mutex // guards the fields below
 	queue []nester   // in the order of at
@@ -71,7 +73,9 @@ func (n *nesters) examineDue() {
 	n.queue = slices.Delete(n.queue, 0, i)
 	n.mu.Unlock()
 	if len(waiting) > 0 {
-		n.examine(waiting)
+		for _, q := range n.examine(waiting) {
+			go n.show(q) // the write of one lock may hang, and the clients of the others are examined
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -80,8 +84,9 @@ func (n *nesters) examineDue() {
 	}
 }
 
-// findNesting determines below which holder each client waits, and shows it in the slot.
-func (ss *Table) findNesting(waiting []*Session) {
+// findNesting determines below which holder each client waits. It returns the queues whose slots are to
+// show that.
+func (ss *Table) findNesting(waiting []*Session) (show []*queue.Queue) {
 	held, _ := ss.Holding()
 	a := ancestry{holders: map[int][]*Session{}, parents: map[int]int{}}
 	for _, h := range held {
@@ -90,16 +95,20 @@ func (ss *Table) findNesting(waiting []*Session) {
 	delete(a.holders, 0) // of another pid namespace
 	for _, s := range waiting {
 		if outer := a.outer(s); outer != nil && !s.decided() {
-			s.waitsBelow(outer)
+			if q, self := s.waitsBelow(outer); !self && !slices.Contains(show, q) {
+				show = append(show, q)
+			}
 		}
 	}
+	return show
 }
 
-func (s *Session) waitsBelow(outer *Session) {
+// waitsBelow records that the client waits below a holder, which may have the same lock itself.
+func (s *Session) waitsBelow(outer *Session) (q *queue.Queue, self bool) {
 	s.mu.Lock()
 	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.hold.Since().UTC().Truncate(time.Microsecond), Command: outer.req.Command}
-	lk := s.item.Queue()
-	self := outer.hold.Queue() == lk
+	q = s.item.Queue()
+	self = outer.hold.Queue() == q
 	if self {
 		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, so this one waits until that one ends: end this one, and acquire %[2]q once",
 			outer.Peer.PID, s.req.Name)
@@ -107,9 +116,7 @@ func (s *Session) waitsBelow(outer *Session) {
 	s.tellSoon()
 	s.mu.Unlock()
 	s.all.cfg.Log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
-	if !self {
-		s.all.cfg.Locks.ShowNesting(lk)
-	}
+	return q, self
 }
 
 // ancestry is the sessions that hold a lock by the process of their client, and the parents of

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -19,7 +20,7 @@ func TestNesters_ManyClientsWait_AreExaminedTogether(t *testing.T) {
 		ss := &Table{}
 		examined, rounds := map[*Session]bool{}, 0
 		began := time.Now()
-		ss.nesters.examine = func(waiting []*Session) {
+		ss.nesters.examine = func(waiting []*Session) []*queue.Queue {
 			rounds++
 			for _, s := range waiting {
 				require.False(t, examined[s], "once")
@@ -27,6 +28,7 @@ func TestNesters_ManyClientsWait_AreExaminedTogether(t *testing.T) {
 				require.LessOrEqual(t, time.Since(s.since), nestAfter+nestPause)
 				examined[s] = true
 			}
+			return nil
 		}
 		granted := ss.make("")
 		granted.watchNesting()
@@ -43,6 +45,29 @@ func TestNesters_ManyClientsWait_AreExaminedTogether(t *testing.T) {
 		require.NotContains(t, examined, granted)
 		require.LessOrEqual(t, rounds, int(time.Since(began)/nestPause))
 		require.False(t, ss.nesters.armed, "no timer runs while no client waits")
+	})
+}
+
+// TestNesters_WriteOfASlotHangs_OthersAreExamined: the driver of one lock may hang on the device until the
+// lease is lost, as on a sector that cannot be written.
+func TestNesters_WriteOfASlotHangs_OthersAreExamined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ss := &Table{}
+		examined := 0
+		hang := make(chan struct{})
+		ss.nesters.examine = func(waiting []*Session) []*queue.Queue {
+			examined += len(waiting)
+			return []*queue.Queue{nil}
+		}
+		ss.nesters.show = func(*queue.Queue) { <-hang }
+		ss.make("").watchNesting()
+		time.Sleep(2 * nestAfter)
+		ss.make("").watchNesting()
+		time.Sleep(2 * nestAfter)
+		synctest.Wait()
+		require.Equal(t, 2, examined)
+		require.Empty(t, ss.nesters.queue)
+		close(hang)
 	})
 }
 

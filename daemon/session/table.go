@@ -85,7 +85,7 @@ func New(cfg Config) *Table {
 		cfg: cfg, telling: newTelling(), ConfirmWithin: confirmWithin(cfg.Times.Lease),
 		byID: map[string]*Session{}, byUser: map[int]int{}, changed: make(chan struct{}),
 	}
-	ss.nesters.examine = ss.findNesting
+	ss.nesters.examine, ss.nesters.show = ss.findNesting, cfg.Locks.ShowNesting
 	ss.tasks.Go(ss.tell)
 	ss.tasks.Go(ss.guard)
 	return ss
