@@ -151,12 +151,14 @@ type eventLines struct {
 }
 
 // eventLine is the line of one event, at its seq % maxLines. An event gets its host, or another seq,
-// when bakeryd knows which host it is.
+// when bakeryd knows which host it is. A gap has the seq of an event that was lost, and may have its
+// time and host.
 type eventLine struct {
-	seq  uint64
-	at   time.Time
-	host int
-	text []byte
+	seq, request uint64
+	at           time.Time
+	host         int
+	kind         events.Kind
+	text         []byte
 }
 
 const maxLines = 1024
@@ -171,8 +173,8 @@ func (l *eventLines) append(to []byte, es []events.Event) []byte {
 	for i := range es {
 		e := &es[i]
 		k := &l.kept[e.Seq%maxLines]
-		if k.seq != e.Seq || k.host != e.Host || !k.at.Equal(e.At) {
-			k.seq, k.at, k.host, k.text = e.Seq, e.At, e.Host, e.AppendLine(k.text[:0])
+		if k.seq != e.Seq || k.request != e.Request || k.host != e.Host || k.kind != e.Kind || !k.at.Equal(e.At) {
+			*k = eventLine{e.Seq, e.Request, e.At, e.Host, e.Kind, e.AppendLine(k.text[:0])}
 		}
 		to = append(to, k.text...)
 	}

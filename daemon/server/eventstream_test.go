@@ -40,3 +40,15 @@ func TestEventLines_ManyClientsFollow_ShareTheLines(t *testing.T) {
 	require.Equal(t, encoded(later), lines(later), "another event was renumbered")
 	require.Empty(t, lines())
 }
+
+// TestEventLines_GapInPlaceOfAnEvent_IsNotThatEvent: the journal writes a gap with the number before its
+// first event. That is the number of an event that was lost, which may be of the same microsecond.
+func TestEventLines_GapInPlaceOfAnEvent_IsNotThatEvent(t *testing.T) {
+	var l eventLines
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	lost := events.Event{Seq: 5, At: at, Kind: events.Enter, Lock: "a", Host: 1}
+	gap := events.Event{Seq: 5, At: at, Kind: events.Gap, Host: 1, Missed: 7}
+	for _, e := range []events.Event{lost, gap, lost} {
+		require.Equal(t, string(e.AppendLine(nil)), string(l.append(nil, []events.Event{e})))
+	}
+}
