@@ -36,6 +36,8 @@ func NewLink(conn *net.UnixConn, maxIdle time.Duration, refused *tally.Codes) *L
 	raw, _ := conn.SyscallConn() // fails only for a connection that was never made
 	l := &Link{conn: conn, raw: raw, maxIdle: maxIdle, refused: refused, idleSince: time.Now(), armed: true}
 	l.write = func(fd uintptr) { l.sent, l.failed = rawio.Write(fd, l.out) }
+	l.mu.Lock()
+	defer l.mu.Unlock() // overdue uses timer
 	l.timer = time.AfterFunc(maxIdle, l.overdue)
 	return l
 }
