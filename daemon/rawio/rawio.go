@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,22 +15,11 @@ import (
 // Read reads a non-blocking descriptor; it returns EAGAIN if nothing is there. It is a raw system
 // call, because it never blocks: for any other the scheduler wakes its monitor thread, which then
 // runs every 20 us.
-func Read(fd uintptr, p []byte) (int, error) { return raw(unix.SYS_READ, fd, p) }
+func Read(fd uintptr, p []byte) (int, error) { return read(fd, p) }
 
 // Write writes to a non-blocking descriptor in the same way. It writes less than p if the buffer is
 // full.
-func Write(fd uintptr, p []byte) (int, error) { return raw(unix.SYS_WRITE, fd, p) }
-
-func raw(call, fd uintptr, p []byte) (int, error) {
-	n, _, err := unix.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-	for err == unix.EINTR {
-		n, _, err = unix.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-	}
-	if err != 0 {
-		return 0, err
-	}
-	return int(n), nil
-}
+func Write(fd uintptr, p []byte) (int, error) { return write(fd, p) }
 
 // Reader reads a connection that the runtime's poller knows, by [Read].
 type Reader struct {
