@@ -44,14 +44,15 @@ type File struct {
 	Path string
 
 	growth chan struct{} // taken by the goroutine that extends the file
-	void   chan struct{} // closed when err is set
+	void   chan struct{} // closed when err is set and the next process cannot read the file
 
-	mu      sync.Mutex // guards the fields below; no IO is done with it
-	file    *os.File   // nil if closed
-	mem     []byte     // room for MaxCells; behind the end of the file it cannot be accessed
-	end     int        // number of cells in the file
-	err     error      // why the file is void; nil if it is not
-	content            // cells has the reserved ones, too
+	mu       sync.Mutex // guards the fields below; no IO is done with it
+	file     *os.File   // nil if closed
+	mem      []byte     // room for MaxCells; behind the end of the file it cannot be accessed
+	end      int        // number of cells in the file
+	err      error      // why the file is void; nil if it is not
+	unsealed bool       // it could not be marked as void
+	content             // cells has the reserved ones, too
 }
 
 // chunk is the number of cells by which the file is extended.
@@ -327,20 +328,37 @@ func (j *File) Remove(id string) {
 }
 
 // change calls do, with mu held, unless the file is void or closed. If do fails, the file becomes
-// void.
+// void. When change returns, the next process cannot read a file that is void.
 func (j *File) change(what string, do func() error) {
+	sealed, first := j.try(what, do)
+	switch {
+	case first && sealed:
+		close(j.void)
+	case first:
+		go func() { // the caller's mutex permits to wait for a disk, but no other IO
+			defer close(j.void)
+			_ = j.Discard() // repeated by the goroutine that waits for Void, which reports the error
+		}()
+	}
+	if !sealed {
+		<-j.void
+	}
+}
+
+// try returns first if do has failed now, and sealed unless the file is void and could be read.
+func (j *File) try(what string, do func() error) (sealed, first bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file == nil || j.err != nil {
-		return
+		return !j.unsealed, false
 	}
 	err := guarded(do)
 	if err == nil {
-		return
+		return true, false
 	}
 	j.err = fmt.Errorf("write %s to handover file %s: %w", what, j.Path, err)
-	_ = guarded(func() error { sealOf(j.mem).Store(voidSeal); return nil }) // else the next process cannot read it, either
-	close(j.void)
+	j.unsealed = guarded(func() error { sealOf(j.mem).Store(voidSeal); return nil }) != nil
+	return !j.unsealed, true
 }
 
 // guarded calls do. It returns an error if do accesses a page that is not there.
