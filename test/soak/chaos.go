@@ -84,8 +84,8 @@ func (h *host) wrapChaos(ctx context.Context, random *rand.Rand, name string, n 
 	id := uint32(len(c.judge.sections) + 1)
 	c.judge.sections[id] = s
 	c.mu.Unlock()
-	argv := []string{h.s.bakeryctl, "--socket", h.socket(), "lock", "--timeout", wait.String(), fmt.Sprintf("chaos-%d", lock), "--", program, "beat",
-		"--beats", c.path, "--section", fmt.Sprint(id), "--lock", fmt.Sprint(lock), "--for", lasts.String()}
+	argv := append(h.lockArgs("--timeout", wait.String(), fmt.Sprintf("chaos-%d", lock)), "--", program, "beat",
+		"--beats", c.path, "--section", fmt.Sprint(id), "--lock", fmt.Sprint(lock), "--for", lasts.String())
 	p, err := h.launch(name+".log", user, append(argv, has...)...)
 	if err != nil {
 		return 0, err

@@ -73,11 +73,17 @@ func (h *host) wrap(ctx context.Context, i int) {
 	}
 }
 
+// lockArgs returns the beginning of a bakeryctl lock. The command comes before all flags: bakeryctl
+// executes another program otherwise, and commands does not find it.
+func (h *host) lockArgs(flags ...string) []string {
+	return append([]string{h.s.bakeryctl, "lock", "--socket", h.socket()}, flags...)
+}
+
 func (h *host) wrapOnce(ctx context.Context, random *rand.Rand, name string, n int) (int, error) {
 	l := chooseLock(random)
 	at := h.place(name)
 	at.name = fmt.Sprintf("%s-%d", name, n)
-	argv := []string{h.s.bakeryctl, "--socket", h.socket(), "lock"}
+	argv := h.lockArgs()
 	mode := chooseMode(random, l)
 	if mode == layout.Shared {
 		argv = append(argv, "--shared")
