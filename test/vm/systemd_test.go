@@ -136,7 +136,7 @@ func furnish(root string) error {
 		}
 	}
 	copies := map[string]string{"usr/local/bin/guest": filepath.Join(base, "root/init")}
-	for _, program := range []string{"bakeryd", "bakeryctl"} {
+	for _, program := range []string{"bakeryd", "bakeryctl", "bakeryctl-full"} {
 		copies["usr/bin/"+program] = filepath.Join(base, "root/bin", program)
 	}
 	for pattern, to := range map[string]string{"*.service": "usr/lib/systemd/system/", "examples/*": "etc/systemd/system/"} {
