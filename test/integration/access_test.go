@@ -73,7 +73,7 @@ func (u localUser) ctl(h *host, args ...string) (r result, pid int) {
 // holder starts a command under a lock as the user and waits until it runs; end ends it.
 func (u localUser) holder(h *host, name string) (end func() error) {
 	h.t.Helper()
-	cmd := u.command(h, h.programs.bakeryctl, "--socket", h.socket, "lock", name, "--", "sh", "-c", "echo runs; read line; true")
+	cmd := u.command(h, h.programs.bakeryctl, "lock", "--socket", h.socket, name, "--", "sh", "-c", "echo runs; read line; true")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(h.t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -330,7 +330,7 @@ func TestGoClientIsRefused(t *testing.T) {
 	require.Equal(t, 77, r.code, r.stderr)
 	// Root of a user namespace is the user that created it: uid 0 there is another uid here.
 	cmd := games.command(h, "unshare", "--user", "--map-root-user", "sh", "-c", `id -u; exec "$@"`, "sh",
-		h.programs.bakeryctl, "--socket", h.socket, "lock", "y", "--", "true")
+		h.programs.bakeryctl, "lock", "--socket", h.socket, "y", "--", "true")
 	out, err := cmd.CombinedOutput()
 	require.Equal(t, 77, cmd.ProcessState.ExitCode(), "%v: %s", err, out)
 	require.Contains(t, string(out), fmt.Sprintf("0\nbakeryctl: lock \"y\": user games (uid %d) may not lock", games.uid))

@@ -33,7 +33,7 @@ func TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(threaded, "cgroup.type"), []byte("threaded"), 0))
 	h := briefSpace(t).host(1)
 	held := launch(t, h.dir, "sh", "-c", `echo $$ >"$0"/cgroup.procs; exec "$@"`, threaded,
-		h.programs.bakeryctl, "--socket", h.socket, "lock", "-v", "x", "--", "sh", "-c", `echo $BAKERY_TOKEN; read line`)
+		h.programs.bakeryctl, "lock", "--socket", h.socket, "-v", "x", "--", "sh", "-c", `echo $BAKERY_TOKEN; read line`)
 	held.entered()
 	holders := h.report("x").Holders
 	require.Len(t, holders, 1)
@@ -138,7 +138,7 @@ func TestContainment_NoCgroup_IsRefusedIfRequired(t *testing.T) {
 	h := s.machine("1")
 	h.wrap = withoutCgroups
 	h.up()
-	argv := append(slices.Clone(withoutCgroups), h.programs.bakeryctl, "--socket", h.socket, "lock", "--require-containment", "x", "--", "true")
+	argv := append(slices.Clone(withoutCgroups), h.lockArgs("--require-containment", "x", "--", "true")...)
 	r := execute(t, argv...)
 	require.Equal(t, 69, r.code, r.stderr)
 	require.Contains(t, r.stderr, `bakeryctl: not running true: it cannot be contained: `)

@@ -13,7 +13,7 @@ import (
 
 // nested returns a script that takes a lock within another one.
 func (h *host) nested(name, command string) string {
-	return fmt.Sprintf("%s --socket %s lock %s -- %s", h.programs.bakeryctl, h.socket, name, command)
+	return fmt.Sprintf("%s lock --socket %s %s -- %s", h.programs.bakeryctl, h.socket, name, command)
 }
 
 // isStuck waits until a host's status shows why a lock's queue does not move.

@@ -133,10 +133,16 @@ func (h *host) ctl(args ...string) result {
 	return execute(h.t, append([]string{h.programs.bakeryctl, "--socket", h.socket}, args...)...)
 }
 
+// lockArgs returns a bakeryctl lock. The command comes before all flags, as usual: bakeryctl executes
+// bakeryctl-full otherwise.
+func (h *host) lockArgs(args ...string) []string {
+	return append([]string{h.programs.bakeryctl, "lock", "--socket", h.socket}, args...)
+}
+
 // lock runs a command under a lock and waits for its end.
 func (h *host) lock(args ...string) result {
 	h.t.Helper()
-	return h.ctl(append([]string{"lock"}, args...)...)
+	return execute(h.t, h.lockArgs(args...)...)
 }
 
 // take starts a command under a lock: it prints its token and runs until letGo. The flags are those
@@ -156,7 +162,7 @@ func (h *host) holds(name string, flags ...string) (*process, layout.Ticket) {
 // takeFor is take with another script.
 func (h *host) takeFor(name, script string, flags ...string) *process {
 	h.t.Helper()
-	argv := append([]string{h.programs.bakeryctl, "--socket", h.socket, "lock"}, flags...)
+	argv := h.lockArgs(flags...)
 	return launch(h.t, h.dir, append(argv, name, "--", "sh", "-c", script)...)
 }
 
@@ -261,4 +267,15 @@ func output(argv ...string) (string, error) {
 		err = fmt.Errorf("%q: %w: %s", argv, err, exit.Stderr)
 	}
 	return string(out), err
+}
+
+// TestHost_LockThroughBakeryd_RunsInTheSmallProgram: the tests of wrappers are about the program that
+// users run, and the complete one has its own name in /proc.
+func TestHost_LockThroughBakeryd_RunsInTheSmallProgram(t *testing.T) {
+	t.Parallel()
+	h := briefSpace(t).host(1)
+	small := must(t, "readlink", "-f", h.programs.bakeryctl)
+	const show = `readlink /proc/$PPID/exe`
+	require.Equal(t, small, must(t, h.lockArgs("x", "--", "sh", "-c", show)...))
+	require.Equal(t, strings.TrimSpace(small)+"-full\n", h.ctl("lock", "x", "--", "sh", "-c", show).stdout)
 }

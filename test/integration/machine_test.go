@@ -113,7 +113,7 @@ func until(at time.Duration) {
 // ends it.
 func (h *host) work(lock, name string, flags ...string) *process {
 	h.t.Helper()
-	argv := append([]string{h.programs.bakeryctl, "--socket", h.socket, "lock"}, flags...)
+	argv := h.lockArgs(flags...)
 	return launch(h.t, h.dir, append(argv, lock, "--", self(), roleWorker, h.s.journal(lock).path, name)...)
 }
 
@@ -122,7 +122,7 @@ func (h *host) work(lock, name string, flags ...string) *process {
 func (h *host) asks(args ...string) *process {
 	h.t.Helper()
 	const script = `until "$@"; do code=$?; [ $code = 69 ] || exit $code; sleep 0.05; done`
-	return launch(h.t, h.dir, append([]string{"sh", "-c", script, "sh", h.programs.bakeryctl, "--socket", h.socket, "lock"}, args...)...)
+	return launch(h.t, h.dir, append([]string{"sh", "-c", script, "sh"}, h.lockArgs(args...)...)...)
 }
 
 // waits starts a busy command, and returns when another host sees it wait for the lock.
@@ -150,7 +150,7 @@ func (h *host) insist(lock, name string) *process {
 	h.t.Helper()
 	worker := strings.Join([]string{self(), roleWorker, h.s.journal(lock).path}, " ")
 	script := fmt.Sprintf(`trap '' TERM; exec 3<&0; %s %s-child stubborn <&3 & %s %s stubborn; wait`, worker, name, worker, name)
-	p := launch(h.t, h.dir, h.programs.bakeryctl, "--socket", h.socket, "lock", lock, "--", "sh", "-c", script)
+	p := launch(h.t, h.dir, h.lockArgs(lock, "--", "sh", "-c", script)...)
 	j := h.s.journal(lock)
 	j.entered(name)
 	j.entered(name + "-child")

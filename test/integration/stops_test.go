@@ -66,7 +66,7 @@ func (h *host) scattered(lock, how string, wrap []string, flags ...string) *proc
 func (h *host) scatteredBy(program, lock, how string, wrap []string, flags ...string) *process {
 	h.t.Helper()
 	j := h.s.journal(lock)
-	argv := slices.Concat(wrap, []string{h.programs.bakeryctl, "--socket", h.socket, "lock"}, flags,
+	argv := slices.Concat(wrap, h.lockArgs(flags...),
 		[]string{lock, "--", program, roleScatter, j.path, "first", how})
 	p := launch(h.t, h.dir, argv...)
 	j.entered("first")
