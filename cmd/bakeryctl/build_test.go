@@ -25,6 +25,7 @@ func TestBuild(t *testing.T) {
 	t.Run("SignalsIgnoredOrBlocked_AreInheritedByTheCommand", func(t *testing.T) { testInheritedSignals(t, dir, b.Socket) })
 	t.Run("AnyCommandLine_DoesWhatTheCompleteProgramDoes", func(t *testing.T) { testSamePrograms(t, dir, b.Socket) })
 	t.Run("CompleteProgramIsMissing_OnlyLockWorks", func(t *testing.T) { testCompleteProgramIsMissing(t, dir, b.Socket) })
+	t.Run("ProcIsNotMounted_OtherCommandsWork", func(t *testing.T) { testProcIsNotMounted(t, dir) })
 }
 
 // testInheritedSignals also runs the lock by the complete program, to which bakeryctl passes them on.
@@ -99,4 +100,19 @@ func testCompleteProgramIsMissing(t *testing.T, dir, socket string) {
 	code, stdout, _ := outcome(t, filepath.Join(dir, "bakeryctl"), "--version")
 	require.Zero(t, code)
 	require.Contains(t, stdout, "bakeryctl ")
+}
+
+func testProcIsNotMounted(t *testing.T, dir string) {
+	link := filepath.Join(t.TempDir(), "ctl")
+	require.NoError(t, os.Symlink(filepath.Join(dir, "bakeryctl"), link))
+	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil {
+		t.Skipf("mount namespaces: %v: %s", err, out)
+	}
+	for _, program := range []string{filepath.Join(dir, "bakeryctl"), "bakeryctl", link} {
+		cmd := exec.Command("unshare", "--mount", "sh", "-c", `umount -l /proc && exec "$0" --version`, program)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", program, out)
+		require.Contains(t, string(out), "bakeryctl ")
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 
@@ -29,14 +30,31 @@ func main() {
 // execFull executes the complete program, with the signal state that this process was started in. It
 // returns only an error.
 func execFull() error {
-	self, err := os.Executable()
+	dir, err := directory()
 	if err != nil {
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("find the program %s: %w", lock.Complete, err), Hint: "is /proc mounted?"}
 	}
-	path := filepath.Join(filepath.Dir(self), lock.Complete)
+	path := filepath.Join(dir, lock.Complete)
 	inherited := signals.Inherited()
 	inherited.Restore()
 	err = signals.With(inherited.Blocked, func() error { return syscall.Exec(path, os.Args, os.Environ()) })
 	return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("execute %s, which has all commands but lock: %w", path, err),
 		Hint: "install bakeryctl and " + lock.Complete + " together, in one directory: a package or cmd/build does"}
+}
+
+// directory returns the directory of this program. If /proc is not mounted, it looks where a shell
+// does: the other commands do not need /proc.
+func directory() (string, error) {
+	self, err := os.Executable()
+	if err == nil {
+		return filepath.Dir(self), nil
+	}
+	found, lookErr := exec.LookPath(os.Args[0])
+	if lookErr == nil {
+		found, lookErr = filepath.EvalSymlinks(found)
+	}
+	if lookErr != nil {
+		return "", err
+	}
+	return filepath.Dir(found), nil
 }
