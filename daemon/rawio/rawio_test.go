@@ -4,7 +4,6 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -38,14 +37,19 @@ func TestReadAndWrite_NonBlocking_ReturnAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, unix.EPIPE)
 }
 
-// polled waits for a file as a reader of the connection does, until it is readable or the deadline is over.
-func polled(t *testing.T, f *os.File, fd int, p []byte) (n int, err error) {
+// polled reads a connection when its arrivals are readable. If nothing is there, it calls empty before it
+// waits.
+func polled(t *testing.T, f *os.File, fd int, p []byte, empty func()) (n int, err error) {
 	raw, err := f.SyscallConn()
 	require.NoError(t, err)
 	var failed error
 	err = raw.Read(func(uintptr) bool {
 		n, failed = Read(uintptr(fd), p)
-		return failed != unix.EAGAIN
+		if failed == unix.EAGAIN {
+			empty()
+			return false
+		}
+		return true
 	})
 	if err == nil {
 		err = failed
@@ -60,16 +64,11 @@ func TestArrivals_OtherEndWrites_IsReadable(t *testing.T) {
 	defer f.Close()
 	buf := make([]byte, 16)
 	for _, text := range []string{"first", "second"} {
-		go func() {
-			time.Sleep(time.Millisecond) // the reader waits by then, as a rule
-			_, _ = Write(uintptr(theirs), []byte(text))
-		}()
-		n, err := polled(t, f, ours, buf)
+		n, err := polled(t, f, ours, buf, func() { _, _ = Write(uintptr(theirs), []byte(text)) })
 		require.NoError(t, err)
 		require.Equal(t, text, string(buf[:n]))
 	}
-	go func() { _ = unix.Shutdown(theirs, unix.SHUT_RDWR) }()
-	n, err := polled(t, f, ours, buf)
+	n, err := polled(t, f, ours, buf, func() { _ = unix.Shutdown(theirs, unix.SHUT_RDWR) })
 	require.NoError(t, err)
 	require.Zero(t, n, "the end")
 }
