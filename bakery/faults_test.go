@@ -53,6 +53,7 @@ func (w *world) death(i int, cost int8, to visit) {
 	n := c.actors[i]
 	n.crashed, n.act, n.noted, n.resumed = true, Action{}, false, false
 	n.table, n.found, n.sampled = nil, 0, false
+	n.grants, n.look = Grants{}, look{}
 	c.exit(i)
 	c.forget(i)
 	to(c, i, "dies")

@@ -61,6 +61,9 @@ func (ac *actor) encode(sc *scenario) {
 	if sc.permits > 1 {
 		c.ticket(ac.endedMax)
 	}
+	if sc.locals > 0 {
+		ac.encodeLocals(sc)
+	}
 	moot := m.step == stepWithdraw && m.after == Superseded // the attempt goes on
 	if moot || m.step == stepAttach && !m.attachOnly || m.step >= stepClaim && m.step <= stepWait || m.step == stepSuperseded {
 		c.b = append(c.b, byte(m.request.Mode), byte(m.request.Clock), bit(m.request.Try))
@@ -129,6 +132,12 @@ func (w *world) key(c *code) {
 	}
 	c.b = append(c.b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.fails), byte(w.blind), byte(w.joins), byte(w.resumes), byte(w.losses), byte(w.spans), bit(w.fault != ""))
 	c.n = append(c.n, w.dir.creation, w.lastDir, w.areas[0], w.areas[1])
+	if w.sc.locals > 0 {
+		c.b = append(c.b, byte(w.granted), byte(w.ended))
+		for _, n := range w.passed[:w.sc.hosts] {
+			c.b = append(c.b, byte(n))
+		}
+	}
 	if w.sc.permits == 1 {
 		c.ticket(w.granted)
 	} else {

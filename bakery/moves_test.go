@@ -45,6 +45,7 @@ func (w *world) movesOf(i int, to visit) {
 	}
 	w.rewriteMoves(i, to)
 	w.overMoves(i, to)
+	w.lookMoves(i, to)
 	if ac.rewriting {
 		w.landing(i, to, func(c *world) { c.actors[i].rewriting = false })
 		return
@@ -105,7 +106,12 @@ func (w *world) holdMoves(i int, to visit) {
 		return
 	}
 	do("releases", nil, (*Machine).Release)
+	w.localMoves(i, to)
 	if w.vacant(i) {
+		return
+	}
+	if ac.where == kept {
+		do("removes", func(w *world) *int8 { return &w.removes }, (*Machine).Remove)
 		return
 	}
 	do("settles", func(w *world) *int8 { return &w.actors[i].settles }, (*Machine).Settle)

@@ -17,6 +17,13 @@ type mutation struct {
 	flicker    bool // a write that was read may still never land
 	liveOnly   bool // an end is reported only for an incarnation that is taken for current
 
+	sightless bool                             // local grants do not wait for a look
+	deaf      bool                             // a look that finds another host counts as clean
+	lateMark  bool                             // a look counts the grants since its end
+	sameToken bool                             // a local grant has the token of the one before
+	unused    bool                             // a ticket that an earlier driver has used serves local grants
+	lingers   func(m *Machine, g *Grants) bool // replaces Machine.MayLinger
+
 	views     func(w *world, m *Machine, views []View)                        // changes the result of a read
 	hosts     func(m *Machine, h *Host, view View)                            // changes the result of a read of the host table
 	event     func(w *world, m *Machine, report func(*Machine) Action) Action // replaces the report of every event

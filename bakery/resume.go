@@ -10,7 +10,7 @@ import "github.com/bakeryd/bakeryd/layout"
 //	slot                                    continues
 //	of another incarnation, or idle         Done: Attached
 //	entered, or held                        Granted, in the slot's Mode
-//	choosing                                in the doorway, by the same claim
+//	choosing                                Done: Attached, with the slot idle
 //	waiting                                 in the queue, by the same ticket
 //	of a creation above the machine's       a removal: Done, Removed or Cancelled (returned)
 //	of one below, not idle                  by an entry that is gone: Done: Attached
@@ -54,8 +54,8 @@ func (m *Machine) Resume(slot Slot, entered bool) Action {
 	switch {
 	case entered || slot.Phase == layout.Held: // a slot that shows held was granted
 		return m.enter()
-	case slot.Phase == layout.Choosing:
-		return m.read(stepLook) // CLAIM-FIRST: earlier reads do not count
+	case slot.Phase == layout.Choosing: // its doorway was not done, so no host has to let it go first
+		return m.withdraw(Attached)
 	}
 	return m.read(stepWait)
 }

@@ -13,6 +13,9 @@ func (w *world) grant(i int) {
 // unnoted reports whether the grant that host i stands at is not noted yet.
 func (w *world) unnoted(i int) bool {
 	ac := w.actors[i]
+	if ac.where == kept {
+		return false
+	}
 	if ac.where == inside {
 		asked := !ac.resumed || w.sc.mutate != nil && w.sc.mutate.keepMode
 		return asked && ac.m.Mode() != ac.held
@@ -87,6 +90,13 @@ func (w *world) resume(i int, e entry) {
 	ac := w.actors[i]
 	ticket := ac.m.Token()
 	own := w.own(i).now
+	if ac.where == kept {
+		w.forget(i)
+	}
+	if own.Readable && own.Slot.Phase == layout.Held && own.Slot.Incarnation == ac.inc {
+		ac.noted = true // whatever the handover file says
+	}
+	ac.grants, ac.look = NewGrants(w.sc.bound, w.sc.mutate == nil || !w.sc.mutate.unused), look{}
 	lost := !own.Readable && (!ac.noted || w.dir != e)
 	if lost {
 		w.exit(i)

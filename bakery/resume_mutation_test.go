@@ -25,19 +25,9 @@ var resumeMutations = []mutated{
 	{"the note of a hold outlives it", "EXCLUSION", restarting, &mutation{keepNote: true}},
 	{"the note of a hold is lost", "TOKENS", restarting,
 		resuming(func(m *Machine, slot Slot, _ bool) Action { return m.Resume(slot, false) })},
-	{"the doorway is left without another look", "EXCLUSION", restarting,
-		resuming(func(m *Machine, slot Slot, entered bool) Action {
-			a := m.Resume(slot, entered)
-			if m.step != stepLook {
-				return a
-			}
-			m.last++
-			m.ownSlot.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
-			return m.write(stepNumber, layout.Waiting)
-		})},
 	{"the doorway is left by entering", "EXCLUSION", restarting,
 		resuming(func(m *Machine, slot Slot, entered bool) Action {
-			if a := m.Resume(slot, entered); m.step != stepLook {
+			if a := m.Resume(slot, entered); slot.Phase != layout.Choosing || m.step != stepWithdraw {
 				return a
 			}
 			return m.enter()
@@ -46,7 +36,7 @@ var resumeMutations = []mutated{
 		resuming(func(m *Machine, slot Slot, entered bool) Action {
 			last := m.last
 			a := m.Resume(slot, entered)
-			if m.step != stepLook {
+			if slot.Phase != layout.Choosing || m.step != stepWithdraw {
 				return a
 			}
 			m.last = last

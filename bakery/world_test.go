@@ -32,6 +32,8 @@ type scenario struct {
 	corrupt  int8          // maximum of sectors that go bad, in all
 	rewrites int8          // maximum of unchanged rewrites of the own slot, per host
 	resumes  int8          // maximum of drivers that end and are followed by another of the same incarnation, in all
+	locals   int8          // maximum of local grants after the first of a hold, per host; with one permit
+	bound    int           // bound of local grants after the begin of a look
 	fails    int8          // maximum of failed reads of a host record, in all
 	blind    int8          // maximum of host records that go bad permanently, in all
 	abandon  bool          // the host of such a record counts as gone once it has died
@@ -66,6 +68,7 @@ const (
 	resting uint8 = iota
 	trying
 	inside
+	kept // the hold goes on, and no client has it
 )
 
 // actor is one host. Only events of its host change it, and only in one world: the worlds of a
@@ -88,12 +91,16 @@ type actor struct {
 	noted     bool // the note for the next driver: the slot's ticket was granted
 	resumed   bool // granted by Resume
 
-	settles, cancels, changes, rewrites int8
+	settles, cancels, changes, rewrites, locals int8
+
+	grants Grants // of the hold
+	look   look   // for other hosts
 
 	// The fields below are for the checks.
 	where    uint8
 	held     layout.Mode
-	doored   bool // its doorway is done
+	token    layout.Ticket // of the last grant
+	doored   bool          // its doorway is done
 	endedMax layout.Ticket
 
 	code code
@@ -122,6 +129,8 @@ type rest struct {
 	areas   [2]uint64     // the creation ids of both entries, cleared or not
 	granted layout.Ticket // highest token of an exclusive grant
 	ended   layout.Ticket // the same, of those that have ended
+	// local grants of other hosts since the host's doorway was done
+	passed [worldHosts]int8
 
 	removes, crashes, corrupt, fails, blind, joins, resumes int8
 
@@ -153,7 +162,7 @@ func newWorld(sc *scenario) *world {
 	for i := range sc.hosts {
 		w.hosts = append(w.hosts, Host{Readable: true, Incarnation: uint64(i + 1)})
 		ac := &actor{inc: uint64(i + 1), rounds: sc.rounds, entry: w.dir,
-			settles: sc.settles, cancels: sc.cancels, changes: sc.changes, rewrites: sc.rewrites}
+			settles: sc.settles, cancels: sc.cancels, changes: sc.changes, rewrites: sc.rewrites, locals: sc.locals}
 		w.actors[i] = ac
 		ac.m = w.machine(i)
 		// A first read of a blank lock returns no ticket.
@@ -250,6 +259,12 @@ func (w *world) failf(format string, args ...any) {
 func (w *world) took(i int, a Action) {
 	ac := w.actors[i]
 	ac.act = a
+	if !ac.m.Holding() {
+		ac.grants, ac.look = Grants{}, look{}
+	}
+	if a.Kind == Write && ac.m.step == stepUpgrade {
+		ac.grants.Close()
+	}
 	ac.resumed = ac.resumed && a.Kind == Granted
 	switch a.Kind {
 	case Write:
@@ -314,7 +329,7 @@ func (w *world) write(i int, s Slot) {
 func (w *world) begin(i int) {
 	ac := w.actors[i]
 	ac.where, ac.doored, ac.endedMax = trying, false, w.ended
-	w.before[i] = 0
+	w.before[i], w.passed[i] = 0, 0
 	for j := range w.sc.hosts {
 		if j != i && w.actors[j].doored && w.actors[j].where == trying {
 			w.before[i] |= 1 << j
@@ -336,7 +351,7 @@ func (w *world) exit(i int) {
 	ac := w.actors[i]
 	if ac.where == inside {
 		if ac.held == layout.Exclusive {
-			w.ended = max(w.ended, ac.m.Token())
+			w.ended = max(w.ended, ac.token)
 		}
 		ac.where, ac.held = trying, 0
 	}
@@ -345,7 +360,7 @@ func (w *world) exit(i int) {
 func (w *world) forget(i int) {
 	ac := w.actors[i]
 	ac.where, ac.doored, ac.endedMax = resting, false, 0
-	w.before[i] = 0
+	w.before[i], w.passed[i] = 0, 0
 	for j := range w.sc.hosts {
 		w.before[j] &^= 1 << i
 	}
@@ -354,8 +369,12 @@ func (w *world) forget(i int) {
 // enter checks the grant that host i was just given.
 func (w *world) enter(i int) {
 	ac := w.actors[i]
-	mode, token := ac.m.Mode(), ac.m.Token()
+	mode := ac.m.Mode()
 	first := ac.where != inside
+	if first {
+		ac.first(w.sc)
+	}
+	token := ac.token
 	if !first && mode == ac.held {
 		return // settled, or an upgrade refused
 	}
@@ -380,7 +399,7 @@ func (w *world) enter(i int) {
 		}
 		w.granted = max(w.granted, token)
 	}
-	w.before[i], ac.doored = 0, true
+	w.before[i], w.passed[i], ac.doored = 0, 0, true
 }
 
 // exclusion checks that host i may be inside together with the other holders.

@@ -44,6 +44,10 @@ var (
 	ErrEvicted = errors.New("evicted by an operator")
 )
 
+// MaxLinger is the longest time for which a hold can be kept without a client: other hosts may wait
+// that long for nothing.
+const MaxLinger = 100 * time.Millisecond
+
 // Config is the configuration of a daemon. Settings that all hosts must agree on come from the disk
 // instead.
 type Config struct {
@@ -53,6 +57,9 @@ type Config struct {
 	RuntimeDir string // for lock files; empty: /run/bakery, or the user's own
 	StateDir   string // for files that survive a reboot; empty: /var/lib/bakery, or the user's own
 	Handoff    int    // local grants in a row while another host waits; 0: 8
+	// how long an unused exclusive hold is kept on the disk for the next client of this host, at most
+	// MaxLinger; 0: not at all
+	Linger time.Duration
 	// device that resets this host if the command of a lost lock cannot be stopped; empty: none.
 	// Used by Service
 	Watchdog string

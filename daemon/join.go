@@ -260,7 +260,7 @@ func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handov
 	h := &Host{
 		joiner: j, ids: ids, mem: mem, handover: file,
 		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Observer: j.cfg.observer(), Traced: j.cfg.Events != nil},
-			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
+			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Linger: j.cfg.Linger, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
 	}
 	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
 	if file != nil {

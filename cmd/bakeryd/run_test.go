@@ -213,6 +213,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=one"}, `--host-id "one"`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_HANDOFF=many"}, `BAKERYD_HANDOFF="many"`},
 		{[]string{"--device", "x", "--handoff", "0"}, nil, "--handoff 0, want 1 or more"},
+		{[]string{"--device", "x", "--linger", "101ms"}, nil, "--linger 101ms, want 0s to 100ms"},
+		{[]string{"--device", "x", "--linger", "-1ms"}, nil, "--linger -1ms, want 0s to 100ms"},
 		{[]string{"--device", "x", "--log-level", "loud"}, nil, `--log-level "loud"`},
 		{[]string{"--device", "x", "--log-format", "xml"}, nil, `--log-format "xml"`},
 		{[]string{"--device", "x", "--fence", "shoot"}, nil, `--fence "shoot", want pr or exec`},

@@ -142,6 +142,8 @@ type LockRequest struct {
 	Confirm bool `json:"confirm"`
 	// notify the holder of requests for the lock; repeated when the client reconnects
 	Requests bool `json:"requests"`
+	// release the lock on the disk immediately: this client does not take it again soon
+	NoLinger bool `json:"no_linger"`
 }
 
 // NewSessionID returns a new id for LockRequest.Session.
@@ -179,4 +181,5 @@ func (r *LockRequest) members(o *line.Object) {
 	o.Flag(`"witness":`, &r.Witness)
 	o.Flag(`"requests":`, &r.Requests)
 	o.Flag(`"confirm":`, &r.Confirm)
+	o.Flag(`"no_linger":`, &r.NoLinger)
 }

@@ -118,6 +118,11 @@ type Options struct {
 	// is less, moves to the end of the wait queue. It costs a round trip to bakeryd.
 	Confirm bool
 
+	// NoLinger makes bakeryd release the lock for the other hosts as soon as this process does. By
+	// default the host of a program that locks often may keep the lock for a few milliseconds for its
+	// next request, which then needs no disk IO. Set it if this request is the last one for some time.
+	NoLinger bool
+
 	// OnWaiting, if not nil, is called with the number of waiters ahead and in total, when the wait
 	// begins and at each change. Lock calls it, and continues when it returns.
 	OnWaiting func(ahead, queued int)
@@ -143,6 +148,7 @@ func (o Options) request(name string) api.LockRequest {
 	return api.LockRequest{
 		Name: name, Mode: o.Mode, NonBlock: o.NonBlock, TimeoutMS: ceilMillis(o.Timeout), Permits: o.Permits, PID: o.PID,
 		Command: layout.TruncateCommand(o.Command), Session: o.Session, Witness: o.Witness, Requests: o.Requests, Confirm: o.Confirm,
+		NoLinger: o.NoLinger,
 	}
 }
 

@@ -27,9 +27,9 @@ func TestLockSendsWhatIsWanted(t *testing.T) {
 	})
 	h := mustLock(t, socket, Options{
 		Mode: layout.Shared, NonBlock: true, Timeout: 1500*time.Microsecond + 1, Permits: 3, PID: 17,
-		Command: "backup\n--all",
+		Command: "backup\n--all", NoLinger: true,
 	})
-	want := clienttest.Request{Name: "x", Mode: layout.Shared, NonBlock: true, TimeoutMS: 2, Permits: 3, PID: 17, Command: "backup?--all"}
+	want := clienttest.Request{Name: "x", Mode: layout.Shared, NonBlock: true, TimeoutMS: 2, Permits: 3, PID: 17, Command: "backup?--all", NoLinger: true}
 	g := <-got
 	if session, err := hex.DecodeString(g.Session); err != nil || len(session) != 16 {
 		t.Errorf("session %q, want 32 hex digits", g.Session)

@@ -53,6 +53,7 @@ type hostConfig struct {
 	Device, Name, RuntimeDir, StateDir string
 	HostID                             int
 	Handoff                            int
+	Linger                             time.Duration
 	Repairs                            bool
 	Clock                              clock.Clock
 	Logger                             *slog.Logger
@@ -127,7 +128,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	disk.Quarantine.Start(cfg.Clock.Now())
 	h := &testHost{dev: dev, ids: ids, Manager: New(&driver.Host{
 		Host: queue.Host{Name: cfg.Name, Observer: logObserver{&observe.Recorder{Tally: new(tally.Tally)}, cfg.Logger}},
-		Disk: disk, Member: mem, Handoff: cfg.Handoff, Wall: time.Now,
+		Disk: disk, Member: mem, Handoff: cfg.Handoff, Linger: cfg.Linger, Wall: time.Now,
 	}, cfg.Repairs)}
 	h.guards.Go(func() {
 		select {

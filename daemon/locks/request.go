@@ -40,6 +40,9 @@ func (m *Manager) request(ctx context.Context, name, message string) (asked []As
 		if err != nil {
 			return nil, err
 		}
+		if lk := m.attached(e.Lock); lk != nil {
+			lk.EndLinger()
+		}
 		if asked, err = m.holding(ctx, e); err != nil {
 			return nil, err
 		}

@@ -261,6 +261,7 @@ func (ss *Table) begin(body api.LockRequest, by Client) (*Session, error) {
 	s.listens = body.Requests
 	s.request(locks.Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.Peer.PID), Command: body.Command,
+		NoLinger: body.NoLinger,
 	})
 	if s.ID == "" {
 		s.ID = api.NewSessionID()

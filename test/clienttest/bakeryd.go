@@ -49,6 +49,7 @@ type Request struct {
 	Witness   bool          `json:"witness"`
 	Requests  bool          `json:"requests"`
 	Confirm   bool          `json:"confirm"`
+	NoLinger  bool          `json:"no_linger"`
 }
 
 // Exchange is one request and its answer.

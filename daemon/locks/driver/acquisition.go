@@ -7,20 +7,41 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/layout"
 )
+
+// A hold on the disk serves clients of this host one after the other, readers together, without IO.
+// Its states, and what leads from one to the next:
+//
+//	served      a client holds the lock.
+//	            The last one releases: lingers if the host may keep the hold (mayLinger), else ending.
+//	lingering   no client holds the lock, the disk still shows the hold, and the client that released
+//	            has been answered. lingerUntil is set.
+//	            A client comes: served, with the next token of the ticket.
+//	            Its time is over, a look finds another host, a client comes that the ticket cannot serve
+//	            or that removes the lock, another client requests the lock, the host stops: ending.
+//	ending      idle is being written. ending has the next action of the machine.
+//
+// The goroutine of a client executes served and lingering inline, without IO and without a timer of its
+// own: lk.alarm, armed only if it would fire too late, wakes the driver at lingerUntil. A look for other
+// hosts runs next to both (othersLook). If it finds one while no client comes, it wakes the driver.
+//
+// A lingering hold has no record in the handover file. A next process finds its slot choosing, and writes
+// it idle, or held, and releases it (bakery.Machine.Resume). It is not lent to the directory's lock, which
+// no client waits for, and not to readers, which would keep writers of their own host waiting.
 
 // acquisition is one hold of the lock on the disk. It serves one or more local clients: readers
 // together, writers one after the other.
 type acquisition struct {
 	lk     *Lock
 	mode   layout.Mode
-	before uint64 // number of clients that had arrived before the claim
-	grants int    // number of grants so far; each gets the next token of the ticket
-	row    int    // grants since another host was last seen not to request the lock
-	closed bool   // another host requests the lock, so no more grants are made
-	// begun by a previous bakeryd: the number of its grants is not known, so no more are made
-	used bool
+	before uint64        // number of clients that had arrived before the claim
+	grants bakery.Grants // made by this ticket
+
+	lookedAt    time.Time // when the last look for other hosts began
+	asked       bool      // a client has requested the lock from its holders
+	lingerUntil time.Time // end of the time without a client; zero while one holds the lock
 
 	settleAt time.Time      // when a grant must be shown on the disk; zero if it is
 	ending   *bakery.Action // next action of the release; nil while the lock is kept
@@ -30,15 +51,40 @@ type acquisition struct {
 // hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
 // are granted it.
 func (lk *Lock) hold(before uint64, used bool) {
-	lk.requestWatch = requestWatch{next: time.Now().Add(LookForRequests(lk.host.Disk.SB.Lease))}
-	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
-	lk.acquisition.settleSoon()
+	now := time.Now()
+	lk.requestWatch = requestWatch{next: now.Add(LookForRequests(lk.host.Disk.SB.Lease))}
+	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, grants: bakery.NewGrants(lk.host.Handoff, used), lookedAt: now}
+	lk.acquisition.settleSoon(now)
+	lk.asked.Store(false)
+	if lk.m.OwnSlot().Phase == layout.Choosing { // no other host was there
+		lk.again++
+	} else {
+		lk.again = 0
+	}
 }
 
 // settleSoon schedules the write that shows the hold on the disk, if it lasts for SettleAfter.
-func (t *acquisition) settleSoon() {
-	t.settleAt = time.Now().Add(SettleAfter)
-	t.lk.publishTimer.Reset(SettleAfter)
+func (t *acquisition) settleSoon(now time.Time) {
+	t.settleAt = now.Add(SettleAfter)
+	t.lk.wakeAt(now, t.settleAt)
+}
+
+// wakeAt has the driver wake at a time, or before: then it calls rearm. A timer that is reset by every
+// client would cost more than a wake-up every few milliseconds.
+func (lk *Lock) wakeAt(now, at time.Time) {
+	if !lk.alarmAt.After(now) || at.Before(lk.alarmAt) {
+		lk.alarmAt = at
+		lk.alarm.Reset(at.Sub(now))
+	}
+}
+
+// rearm sets the alarm for what is due next.
+func (t *acquisition) rearm(now time.Time) {
+	for _, at := range []time.Time{t.settleAt, t.lingerUntil} {
+		if !at.IsZero() {
+			t.lk.wakeAt(now, at)
+		}
+	}
 }
 
 // serveHold serves the clients of the hold on the disk, executes what is due, and rests.
@@ -47,22 +93,26 @@ func (lk *Lock) serveHold() error {
 	if err := t.serve(); err != nil || lk.acquisition != t {
 		return err
 	}
-	if !t.settleAt.IsZero() && !time.Now().Before(t.settleAt) {
+	now := time.Now()
+	if !t.settleAt.IsZero() && !now.Before(t.settleAt) {
 		t.settleAt = time.Time{}
 		if _, err := lk.protocol(lk.m.Settle(), always); err != nil {
 			return err
 		}
 	}
+	t.rearm(now)
 	if lk.scrub.Swap(false) {
 		return lk.rewrite()
 	}
 	return lk.idle()
 }
 
-// serve grants the lock to the clients that are next. It ends the acquisition when none of them is left.
+// serve grants the lock to the clients that are next. It ends the acquisition when none of them is
+// left, and it does not linger.
 func (t *acquisition) serve() error {
 	lk := t.lk
 	for t.ending == nil {
+		t.finishLook()
 		held := lk.Queue.Holders()
 		granted, err := t.next(held)
 		if err != nil {
@@ -86,6 +136,9 @@ func (t *acquisition) serve() error {
 		// The acquisition does not end if the last holder has released since held was counted. That
 		// release wakes the driver, which then serves the client in front.
 		if held == 0 && !t.waitsForClient() {
+			if t.lingers() {
+				return nil
+			}
 			t.ending = new(lk.m.Release())
 			break
 		}
@@ -95,6 +148,41 @@ func (t *acquisition) serve() error {
 		return nil
 	}
 	return t.end()
+}
+
+// lingers reports whether the host keeps its hold, which no client has. When that begins, it unblocks
+// the client that has released.
+func (t *acquisition) lingers() bool {
+	lk := t.lk
+	if !t.mayLinger() {
+		return false
+	}
+	now := time.Now()
+	if !t.lingerUntil.IsZero() {
+		return now.Before(t.lingerUntil)
+	}
+	if !lk.Queue.Linger(lk.m.Token()) {
+		return false
+	}
+	t.lingerUntil = now.Add(lk.host.Linger)
+	t.settleAt = time.Time{} // there is no holder to show
+	lk.wakeAt(now, t.lingerUntil)
+	if now.Sub(t.lookedAt) >= lookEvery {
+		t.lookForOthers(now)
+	}
+	return true
+}
+
+// lingerAfter is how often in a row a host must take a lock again within its time to linger before it
+// keeps a hold for the next client.
+const lingerAfter = 2
+
+func (t *acquisition) mayLinger() bool {
+	lk := t.lk
+	w := lk.Queue.Front()
+	t.asked = lk.asked.Swap(false) || t.asked
+	return lk.host.Linger > 0 && lk.again >= lingerAfter && lk.m.MayLinger(&t.grants) && (w == nil || t.mayServe(w)) && !t.asked && !lk.removalPending &&
+		lk.Queue.Observed() && lk.Queue.Closed() == nil && !lk.host.Stopping()
 }
 
 // end releases the lock on the disk.
@@ -107,8 +195,17 @@ func (t *acquisition) end() error {
 	if err == nil {
 		lk.acquisition = nil
 	}
+	lk.releasedAt = time.Now()
+	if t.grants.Closed() || !t.lingerUntil.IsZero() && lk.releasedAt.After(t.lingerUntil) {
+		lk.again = 0 // another host came, or no client
+	}
 	lk.Queue.ReleasesDone()
 	return err
+}
+
+// mayServe reports whether the client may be served by this ticket.
+func (t *acquisition) mayServe(w *queue.Item) bool {
+	return t.grants.Open() && !w.Absent() && w.Request.Mode == t.mode
 }
 
 // next grants the lock to the client in front if this ticket permits it while held clients hold the
@@ -116,24 +213,28 @@ func (t *acquisition) end() error {
 func (t *acquisition) next(held int) (bool, error) {
 	lk := t.lk
 	w := lk.Queue.Front()
-	if w == nil || t.closed || w.Absent() || w.Request.Mode != t.mode || t.grants >= layout.MaxGrants ||
-		held > 0 && t.mode != layout.Shared {
+	if w == nil || !t.mayServe(w) || held > 0 && t.mode != layout.Shared {
 		return false, nil
 	}
 	// A reader that came after the claim may have come after a writer of another host, which it
 	// must not overtake. A writer may overtake it, but at most Handoff times in a row. A client
 	// that removes the lock lets all waiters of other hosts go first.
 	late := t.mode == layout.Shared && w.Nth() > t.before || w.Removes
-	if t.grants > 0 && (late || t.row >= lk.host.Handoff) {
+	if t.grants.Made() > 0 && (late || t.grants.MustLook()) {
 		if lk.inline {
 			return false, errLeft // for another client than the one that this goroutine serves
 		}
+		if looked, err := t.awaitLook(); err != nil || looked && !late {
+			return err == nil && !t.grants.Closed(), err
+		}
+		made := t.grants.Made()
 		wanted, err := t.elsewhere()
-		if err != nil || wanted {
-			t.closed = wanted
+		if err != nil {
 			return false, err
 		}
-		t.row = 0
+		if t.grants.Looked(made, wanted); wanted {
+			return false, nil
+		}
 	}
 	if w.Removes {
 		t.remover = w
@@ -150,11 +251,15 @@ func (t *acquisition) next(held int) (bool, error) {
 			return false, api.ErrLeaseLost
 		}
 	}
-	if lk.Queue.Grant(w, lk.m.Token().Grant(t.grants), t.grants > 0) {
-		t.grants++
-		t.row++
-		t.settleSoon()
+	again := t.grants.Made() > 0
+	if next := t.grants; lk.Queue.Grant(w, next.Next(lk.m.Token()), again) {
+		now := w.Since()
+		t.grants, t.lingerUntil = next, time.Time{}
+		t.settleSoon(now)
 		lk.Queue.CompleteReleases() // the holder before
+		if again && (t.grants.LookSoon() || now.Sub(t.lookedAt) >= lookEvery) {
+			t.lookForOthers(now)
+		}
 	}
 	return true, nil
 }
@@ -163,19 +268,104 @@ func (t *acquisition) next(held int) (bool, error) {
 // restart of bakeryd. It is kept no longer than such clients may take.
 func (t *acquisition) waitsForClient() bool {
 	w := t.lk.Queue.Front()
-	return t.grants == 0 && !t.closed && w != nil && w.Absent() && w.Request.Mode == t.mode
+	return t.grants.Made() == 0 && !t.grants.Closed() && w != nil && w.Absent() && w.Request.Mode == t.mode
 }
 
-// elsewhere reports whether another host requests the lock in a conflicting mode.
+// SettleAfter is how long a hold lasts before it is shown on the disk.
+const SettleAfter = 50 * time.Millisecond
+
+// lookEvery is the interval of looks for other hosts while local clients come and go.
+const lookEvery = time.Millisecond
+
+// othersLook is one read of the slots for other hosts, in a goroutine of its own: no client waits for
+// it unless it takes longer than half of the permitted grants. The fields below done are set when done
+// is closed; the others do not change.
+type othersLook struct {
+	of    *acquisition
+	made  int           // grants made when it began
+	began time.Duration // by the clock of the disk
+	done  chan struct{}
+
+	store.Survey
+	err error
+}
+
+// lookForOthers begins a look, unless one is in progress.
+func (t *acquisition) lookForOthers(now time.Time) {
+	lk := t.lk
+	if lk.looking != nil {
+		return
+	}
+	t.lookedAt = now
+	l := &othersLook{of: t, made: t.grants.Made(), began: lk.host.Disk.Clock.Now(), done: make(chan struct{})}
+	l.Views, lk.spareViews = lk.spareViews, nil
+	lk.looking = l
+	dev, n, hold := lk.slots.Dev, lk.host.SlotCount(), lk.m.OwnSlot()
+	lk.looks.Go(func() {
+		l.err = l.Read(dev, n, lk.host.ID, hold)
+		close(l.done)
+		if !l.Alone || l.Asked {
+			lk.Queue.Signal() // the driver judges it
+		}
+	})
+}
+
+// finishLook applies the result of a look that has ended. Only the machine judges a slot in use: its
+// host may be dead.
+func (t *acquisition) finishLook() {
+	lk := t.lk
+	l := lk.looking
+	if l == nil {
+		return
+	}
+	select {
+	case <-l.done:
+	default:
+		return
+	}
+	lk.looking = nil
+	defer func() { lk.spareViews = l.Views[:0] }()
+	if l.of != t || l.err != nil {
+		return // the driver looks itself before a grant that needs it
+	}
+	t.asked = t.asked || l.Asked
+	switch {
+	case l.Alone:
+		t.grants.Looked(l.made, false)
+	case l.began >= lk.readAt: // else these are older than the slots that the machine has seen
+		lk.slots.Views, l.Views, lk.readAt = l.Views, lk.slots.Views, l.began
+		t.grants.Looked(l.made, t.wanted(lk.slots.Views))
+	}
+}
+
+// awaitLook waits for a look that is in progress. It returns false if the next grant needs another
+// one.
+func (t *acquisition) awaitLook() (bool, error) {
+	lk := t.lk
+	if lk.looking != nil && lk.looking.of == t {
+		select {
+		case <-lk.looking.done:
+		case <-lk.host.Lost:
+			return false, api.ErrLeaseLost
+		}
+		t.finishLook()
+	}
+	return t.grants.Closed() || !t.grants.MustLook(), nil
+}
+
+// elsewhere reads the slots and reports whether another host requests the lock in a conflicting mode.
 func (t *acquisition) elsewhere() (bool, error) {
 	views, err := t.lk.readAll()
 	if err != nil {
 		return false, err
 	}
-	t.lk.applyHostTable()
-	exclusive, shared := t.lk.m.Others(views)
-	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
+	return t.wanted(views), nil
 }
 
-// SettleAfter is how long a hold lasts before it is shown on the disk.
-const SettleAfter = 50 * time.Millisecond
+// wanted reports whether the slots as last read show that another host requests the lock in a
+// conflicting mode.
+func (t *acquisition) wanted(views []bakery.View) bool {
+	t.lk.applyHostTable()
+	exclusive, shared := t.lk.m.Others(views)
+	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive
+}

@@ -5,8 +5,8 @@
 // Start reading with [Lock.Drive] in this file, and lock.go for what the driver owns. The other files:
 //
 //   - acquiring: inline.go runs the driver in a client's goroutine, poll.go waits for other hosts
-//   - a hold: hold.go is that of one client, acquisition.go serves many from one ticket; mode.go
-//     changes it, requests.go asks for it
+//   - a hold: hold.go is that of one client, acquisition.go serves many from one ticket, looks
+//     for other hosts meanwhile, and lingers; mode.go changes it, requests.go asks for it
 //   - removing: removal.go
 //   - damage and restart: intact.go judges an own slot that was overwritten, takeup.go continues what
 //     the previous process left
@@ -53,13 +53,14 @@ func (lk *Lock) Drive() {
 			err = lk.idle()
 		}
 	}
-	lk.publishTimer.Stop()
+	lk.alarm.Stop()
 	if errors.Is(err, api.ErrLeaseLost) {
 		lk.Queue.HoldsLost()
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	lk.host.Ended(lk)
 	lk.Queue.Close(err)
+	lk.looks.Wait()
 }
 
 // freeMemory frees the buffers of an idle lock. With many hosts and many locks they are most of the
@@ -68,6 +69,7 @@ func (lk *Lock) freeMemory() {
 	if lk.Queue.Idle() {
 		lk.m.Forget()
 		lk.slots.Forget()
+		lk.spareViews = nil
 	}
 }
 
@@ -90,6 +92,9 @@ func (lk *Lock) acquireOnDisk(w *queue.Item) error {
 		mode = layout.Exclusive // to remove it
 	}
 	now := time.Now()
+	if now.Sub(lk.releasedAt) > lk.host.Linger {
+		lk.again = -1
+	}
 	lk.trying = tryState{on: true, mode: w.Request.Mode, try: w.Request.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
 		Mode:  mode,
 		Clock: lk.host.ClockNumber(),

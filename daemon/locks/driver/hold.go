@@ -153,7 +153,7 @@ func (h *Hold) Await(ctx context.Context) error {
 
 // Join takes part in a local client's hold if there is one, else it acquires the lock.
 func (lk *Lock) Join(ctx context.Context) (*Hold, error) {
-	h := lk.NewHold(queue.Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}, false)
+	h := lk.NewHold(queue.Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), NoLinger: true, Command: "restore the lock's directory entry"}, false)
 	if lk.Queue.Join(&h.Item) {
 		return h, nil
 	}

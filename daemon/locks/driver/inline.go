@@ -82,7 +82,7 @@ func (lk *Lock) unfinished() bool {
 func (lk *Lock) idle() (err error) {
 	look := lk.nextLook()
 	ending := lk.host.Stop
-	if lk.acquisition != nil {
+	if lk.acquisition != nil && lk.acquisition.lingerUntil.IsZero() {
 		ending = nil // local holders must release first
 	}
 	task := func() error { return nil }

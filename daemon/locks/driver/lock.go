@@ -2,6 +2,7 @@ package driver
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,12 +30,13 @@ type Lock struct {
 	inline bool        // the driver is a client's goroutine; owned by the driver
 	failed error       // error by which a client's goroutine ended the lock; owned by the driver
 
-	m            *bakery.Machine // owned by the driver
-	slots        *store.Slots    // owned by the driver
-	trying       tryState        // to take the lock on the disk; owned by the driver
-	timer        *time.Timer     // of the poll; owned by the driver
-	publishTimer *time.Timer     // wakes the driver when the hold must be written to the disk
-	readAt       time.Duration   // when the last read of all slots began; owned by the driver
+	m       *bakery.Machine // owned by the driver
+	slots   *store.Slots    // owned by the driver
+	trying  tryState        // to take the lock on the disk; owned by the driver
+	timer   *time.Timer     // of the poll; owned by the driver
+	alarm   *time.Timer     // wakes the driver when a hold has something due; owned by the driver
+	alarmAt time.Time       // when it does; past if it has; owned by the driver
+	readAt  time.Duration   // when the last read of all slots began; owned by the driver
 	// time of the host table by which they were last judged; owned by the driver
 	evaluatedAt      time.Duration
 	hostTableChanged <-chan struct{} // closed at the next event of the lease; owned by the driver
@@ -43,8 +45,15 @@ type Lock struct {
 	quiet            quiet           // owned by the driver
 	requestWatch     requestWatch    // for requests; owned by the driver
 	acquisition      *acquisition    // the hold on the disk, nil if none; owned by the driver
-	before           ahead           // slot last seen directly ahead on the disk; owned by the driver
-	intends          bool            // the intent in the own slot is of this process; owned by the driver
+	looking          *othersLook     // in progress or not applied yet, nil if none; owned by the driver
+	spareViews       []bakery.View   // for the next one; owned by the driver
+	looks            sync.WaitGroup  // looks in progress
+	releasedAt       time.Time       // when the last acquisition ended; owned by the driver
+	// how often in a row this host took the lock again within its time to linger; owned by the driver
+	again   int
+	asked   atomic.Bool // a client requests the lock from its holders
+	before  ahead       // slot last seen directly ahead on the disk; owned by the driver
+	intends bool        // the intent in the own slot is of this process; owned by the driver
 	// a dead host may still clear the entry (readRemovalPending); owned by the driver
 	removalPending bool
 
@@ -62,6 +71,7 @@ type Host struct {
 	Member  *membership.Member // live
 	Dir     *directory.Directory
 	Handoff int              // local grants in a row while another host waits
+	Linger  time.Duration    // how long a hold is kept for the next client; 0: not at all
 	Wall    func() time.Time // wall clock: may be wrong by any amount, and be set at any time
 	// Clear clears the directory entry of a lock under the directory's lock. The entry is free then, with
 	// this creation id. The result comes once that is durable, or fails for good.
@@ -89,7 +99,7 @@ func New(host *Host, e layout.Entry) *Lock {
 		slots:  host.Disk.Slots(e, id, incarnation, host.Member.Resumed()),
 		driver: newDriverMutex(),
 	}
-	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.Queue.Signal)
+	lk.alarm = time.AfterFunc(math.MaxInt64, lk.Queue.Signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.driver.Lock() // held by the driver from its start
 	_, lk.hostTableChanged = host.Member.LeaseLeft()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -88,7 +89,8 @@ func (t *acquisition) downgrade(h *Hold) error {
 		return err
 	}
 	// The hosts that closed it waited for a shared hold, and had gone when it became exclusive.
-	t.mode, t.closed = layout.Shared, t.used
+	t.mode = layout.Shared
+	t.grants.Reopen()
 	return nil
 }
 
@@ -105,10 +107,10 @@ func (t *acquisition) upgrade(h *Hold) error {
 	if t.mode = lk.m.Mode(); t.mode != layout.Exclusive {
 		return fmt.Errorf("%w: another host holds lock %q or waits for it", api.ErrUpgrade, lk.Entry.Name)
 	}
-	t.settleSoon() // the slot shows a claim
+	t.settleSoon(time.Now()) // the slot shows a claim
 	// Readers of other hosts may have come and gone with greater tokens, so the next client needs a
 	// ticket of its own.
-	t.closed = true
+	t.grants.Close()
 	if !lk.Queue.SetMode(&h.Item, layout.Exclusive) {
 		return h.releasedErr()
 	}

@@ -35,6 +35,12 @@ func (lk *Lock) Ask(ticket layout.Ticket, message string) error {
 	return err
 }
 
+// EndLinger ends the time in which the lock is kept without a client, also that after the present hold.
+func (lk *Lock) EndLinger() {
+	lk.asked.Store(true)
+	lk.Queue.Signal()
+}
+
 // reportRequested reports a request to holders up to ticket.
 func (lk *Lock) reportRequested(r queue.Requested, ticket layout.Ticket) {
 	lk.host.Observer.Noted("lock requested", lk.Entry, "token", ticket, "by_host_id", r.Host, "by_host_name", r.HostName, "message", r.Message)

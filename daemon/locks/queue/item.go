@@ -35,6 +35,8 @@ type Request struct {
 	// yet. A hold or a place that it leaves behind does not make a lock busy. It must not block.
 	Gone func() bool
 
+	NoLinger bool // the host does not keep the lock for the next client once this one has released
+
 	Client Client // nil if it does not outlive bakeryd
 	asked  uint64 // number of its event; 0 if there is none, or it is not known
 }

@@ -67,7 +67,9 @@ type Queue struct {
 	mu        sync.Mutex // guards the rest
 	waiting   []*Item
 	holds     []*Item
-	releasing []*Item   // released by their clients, not yet by the driver
+	releasing []*Item // released by their clients, not yet by the driver
+	// of the hold on the disk that no client has, while it is kept for the next one; else 0
+	lingering layout.Ticket
 	told      told      // what the clients in the queue were notified of
 	tellsAll  bool      // a timer runs that notifies all of them
 	tries     bool      // clients that do not wait have arrived since they were last refused
@@ -285,6 +287,7 @@ func (q *Queue) Grant(w *Item, token layout.Ticket, handoff bool) bool {
 		}
 		w.token, w.since = token, time.Now()
 		q.holds = append(q.holds, w)
+		q.lingering = 0
 		q.reportGrant(w, handoff)
 	}
 	q.mu.Unlock()
@@ -347,18 +350,32 @@ func (q *Queue) Release(h *Item, why string) bool {
 }
 
 // ReleasesDone unblocks all clients that have released.
-func (q *Queue) ReleasesDone() { q.completeReleases(true) }
+func (q *Queue) ReleasesDone() { q.completeReleases(true, 0) }
+
+// Linger is ReleasesDone when the host keeps its hold by a ticket on the disk for the next client. It
+// returns false if the client that released last has ruled that out.
+func (q *Queue) Linger(ticket layout.Ticket) bool {
+	q.mu.Lock()
+	n := len(q.releasing)
+	may := n > 0 && !q.releasing[n-1].Request.NoLinger
+	q.mu.Unlock()
+	if may {
+		q.completeReleases(true, ticket)
+	}
+	return may
+}
 
 // CompleteReleases unblocks the clients that have released if another local client still holds the
 // lock. If none does, the last one may have released as well, and the release on the disk must come
 // first.
-func (q *Queue) CompleteReleases() { q.completeReleases(false) }
+func (q *Queue) CompleteReleases() { q.completeReleases(false, 0) }
 
-func (q *Queue) completeReleases(all bool) {
+// completeReleases sets lingering to the ticket that is kept.
+func (q *Queue) completeReleases(all bool, kept layout.Ticket) {
 	var done []*Item
 	q.mu.Lock()
 	if all || len(q.holds) > 0 {
-		done, q.releasing = q.releasing, nil
+		done, q.releasing, q.lingering = q.releasing, nil, kept
 	}
 	q.mu.Unlock()
 	for _, h := range done {

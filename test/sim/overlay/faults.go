@@ -79,7 +79,7 @@ var faults = []fault{
 `},
 	}},
 	{"upgrade", "a ticket serves further grants after it has become exclusive", "TOKEN", false, []patch{
-		{"daemon/locks/driver/mode.go", `	t.closed = true
+		{"daemon/locks/driver/mode.go", `	t.grants.Close()
 `, ``},
 	}},
 	{"entered", "after a restart no ticket counts as granted", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{

@@ -1,0 +1,67 @@
+package bakery
+
+import "github.com/bakeryd/bakeryd/layout"
+
+// Grants are the local grants of one hold on the disk: the clients of this host that it serves, each
+// with the next token of the ticket and without IO. After the last of them has released, the host may
+// keep an exclusive hold for the next one (MayLinger). Nothing of this changes the slot, so other
+// hosts cannot distinguish it from one long hold. PROTOCOL.md, "Local grants", has the rules.
+//
+// The driver looks for other hosts while clients come and go: it reads the slots beside the hold.
+// The order between hosts is bounded by the grants since the begin of the last look that found none.
+type Grants struct {
+	bound  int // grants after the begin of such a look
+	made   int
+	clean  int  // grants made when that look began
+	closed bool // no more grants are made from the ticket
+	used   bool // nor after a change of mode
+}
+
+// NewGrants returns the grants of a hold that has begun. A used ticket serves none: it may have served
+// grants of an earlier driver, and their number is not known.
+func NewGrants(bound int, used bool) Grants { return Grants{bound: bound, closed: used, used: used} }
+
+// Made returns the number of grants made.
+func (g *Grants) Made() int { return g.made }
+
+// Open reports whether the ticket may serve another grant, after a look if MustLook.
+func (g *Grants) Open() bool { return !g.closed && g.made < layout.MaxGrants }
+
+// MustLook reports whether the next grant has to wait for a look.
+func (g *Grants) MustLook() bool { return g.made > 0 && g.made-g.clean >= g.bound }
+
+// LookSoon reports whether to begin a look, early enough that no grant waits for it.
+func (g *Grants) LookSoon() bool { return g.made-g.clean >= (g.bound+1)/2 }
+
+// Next makes the next grant of a ticket and returns its token.
+func (g *Grants) Next(ticket layout.Ticket) layout.Ticket {
+	g.made++
+	return ticket.Grant(g.made - 1)
+}
+
+// Looked reports the end of a look that began when made grants had been made: whether another host
+// requests the lock in conflict with this hold.
+func (g *Grants) Looked(made int, others bool) {
+	g.closed = g.closed || others
+	if !others {
+		g.clean = max(g.clean, made)
+	}
+}
+
+// Close ends the grants of the ticket.
+func (g *Grants) Close() { g.closed = true }
+
+// Closed reports whether they were ended.
+func (g *Grants) Closed() bool { return g.closed }
+
+// Reopen permits grants again, after a change of mode, unless the ticket is used.
+func (g *Grants) Reopen() { g.closed = g.used }
+
+// MayLinger reports whether the host may keep its hold although no client has the lock. Its slot must
+// not show waiting: a driver that continues after a restart would find no grant that is noted, would
+// enter by the same ticket, and grant its tokens again (Resume). With several permits another host could
+// hold the lock meanwhile and release it, with a greater token than that of the next client here.
+func (m *Machine) MayLinger(g *Grants) bool {
+	return m.step == stepEntered && m.cfg.Permits == 1 && m.ownSlot.Mode == layout.Exclusive && m.ownSlot.Phase != layout.Waiting &&
+		g.made > 0 && g.Open()
+}

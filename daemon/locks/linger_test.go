@@ -1,0 +1,256 @@
+package locks
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
+)
+
+const testLinger = 5 * time.Millisecond
+
+func lingering(cfg *hostConfig) { cfg.Linger = testLinger }
+
+// once acquires a lock and releases it, in the caller's goroutine where possible.
+func once(t *testing.T, d *testHost, req Request) layout.Ticket {
+	t.Helper()
+	h, err := d.Acquire(context.Background(), req)
+	require.NoError(t, err)
+	require.NoError(t, h.Release())
+	return h.Token()
+}
+
+// shows reports whether a host's slot shows that it takes part in the lock.
+func (c *cluster) shows(host int) bool { return c.Slot(1, host).Phase != layout.Idle }
+
+// linger has a host keep its hold for the next client.
+func linger(t *testing.T, c *cluster, d *testHost) layout.Ticket {
+	t.Helper()
+	var token layout.Ticket
+	for range 3 {
+		require.False(t, c.shows(d.HostID()))
+		token = once(t, d, Request{Name: "x"})
+	}
+	require.True(t, c.shows(d.HostID()), "it lingers")
+	return token
+}
+
+// slotIO counts the reads and writes of slots from an offset on.
+type slotIO struct {
+	blockdev.Device
+	from          int64
+	reads, writes atomic.Int64
+}
+
+func (d *slotIO) Read(p []byte, off int64) error {
+	if off >= d.from {
+		d.reads.Add(1)
+	}
+	return d.Device.Read(p, off)
+}
+
+func (d *slotIO) Write(p []byte, off int64) error {
+	if off >= d.from {
+		d.writes.Add(1)
+	}
+	return d.Device.Write(p, off)
+}
+
+// TestLinger_SameHostAgain_NoIO: with the next token of the ticket, as long as clients come in time.
+func TestLinger_SameHostAgain_NoIO(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.lasting(time.Minute) // no other IO happens meanwhile
+		io := &slotIO{Device: c.Disk.Open(), from: c.Geo.Slot(1, 1)}
+		d := c.host(1, lingering, through(io))
+		token := linger(t, c, d)
+		wrote, read := io.writes.Load(), io.reads.Load()
+		for n := range layout.MaxGrants - 1 {
+			time.Sleep(testLinger * 9 / 10 * time.Duration(n%2))
+			next := once(t, d, Request{Name: "x"})
+			require.Equal(t, token+1, next)
+			token = next
+		}
+		require.Equal(t, wrote+1, io.writes.Load(), "the release of the ticket, which is used up")
+		looks := io.reads.Load() - read
+		require.LessOrEqual(t, looks, int64(layout.MaxGrants))
+		require.GreaterOrEqual(t, looks, int64(layout.MaxGrants/8))
+		require.False(t, c.shows(1))
+		next := once(t, d, Request{Name: "x"})
+		require.Greater(t, next.Number(), token.Number())
+		require.True(t, c.shows(1), "the next one lingers immediately")
+		time.Sleep(testLinger + time.Millisecond)
+		require.False(t, c.shows(1), "its time is over")
+		read = io.reads.Load()
+		time.Sleep(10 * testLinger)
+		require.Equal(t, read, io.reads.Load(), "idle: no looks")
+		linger(t, c, d)
+	})
+}
+
+// TestLinger_OtherHostAsks_IsServedWithinTheBound: while clients of the lingering host come without a
+// pause, and while none comes.
+func TestLinger_OtherHostAsks_IsServedWithinTheBound(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b := c.host(1, lingering, c.slowly()), c.host(2, c.slowly())
+		const handoff = 8
+		var grants atomic.Int64
+		most, done := int64(0), make(chan struct{})
+		within(t, "serving both", func() {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-done:
+						return
+					default:
+					}
+					once(t, a, Request{Name: "x"})
+					grants.Add(1)
+					time.Sleep(time.Duration(n%3) * 10 * time.Microsecond)
+				}
+			})
+			for range 30 {
+				for seen := grants.Load(); grants.Load() < seen+2*handoff; {
+					time.Sleep(100 * time.Microsecond)
+				}
+				since := int64(-1)
+				h := acquire(t, b, Request{Name: "x", OnWaiting: func(int, int) {
+					if since < 0 {
+						since = grants.Load()
+					}
+				}})
+				if since >= 0 {
+					most = max(most, grants.Load()-since)
+				}
+				require.NoError(t, h.Release())
+			}
+			close(done)
+			wg.Wait()
+		})
+		t.Logf("%d grants, at most %d while the other host waited", grants.Load(), most)
+		require.LessOrEqual(t, most, int64(handoff+1)) // one may not have been counted before
+	})
+}
+
+// TestLinger_NoClientComes_OtherHostWaitsForItsTime: and not for a look.
+func TestLinger_NoClientComes_OtherHostWaitsForItsTime(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b := c.host(1, lingering), c.host(2)
+		token := linger(t, c, a)
+		began := time.Now()
+		h := acquire(t, b, Request{Name: "x"})
+		require.LessOrEqual(t, time.Since(began), testLinger+time.Millisecond)
+		require.Greater(t, h.Token(), token)
+		require.NoError(t, h.Release())
+	})
+}
+
+// TestLinger_LookHangs_GrantsStopAtTheBound: the bound counts from the begin of a look that ended.
+func TestLinger_LookHangs_GrantsStopAtTheBound(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		d := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = 4 })
+		t.Cleanup(f.RemoveFaults)
+		linger(t, c, d)
+		hung := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Size(), Hang: true})
+		granted := 0
+		var waits <-chan result
+		for ; granted <= 8; granted++ {
+			waits = asking(t.Context(), d, Request{Name: "x"})
+			time.Sleep(time.Millisecond / 2)
+			if len(waits) == 0 {
+				break
+			}
+			require.NoError(t, got(t, waits).Release())
+		}
+		<-hung.Hit()
+		require.LessOrEqual(t, granted, 4)
+		require.Positive(t, granted)
+		f.RemoveFaults()
+		require.NoError(t, got(t, waits).Release())
+	})
+}
+
+// TestLinger_OtherUse_EndsAtOnce: immediately, for whatever else is to be done with the lock.
+func TestLinger_OtherUse_EndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*testing.T, *cluster, *testHost){
+		"a reader": func(t *testing.T, c *cluster, d *testHost) {
+			require.NoError(t, acquire(t, d, Request{Name: "x", Mode: layout.Shared}).Release())
+		},
+		"a removal": func(t *testing.T, c *cluster, d *testHost) {
+			require.NoError(t, d.Remove(t.Context(), "x", false))
+			once(t, d, Request{Name: "x"})
+		},
+		"a request": func(t *testing.T, c *cluster, d *testHost) {
+			_, err := d.Request(t.Context(), "x", "please")
+			require.ErrorIs(t, err, api.ErrFree)
+		},
+		"the end of the host": func(t *testing.T, c *cluster, d *testHost) {
+			require.NoError(t, d.Close(t.Context()))
+		},
+		"the end of all drivers": func(t *testing.T, c *cluster, d *testHost) {
+			d.Halt()
+			eventually(t, "it is released", func() bool { return !c.shows(1) })
+			require.NoError(t, d.Close(t.Context()))
+		},
+		"a client that is the last for now": func(t *testing.T, c *cluster, d *testHost) {
+			once(t, d, Request{Name: "x", NoLinger: true})
+		},
+	} {
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			d := c.host(1, func(cfg *hostConfig) { cfg.Linger = time.Hour })
+			linger(t, c, d)
+			end(t, c, d)
+			eventually(t, "it is released", func() bool { return !c.shows(1) })
+		})
+	}
+}
+
+// TestLinger_ReadersAndLastClients_ReleaseAtOnce: the hold is not kept
+// after a reader, nor after a client that has ruled it out.
+func TestLinger_ReadersAndLastClients_ReleaseAtOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		d := c.host(1, lingering)
+		for range 10 {
+			for _, req := range []Request{{Name: "x", Mode: layout.Shared}, {Name: "x", NoLinger: true}} {
+				once(t, d, req)
+				require.False(t, c.shows(1))
+			}
+		}
+	})
+}
+
+// TestLinger_SeldomUsed_ReleasesAtOnce: a host that comes again after the time to linger gains
+// nothing.
+func TestLinger_SeldomUsed_ReleasesAtOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		d := c.host(1, lingering)
+		for range 10 {
+			once(t, d, Request{Name: "x"})
+			require.False(t, c.shows(1))
+			time.Sleep(2 * testLinger)
+		}
+	})
+}
+
+// TestLinger_LeaseLost_NoGrant: no client is granted the lock any more.
+func TestLinger_LeaseLost_NoGrant(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		d := c.host(1, func(cfg *hostConfig) { cfg.Linger = time.Hour }, through(f))
+		t.Cleanup(f.RemoveFaults)
+		linger(t, c, d)
+		f.Inject(disktest.Fault{Hang: true})
+		received(t, "the loss", d.Lost())
+		acquireFails(t, d, Request{Name: "x"}, api.ErrUnavailable)
+	})
+}
