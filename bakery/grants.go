@@ -7,7 +7,7 @@ import "github.com/bakeryd/bakeryd/layout"
 // keep an exclusive hold for the next one (MayLinger). Nothing of this changes the slot, so other
 // hosts cannot distinguish it from one long hold. PROTOCOL.md, "Local grants", has the rules.
 //
-// The driver looks for other hosts while clients come and go: it reads the slots beside the hold.
+// The driver looks for other hosts while clients come and go: it reads the slots, and no grant waits for that if the disk is fast.
 // The order between hosts is bounded by the grants since the begin of the last look that found none.
 type Grants struct {
 	bound  int // grants after the begin of such a look

@@ -2,7 +2,7 @@ package bakery
 
 import "github.com/bakeryd/bakeryd/layout"
 
-// look is a read of the slots for other hosts, beside a hold.
+// look is a read of the slots for other hosts while the hold goes on.
 type look struct {
 	on   bool
 	made int              // local grants made when it began

@@ -116,7 +116,10 @@ type Lock struct {
 	Holders  []Holder `json:"holders"` // by token
 	Queue    []Queued `json:"queue"`   // in order
 	Local    []Local  `json:"local,omitempty"`
-	Stuck    string   `json:"stuck"` // reason why the lock is stuck, "" if it is not
+	// Lingering reports that this host keeps the lock on the disk for its next client: no client has
+	// it, and other hosts see it as held. Set for this host only.
+	Lingering bool   `json:"lingering,omitempty"`
+	Stuck     string `json:"stuck"` // reason why the lock is stuck, "" if it is not
 }
 
 // Holder is a host that holds a lock. For this host there is one Holder for each client.
@@ -316,6 +319,14 @@ func (r *Report) hostName(id int) string {
 		return h.Name
 	}
 	return ""
+}
+
+// Free returns in a word the state of a lock that no client has or waits for.
+func (l *Lock) Free() string {
+	if l.Lingering {
+		return "lingering"
+	}
+	return "free"
 }
 
 // TicketOf returns the ticket by which a host holds the lock or waits for it, and whether the disk

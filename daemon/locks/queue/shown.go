@@ -12,7 +12,10 @@ import (
 // Describe adds the clients of this host to a report of the lock.
 func (q *Queue) Describe(l *report.Lock, self *report.ThisHost) {
 	l.Local = q.locals()
-	addHolds(l, self, q.Inside())
+	q.mu.Lock()
+	lingering := q.lingering
+	q.mu.Unlock()
+	addHolds(l, self, q.Inside(), lingering)
 }
 
 // locals reports the clients in the queue.
@@ -29,13 +32,15 @@ func (q *Queue) locals() (out []report.Local) {
 }
 
 // addHolds adds the local clients that hold the lock. The disk shows the host as choosing or
-// waiting until a hold has lasted for some time, and then only the first client.
-func addHolds(l *report.Lock, self *report.ThisHost, holds []*Item) {
+// waiting until a hold has lasted for some time, and then only the first client. lingering is the
+// ticket of a hold without a client, 0 if there is none.
+func addHolds(l *report.Lock, self *report.ThisHost, holds []*Item, lingering layout.Ticket) {
 	ticket, settled := l.TicketOf(self.ID)
+	l.Lingering = lingering != 0 && lingering == ticket
 	holds = slices.DeleteFunc(holds, func(h *Item) bool { // of a later ticket than the snapshot
 		return h.joined || layout.MakeTicket(h.token.Number(), self.ID) != ticket
 	})
-	if len(holds) == 0 {
+	if len(holds) == 0 && !l.Lingering {
 		return
 	}
 	l.Holders = slices.DeleteFunc(l.Holders, func(h report.Holder) bool { return h.Host == self.ID })

@@ -90,7 +90,7 @@ function stateOf(m, l) {
   if (waits && !l.holders.length) return { word: 'being taken', level: 'busy' };
   if (waits) return { word: `${waits} waiting`, level: 'busy' };
   if (l.holders.length) return { word: l.holders.length > 1 ? `held by ${l.holders.length}` : 'held', level: 'good' };
-  return { word: 'free', level: 'note' };
+  return { word: l.lingering ? 'lingering' : 'free', level: 'note' };
 }
 
 const deepest = 12; // maximum of holders, and of waiters, that are shown

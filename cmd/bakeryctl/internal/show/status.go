@@ -159,7 +159,7 @@ func showLocks(w io.Writer, locks []report.Lock, now time.Time, p render.Paint) 
 		}
 	}
 	for _, l := range only(locks, free) {
-		fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\n", LockName(l)+permitsText(l), p.Of(render.Soft, "free"))
+		fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\n", LockName(l)+permitsText(l), p.Of(render.Soft, l.Free()))
 	}
 }
 

@@ -159,7 +159,7 @@ func (s *screen) lockState(l report.Lock) string {
 	case len(l.Queue)+len(l.Local) > 0:
 		return s.of(render.Warn, "entering")
 	}
-	return s.of(render.Soft, "free")
+	return s.of(render.Soft, l.Free())
 }
 
 // lockTable adds the locks and a heading, at most room lines.

@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// linger has a host keep its hold of lock x for the next client, over a link. Each hold lasts for a
+// time.
+func (m *mortal) linger(lasts time.Duration) layout.Ticket {
+	m.c.t.Helper()
+	l := m.link(`{"lock":{"name":"x"}}`)
+	for n := 0; ; n++ {
+		g := l.until("granted")
+		time.Sleep(lasts)
+		l.unlock(g.Token)
+		l.until("released")
+		if n == 3 {
+			l.leave()
+			require.NotEqual(m.c.t, layout.Idle, m.c.Slot(1, m.id).Phase, "it lingers")
+			return g.Token
+		}
+		l.say(`{"lock":{"name":"x"}}`)
+	}
+}
+
+// TestRestore_Lingering_ReleasesTheSlot: the next process finds a choosing or held slot and no client,
+// and makes no grant from its ticket.
+func TestRestore_Lingering_ReleasesTheSlot(t *testing.T) {
+	t.Parallel()
+	for name, lasts := range map[string]time.Duration{"choosing": 0, "held": 2 * driver.SettleAfter} {
+		t.Run(name, func(t *testing.T) {
+			c := realCluster(t, 8, 4)
+			m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
+			m.rise()
+			last := m.linger(lasts)
+			require.Equal(t, lasts > 0, c.Slot(1, 1).Phase == layout.Held)
+			require.Zero(t, m.d.sessions.Count())
+			m.kill()
+			m.rise()
+			l := m.link(`{"lock":{"name":"x"}}`)
+			require.Greater(t, l.until("granted").Token.Number(), last.Number())
+			l.leave()
+			eventually(t, "idle", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
+		})
+	}
+}
+
+// TestRestore_GrantedFromALingeringHold_KeepsTheHold: it is recorded like any other.
+func TestRestore_GrantedFromALingeringHold_KeepsTheHold(t *testing.T) {
+	c := realCluster(t, 8, 4)
+	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
+	m.rise()
+	last := m.linger(0)
+	l := m.linkAs(7, "")
+	token := l.until("granted").Token
+	require.Equal(t, last+1, token)
+	m.kill()
+	m.rise()
+	back := m.linkAs(7, `,"token":"`+token.String()+`"`)
+	require.Equal(t, token, back.until("granted").Token)
+	back.leave()
+	eventually(t, "idle", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
+}
+
+// TestCount_GrantFromALingeringHold_IsAHandoff: and status shows no holder of a lingering hold.
+func TestCount_GrantFromALingeringHold_IsAHandoff(t *testing.T) {
+	c := realCluster(t, 8, 4)
+	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
+	m.rise()
+	m.linger(0)
+	all := m.d.cfg.Tally.Locks.All()
+	require.EqualValues(t, 4, all["x"].Grants.Load())
+	require.EqualValues(t, 1, all["x"].Handoffs.Load(), "it was the third grant that lingered")
+	require.Empty(t, m.d.vitals().Locks, "no client holds it")
+	r, err := m.d.Status()
+	require.NoError(t, err)
+	for _, l := range r.Locks {
+		if l.Name == "x" {
+			require.True(t, l.Lingering)
+			require.Empty(t, l.Holders)
+			require.Empty(t, l.Queue)
+		}
+	}
+}
