@@ -160,6 +160,22 @@ func (c *client) work() {
 	}
 	defer cancel()
 	c.take(ctx, s, req, c.length())
+	if c.w.linger > 0 && c.rng.IntN(3) == 0 {
+		c.burst(s)
+	}
+}
+
+// burst takes a lock again and again, with pauses that a host may linger for.
+func (c *client) burst(s subject) {
+	for range c.rng.IntN(60) {
+		if !c.pause(time.Duration(c.rng.Int64N(int64(c.w.linger/4)))) || c.w.calm() {
+			return
+		}
+		req := locks.Request{Name: s.name, Permits: s.permits, NoLinger: c.rng.IntN(16) == 0}
+		if c.take(c.ctx, s, req, time.Duration(c.rng.Int64N(int64(c.w.linger/4)))) != nil {
+			return
+		}
+	}
 }
 
 func (c *client) mode(s subject) layout.Mode {

@@ -41,7 +41,7 @@ func acquireInProcess(ctx context.Context, h *daemon.Host, req locks.Request, by
 	if by.dead {
 		root.Peer.PID = math.MaxInt32
 	}
-	a, err := h.Sessions().Open(api.LockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
+	a, err := h.Sessions().Open(api.LockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits, NoLinger: req.NoLinger,
 		PID: os.Getpid(), Session: by.session, Token: by.token}, root, c)
 	if err != nil {
 		return nil, err

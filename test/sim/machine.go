@@ -115,7 +115,7 @@ func (m *machine) start() {
 	m.w.standing.begins(m, m, "to join")
 	cfg := daemon.Config{
 		Device: "simulated", HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
-		Keep: true, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
+		Keep: true, Linger: m.w.linger, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
 		Open: func() (blockdev.Device, error) { return m.path.open(p) },
 		Machine: daemon.Machine{
 			Wall:      func() time.Time { return time.Now().Add(m.skew) },

@@ -98,6 +98,9 @@ type doorway struct {
 	mode    layout.Mode
 	began   time.Time // start of the last doorway: when its first write was submitted
 	waiting time.Time // end of the last doorway; zero: the host is not waiting
+	// the ticket of the host that last served its own clients meanwhile, and how many of them
+	ticket layout.Ticket
+	passed int
 }
 
 func newRules(w *world) *rules {
@@ -161,6 +164,8 @@ func (r *rules) enter(c *client, s subject, held *locks.Hold, asked int64) *hold
 		if uint64(h.token)%layout.MaxGrants == 0 { // otherwise a hand-off within the host
 			r.order(h)
 			r.verdict(h)
+		} else if h.mode == layout.Exclusive {
+			r.bound(h)
 		}
 	}
 	r.exclusion(h, now)
@@ -230,6 +235,29 @@ func (r *rules) order(h *hold) {
 		}
 		r.violate("ORDER", "m%d has %s (%v), whose doorway began %v after the end of that of host %d (%v)", h.m.n, h.subject.name, h.mode,
 			mine.began.Sub(o.waiting), id, o.mode)
+	}
+}
+
+// bound checks that a host does not serve one of its clients after another from one ticket while
+// another host waits. A client may have been granted the lock before that, and learn of it after.
+func (r *rules) bound(h *hold) {
+	const most = 8 + 1 // as daemon.Config.Handoff is by default
+	r.w.count("local grant")
+	e, ok := r.lockOf(h)
+	for id := 1; ok && id <= r.w.sb.Geometry.Hosts; id++ {
+		o := r.doorways[[2]int{e.Lock, id}]
+		if id == h.lease.host || o == nil || o.waiting.IsZero() {
+			continue
+		}
+		if l := r.leases[o.inc]; l == nil || !l.live || !time.Now().Before(l.deadline) || !r.waits(l) || r.w.disk.declaredDead(l) {
+			continue
+		}
+		if ticket := h.token - h.token%layout.MaxGrants; ticket != o.ticket {
+			o.ticket, o.passed = ticket, 0
+		}
+		if o.passed++; o.passed > most {
+			r.violate("BOUND", "m%d serves %d of its clients (%s, token %d) while host %d waits", h.m.n, o.passed, h.subject.name, h.token, id)
+		}
 	}
 }
 

@@ -119,7 +119,7 @@ func (r *rules) doorway(where sector, s layout.Slot, submitted time.Time) {
 		d.began = submitted
 	}
 	if s.Phase != layout.Waiting {
-		d.waiting = time.Time{}
+		d.waiting, d.ticket = time.Time{}, 0
 	}
 	d.phase, d.mode = s.Phase, s.Mode
 }

@@ -19,6 +19,8 @@
 //   - DEADLINE: nothing is granted on a lease that is over.
 //   - TOKEN: an exclusive grant's token is greater than those of all grants before.
 //   - ORDER: a host that has finished its doorway before another began is not overtaken.
+//   - BOUND: while a host waits that has finished its doorway, another one serves a bounded
+//     number of its own clients from one ticket.
 //   - WORD: the holder knows that its lease is lost when another is granted.
 //   - VERDICT: no host passes the slot of another before a verdict on it is on the disk.
 //   - WRITER: only its host writes a sector, in an incarnation that it claimed itself, and

@@ -33,6 +33,7 @@ type world struct {
 	latency time.Duration
 	think   time.Duration // longest pause of clients
 	clients int           // per host
+	linger  time.Duration // for which hosts keep a lock; 0: not at all, and clients do not come soon
 	born    int           // number of clients so far
 	guarded map[string]*resource
 
@@ -123,6 +124,9 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	}
 	w.think = time.Duration(20+rng.IntN(400)) * time.Millisecond
 	w.clients = 1 + rng.IntN(3)
+	if seed%2 == 0 {
+		w.linger = 20 * time.Millisecond
+	}
 	w.disk = newDisk(w)
 	w.rules = newRules(w)
 	withWatchdogs := rng.IntN(4) == 0

@@ -82,6 +82,17 @@ var faults = []fault{
 		{"daemon/locks/driver/mode.go", `	t.grants.Close()
 `, ``},
 	}},
+	{"bound", "a look that finds another host counts as one that finds none", "BOUND", false, []patch{
+		{"bakery/grants.go", `	g.closed = g.closed || others
+	if !others {
+`, `	if others || !others {
+`},
+	}},
+	{"token", "a grant from a lingering hold has the token of the one before", "TOKEN", false, []patch{
+		{"bakery/grants.go", `	return ticket.Grant(g.made - 1)
+`, `	return ticket.Grant((g.made - 1) / 2)
+`},
+	}},
 	{"entered", "after a restart no ticket counts as granted", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
 		{"daemon/locks/driver/takeup.go", `			p.entered = p.entered || entered
 `, `			p.entered = p.entered && entered
