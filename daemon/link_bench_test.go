@@ -19,7 +19,7 @@ import (
 )
 
 // benchServer serves a host that is alone on a disk in memory, as bakeryd does.
-func benchServer(b *testing.B) (socket string) {
+func benchServer(b *testing.B, change ...func(*Config)) (socket string) {
 	b.Helper()
 	g := layout.Geometry{Stride: 512, Hosts: 3, Locks: 4}
 	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Name: "bench", Geometry: g, Lease: 10 * time.Second,
@@ -31,12 +31,16 @@ func benchServer(b *testing.B) (socket string) {
 		require.NoError(b, disk.Open().Write(buf, g.Superblock(copy)))
 	}
 	log, dir := slog.New(slog.DiscardHandler), b.TempDir()
-	d, err := Join(b.Context(), Config{
+	cfg := Config{
 		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(clock.Boottime, log),
 		Open: func() (blockdev.Device, error) {
 			return disk.Open(), nil
 		},
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	d, err := Join(b.Context(), cfg)
 	require.NoError(b, err)
 	s := server.New(server.Config{Host: alone(d), Log: log})
 	ln, err := server.Listen(filepath.Join(dir, "s"))
@@ -85,4 +89,15 @@ func BenchmarkLinkHandoff(b *testing.B) {
 			lockOnce(b, c)
 		}
 	})
+}
+
+// BenchmarkLinkAgain measures an acquire and release by the same client, for which the host lingers.
+func BenchmarkLinkAgain(b *testing.B) {
+	c := client.New(benchServer(b, func(cfg *Config) { cfg.Linger = 5 * time.Millisecond }))
+	defer c.Close()
+	lockOnce(b, c)
+	b.ReportAllocs()
+	for b.Loop() {
+		lockOnce(b, c)
+	}
 }
