@@ -6,8 +6,8 @@
 // every interleaving.
 //
 // Begin with [Machine.Acquire] in acquire.go and follow the steps. survey.go decides which hosts
-// stand ahead, peers.go which slots count. A driver that replaces an earlier one begins with
-// [Machine.Resume]. PROTOCOL.md states the protocol in full, with its proofs.
+// stand ahead, peers.go which slots count, grants.go which local clients one hold serves. A driver that
+// replaces an earlier one begins with [Machine.Resume]. PROTOCOL.md states the protocol in full, with its proofs.
 //
 // # Invariants
 //
@@ -20,6 +20,8 @@
 //     exclusive grant that ended before it was requested; with one permit,
 //     than that of every earlier exclusive grant. (PROTOCOL.md says how far this
 //     holds when slots are lost.)
+//   - BOUND: while a host that has finished its doorway waits, the holder serves a
+//     bounded number of further clients of its own from one ticket.
 //   - CLAIM-FIRST: every slot is read after the own claim is durable.
 //   - READABLE-LOOK: a number is taken only when every slot that is not dead
 //     was readable.

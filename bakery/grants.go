@@ -7,8 +7,9 @@ import "github.com/bakeryd/bakeryd/layout"
 // keep an exclusive hold for the next one (MayLinger). Nothing of this changes the slot, so other
 // hosts cannot distinguish it from one long hold. PROTOCOL.md, "Local grants", has the rules.
 //
-// The driver looks for other hosts while clients come and go: it reads the slots, and no grant waits for that if the disk is fast.
-// The order between hosts is bounded by the grants since the begin of the last look that found none.
+// The driver looks for other hosts while clients come and go: it reads the slots, and no grant waits
+// for that if the disk is fast. The grants that another host waits for are counted from the begin of
+// the last look that found none (BOUND).
 type Grants struct {
 	bound  int // grants after the begin of such a look
 	made   int

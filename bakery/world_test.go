@@ -129,7 +129,7 @@ type rest struct {
 	areas   [2]uint64     // the creation ids of both entries, cleared or not
 	granted layout.Ticket // highest token of an exclusive grant
 	ended   layout.Ticket // the same, of those that have ended
-	// local grants of other hosts since the host's doorway was done
+	// local grants of the present hold since the host's doorway was done
 	passed [worldHosts]int8
 
 	removes, crashes, corrupt, fails, blind, joins, resumes int8
@@ -373,6 +373,7 @@ func (w *world) enter(i int) {
 	first := ac.where != inside
 	if first {
 		ac.first(w.sc)
+		w.passed = [worldHosts]int8{}
 	}
 	token := ac.token
 	if !first && mode == ac.held {
@@ -399,7 +400,7 @@ func (w *world) enter(i int) {
 		}
 		w.granted = max(w.granted, token)
 	}
-	w.before[i], w.passed[i], ac.doored = 0, 0, true
+	w.before[i], ac.doored = 0, true
 }
 
 // exclusion checks that host i may be inside together with the other holders.

@@ -105,8 +105,8 @@ func (h *Hold) StopAt() time.Duration {
 // Grace returns the time between StopAt and the deadline.
 func (h *Hold) Grace() time.Duration { return h.lk.host.Disk.Times().Grace() }
 
-// Release ends the hold. It blocks until the release is durable, the next client has the lock, or
-// the lease is lost. It may be called more than once. If the lock was acquired with a context that
+// Release ends the hold. It blocks until the release is durable, the next client has the lock, the host
+// keeps the lock for the next client, or the lease is lost. It may be called more than once. If the lock was acquired with a context that
 // has no end, the caller's goroutine does the IO and blocks while the device hangs.
 func (h *Hold) Release() error { return h.ReleaseBecause("") }
 

@@ -97,7 +97,7 @@ type Item struct {
 	// of the hold
 	token layout.Ticket
 	since time.Time
-	// closed when the lock is free on the disk, or granted to the next client
+	// closed when the lock is free on the disk, granted to the next client, or kept for it
 	released     chan struct{}
 	changes      uint64 // number of changes of the mode; guarded by mu
 	leaving      bool   // its client releases; guarded by mu
@@ -114,8 +114,8 @@ func (w *Item) Init(q *Queue, req Request, decide func(error)) {
 	}
 }
 
-// Released returns a channel that is closed when the lock is free on the disk, or granted to the
-// next client.
+// Released returns a channel that is closed when the lock is free on the disk, granted to the next
+// client, or kept for it.
 func (w *Item) Released() <-chan struct{} { return w.released }
 
 // Absent reports whether the client has not reconnected after a restart.
