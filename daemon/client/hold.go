@@ -143,8 +143,9 @@ func (h *Hold) Silent() <-chan struct{} { return h.silent }
 func (h *Hold) Err() error { return locked(&h.mu, &h.err) }
 
 // Unlock ends this process's part in the hold. If no other process has inherited it, Unlock
-// releases the lock. It returns when the release is on the disk or the next client of this host has
-// the lock, and keeps the connection for the next Lock.
+// releases the lock. It returns when the release is on the disk, the next client of this host has the
+// lock, or the host keeps the lock for that ([Options].NoLinger); the connection stays for the next
+// Lock.
 //
 // If the hold has a liveness FIFO, was inherited through its connection, or is lost, Unlock only
 // closes the connection and does not wait: bakeryd then releases the lock unless another process
