@@ -76,6 +76,10 @@ func requireSound(t *testing.T, found any) {
 		require.False(t, r.UUID.IsZero())
 		require.GreaterOrEqual(t, r.Lease, layout.MinLease)
 		require.LessOrEqual(t, r.Lease, layout.MaxLease)
+		if r.FenceAfter != 0 {
+			require.GreaterOrEqual(t, r.FenceAfter, layout.MinFenceAfter(r.Lease))
+			require.LessOrEqual(t, r.FenceAfter, r.Lease)
+		}
 		require.LessOrEqual(t, r.Geometry.Size(), int64(layout.MaxStride)*(2+layout.MaxHosts+layout.MaxLocks+(layout.MaxLocks+1)*layout.MaxHosts))
 		require.Positive(t, r.Geometry.Size())
 		requireText(t, r.Name, layout.MaxName)
@@ -155,6 +159,7 @@ func requireTime(t *testing.T, at time.Time) {
 
 func FuzzSuperblock(f *testing.F) {
 	f.Add(encoded(f, superblockSector("", testSuperblock, 0)))
+	f.Add(encoded(f, superblockSector("", fencedAfter(testSuperblock.Lease/5), 0)))
 	fuzzSector(f, "BKSB", nil, superblockSector("", testSuperblock, 0))
 }
 

@@ -131,7 +131,7 @@ func foreignRead(b []byte) foreign {
 	case "BKSB":
 		r["stride"], r["hosts"], r["locks"], r["policy"] = n(40, 43), n(44, 47), n(48, 51), n(52, 52)
 		r["name"] = text(72, n(54, 55))
-		r["lease"], r["formatted"] = n(56, 63), foreignTime(b[64:72])
+		r["lease"], r["formatted"], r["fence"] = n(56, 63), foreignTime(b[64:72]), n(136, 143)
 	case "BKHR":
 		r["host"], r["state"], r["armed"], r["seconds"] = n(40, 41), n(42, 42), n(43, 43), n(44, 45)
 		r["highest"], r["incarnation"], r["sequence"] = n(46, 47), n(48, 55), n(56, 63)
@@ -175,14 +175,15 @@ func TestForeignReader(t *testing.T) {
 		return r
 	}
 	u := func(v uint64) uint64 { return v }
-	superblock := func() foreign {
+	superblock := func(fenceAfter uint64) foreign {
 		return foreign{"stride": u(4096), "hosts": u(20), "locks": u(1000), "policy": u(1), "name": "backup-pool",
-			"lease": u(30_000_000), "formatted": "2026-01-02T03:04:05.678901Z"}
+			"fence": fenceAfter, "lease": u(30_000_000), "formatted": "2026-01-02T03:04:05.678901Z"}
 	}
 	zeroID := strings.Repeat("0", 32)
 	for name, want := range map[string]foreign{
-		"superblock":      header("BKSB", 0, superblock()),
-		"superblock-copy": header("BKSB", 4096, superblock()),
+		"superblock":             header("BKSB", 0, superblock(0)),
+		"superblock-copy":        header("BKSB", 4096, superblock(0)),
+		"superblock-fence-after": header("BKSB", 0, superblock(6_000_000)),
 		"host-live": header("BKHR", 4096*(2+2), foreign{"host": u(3), "state": u(2), "armed": u(1), "seconds": u(60),
 			"highest": u(17), "incarnation": u(0x1122334455667788), "sequence": u(41), "name": "node-3.example",
 			"machine": "a00102030405060708090a0b0c0d0e0f", "boot": "b00102030405060708090a0b0c0d0e0f",

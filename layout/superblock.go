@@ -25,7 +25,7 @@ type Policy uint8
 // The policies.
 const (
 	PolicyLease  Policy = iota // its lease has expired
-	PolicyFence                // its lease has expired, and a fence agent has confirmed that it is cut off
+	PolicyFence                // its lease or FenceAfter has expired, and a fence agent has confirmed that it is cut off
 	PolicyManual               // an operator has confirmed it
 )
 
@@ -54,7 +54,8 @@ func (p *Policy) UnmarshalText(text []byte) error { return unmarshal(policies, p
 //	 56- 63 | lease in microseconds
 //	 64- 71 | time of formatting, in microseconds since 1970, 0 if unknown
 //	 72-135 | name, UTF-8, then zeroes
-//	136-511 | reserved, zero
+//	136-143 | fence-after in microseconds, 0 for the lease
+//	144-511 | reserved, zero
 type Superblock struct {
 	UUID      UUID
 	Name      string // at most MaxName bytes, may be empty
@@ -62,7 +63,14 @@ type Superblock struct {
 	Lease     time.Duration
 	Policy    Policy
 	Formatted time.Time // UTC; microseconds are kept
+	// FenceAfter is how long a host may be silent before others fence it. 0, and always 0 with a policy
+	// other than fence: until its lease is over.
+	FenceAfter time.Duration
 }
+
+// MinFenceAfter returns the least FenceAfter for a lease: three times what one IO may take, a twentieth
+// of the lease. A host then misses two renewals before it is fenced (daemon/lease/timing).
+func MinFenceAfter(lease time.Duration) time.Duration { return 3 * (lease / 20) }
 
 const _ = uint(136-72-MaxName) + uint(72+MaxName-136)
 
@@ -74,18 +82,26 @@ func (sb *Superblock) fields(c *codec) {
 	c.check(sb.Geometry.Validate())
 	number(c, 52, 1, "policy", &sb.Policy, PolicyLease, PolicyManual)
 	c.zero(53, 54)
-	lease := uint64(sb.Lease / time.Microsecond)
-	if word(c, 56, &lease); c.reading {
-		if lease > uint64(MaxLease/time.Microsecond) {
-			c.check(fmt.Errorf("lease %d us, want %v to %v: %w", lease, MinLease, MaxLease, ErrField))
-		}
-		sb.Lease = time.Duration(lease) * time.Microsecond
-	}
+	c.duration(56, "lease", &sb.Lease)
 	c.check(checkLease(sb.Lease))
 	c.time(64, "formatted", &sb.Formatted)
 	c.text(54, 72, 136, "lockspace name", &sb.Name)
 	c.check(ValidateLockspaceName(sb.Name))
-	c.zero(136, RecordSize)
+	c.duration(136, "fence-after", &sb.FenceAfter)
+	c.check(sb.checkFenceAfter())
+	c.zero(144, RecordSize)
+}
+
+// duration passes a time of at most MaxLease, in microseconds.
+func (c *codec) duration(at int, field string, v *time.Duration) {
+	us := uint64(*v / time.Microsecond)
+	if word(c, at, &us); c.reading {
+		if us > uint64(MaxLease/time.Microsecond) {
+			c.check(fmt.Errorf("%s %d us, want at most %v: %w", field, us, MaxLease, ErrField))
+			return
+		}
+		*v = time.Duration(us) * time.Microsecond
+	}
 }
 
 // Space returns the encoder and decoder of the lockspace's other records.
@@ -94,6 +110,19 @@ func (sb Superblock) Space() Space { return Space{UUID: sb.UUID, Geometry: sb.Ge
 func checkLease(lease time.Duration) error {
 	if lease < MinLease || lease > MaxLease || lease%time.Microsecond != 0 {
 		return fmt.Errorf("lease %v, want %v to %v in whole microseconds: %w", lease, MinLease, MaxLease, ErrField)
+	}
+	return nil
+}
+
+func (sb *Superblock) checkFenceAfter() error {
+	least, after := MinFenceAfter(sb.Lease), sb.FenceAfter
+	switch {
+	case after == 0:
+		return nil
+	case sb.Policy != PolicyFence:
+		return fmt.Errorf("fence-after %v with policy %v, want 0: %w", after, sb.Policy, ErrField)
+	case after < least || after > sb.Lease || after%time.Microsecond != 0:
+		return fmt.Errorf("fence-after %v, want 0 or %v to %v in whole microseconds: %w", after, least, sb.Lease, ErrField)
 	}
 	return nil
 }
