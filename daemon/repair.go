@@ -103,7 +103,7 @@ func repairEntries(ctx context.Context, entries []check.Finding, cfg Config, pro
 // live (ABANDONED in package lease). Then it claims the id by the long claim: a host that is live
 // after all ends the claim by its next renewal.
 func repairHost(ctx context.Context, f check.Finding, sb layout.Superblock, cfg Config, progress func(string)) (done string, err error) {
-	t := timing.Times{Lease: sb.Lease}
+	t := timing.Of(sb)
 	silent := t.Blind() + t.MaxWatchdog()
 	ctx, cancel := withPatience(ctx, silent+joinPatience*sb.Lease)
 	defer cancel()

@@ -14,7 +14,7 @@ const never = time.Duration(1 << 62)
 // command.
 type statement struct {
 	layout.Verdict
-	since    time.Duration // only a read requested then or later is fresh
+	fresh    bool // a read was requested since, so the next one to return is fresh
 	operator bool
 }
 
@@ -31,8 +31,10 @@ func (m *Machine) due() time.Duration {
 		return 0
 	}
 	next := never
-	if slices.ContainsFunc(m.statements, func(w statement) bool { return m.readAt < w.since || !m.unclear(w) }) {
-		next = m.roomAt()
+	for _, w := range m.statements {
+		if !w.fresh || !m.unclear(w) {
+			next = min(next, max(m.roomAt(), m.standsAt(w)))
+		}
 	}
 	if m.cfg.Policy == layout.PolicyManual {
 		return next
@@ -141,13 +143,22 @@ func (m *Machine) publishStatements() {
 			v.Kind = layout.VerdictWish
 		}
 		switch {
-		case m.readAt < w.since || m.unclear(w) || !m.publish(v):
+		case !w.fresh || m.unclear(w) || h.Looked < m.standsAt(w) || !m.publish(v):
 			rest = append(rest, w)
 		case slices.ContainsFunc(m.verdicts, func(x verdict) bool { return x.Verdict == v && x.durable >= 0 && v.Kind == layout.VerdictWish }):
 			m.emit(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name}) // repeated, because the operator repeated the command
 		}
 	}
 	m.statements = rest
+}
+
+// standsAt returns when the record of a host that was fenced has stood still for long enough. The host
+// may have renewed its lease between the decision to fence it and the fence (DEAD).
+func (m *Machine) standsAt(w statement) time.Duration {
+	if w.operator {
+		return 0
+	}
+	return m.hosts[w.Host-1].DeadAt(m.t)
 }
 
 // unclear reports whether it is not known yet if a host named by an operator is silent. One
@@ -160,7 +171,7 @@ func (m *Machine) unclear(w statement) bool {
 
 // state queues a verdict for publication after a fresh read.
 func (m *Machine) state(v layout.Verdict, operator bool) {
-	w := statement{v, m.now, operator}
+	w := statement{Verdict: v, operator: operator}
 	for i := range m.statements {
 		if m.statements[i].Verdict == v {
 			m.statements[i] = w

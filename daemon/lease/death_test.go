@@ -13,7 +13,12 @@ import (
 // incarnation 7. It also returns when that was first seen.
 func liveUnder(t *testing.T, policy layout.Policy) (*rig, *Record, time.Duration) {
 	t.Helper()
-	r := newRig(t, Config{ID: 1, Policy: policy})
+	return liveWith(t, Config{ID: 1, Policy: policy})
+}
+
+func liveWith(t *testing.T, cfg Config) (*rig, *Record, time.Duration) {
+	t.Helper()
+	r := newRig(t, cfg)
 	r.start()
 	r.read(0)
 	r.join()

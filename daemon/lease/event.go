@@ -200,6 +200,9 @@ func (m *Machine) read() {
 	m.extent = m.reach()
 	m.reading, m.readAt, m.again = true, m.now, false
 	m.floor = m.acked
+	for i := range m.statements {
+		m.statements[i].fresh = true
+	}
 	m.emit(ReadTable{Hosts: m.extent})
 }
 
@@ -249,6 +252,15 @@ func (m *Machine) Deadline() time.Duration {
 		return 0
 	}
 	return m.t0 + m.t.Lease
+}
+
+// SureUntil returns until when no other host can have declared this one dead, except by an operator's
+// command. Later, locks may be granted only after a renewal (SURE).
+func (m *Machine) SureUntil() time.Duration {
+	if !m.held {
+		return 0
+	}
+	return m.t0 + m.t.Sure()
 }
 
 // WarnAt returns when holders must be notified to stop, if the lease was not renewed by then.

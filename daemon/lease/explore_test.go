@@ -174,6 +174,7 @@ func (w *world) nextMoment() (time.Duration, bool) {
 		if m.held {
 			at(m.Deadline() - m.t.Budget())
 			at(m.Deadline())
+			at(m.SureUntil())
 		}
 	}
 	return next, next != never
@@ -220,6 +221,12 @@ func (w *world) key(b []byte) []byte {
 	for i := range w.nodes {
 		b = w.keyNode(b, &w.nodes[i])
 		b = w.keyMortal(b, &w.nodes[i])
+	}
+	for _, f := range w.fences {
+		b = append(b, byte(f.PRKey), byte(f.Incarnation), 0xfa)
+	}
+	for _, x := range w.cut {
+		b = append(b, byte(x), 0xf9)
 	}
 	return append(b, byte(w.crashes), byte(w.fails), byte(w.rejoins), byte(w.evicts), keyBits(w.broken != ""))
 }

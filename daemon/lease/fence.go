@@ -58,7 +58,7 @@ func (m *Machine) turn(id int, e electorate) {
 }
 
 // Fenced reports that a host of [Fence] is cut off from the device. Its verdict is published
-// immediately.
+// immediately, unless the host has renewed its lease since [Fence].
 func (m *Machine) Fenced(now time.Duration, host int, incarnation uint64) []Action {
 	m.begin(now)
 	if m.phase == live && host >= 1 && host <= len(m.hosts) {

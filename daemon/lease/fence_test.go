@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -103,7 +104,9 @@ func TestFenceDropped(t *testing.T) {
 		rec.Sequence++
 		require.Empty(t, fences(r.renewing(3, r.now+2*times.FenceWindow())))
 		r.fenced(3, 7)
-		require.Len(t, declared(r.until(r.now)), 1)
+		due := r.m.Host(3).DeadAt(times)
+		require.Empty(t, declared(r.until(due-1)), "it may hold locks by its last renewal")
+		require.Len(t, declared(r.until(due)), 1)
 	})
 	t.Run("another's verdict", func(t *testing.T) {
 		r, _, since := liveUnder(t, layout.PolicyFence)
@@ -133,6 +136,75 @@ func TestFenceDropped(t *testing.T) {
 		r.fenced(3, 7)
 		require.Empty(t, r.out)
 	})
+}
+
+// early returns a rig of a lockspace with a fence-after of 6 s, whose host 3 was seen at the returned time.
+func early(t *testing.T) (*rig, *Record, time.Duration) {
+	t.Helper()
+	return liveWith(t, Config{ID: 1, Policy: layout.PolicyFence, Times: timing.Times{Lease: times.Lease, FenceAfter: 6 * time.Second}})
+}
+
+// TestFence_Early_VerdictFollowsTheConfirmation: with fence-after neither lease nor watchdog is waited for.
+func TestFence_Early_VerdictFollowsTheConfirmation(t *testing.T) {
+	r, rec, since := early(t)
+	rec.WatchdogArmed, rec.WatchdogSeconds = true, 10
+	require.Empty(t, fences(r.until(since+6*time.Second-1)))
+	require.Len(t, fences(r.until(since+6*time.Second)), 1)
+	r.until(since + 7*time.Second)
+	r.fenced(3, 7)
+	require.Len(t, declared(r.until(since+7*time.Second)), 1)
+}
+
+// TestFence_RenewedBeforeTheFence_VerdictWaits: the host may grant locks by a renewal that landed before
+// it was cut off.
+func TestFence_RenewedBeforeTheFence_VerdictWaits(t *testing.T) {
+	r, rec, since := early(t)
+	require.Len(t, fences(r.until(since+6*time.Second)), 1)
+	rec.Sequence++
+	r.now += time.Second
+	r.fenced(3, 7)
+	require.Empty(t, declared(r.until(r.now+6*time.Second-1)))
+	require.Len(t, declared(r.until(r.now+1)), 1)
+}
+
+// TestSteady_OutageOfTheDevice_FencesNobody: all hosts are silent after an outage, and one of them is the
+// first to renew.
+func TestSteady_OutageOfTheDevice_FencesNobody(t *testing.T) {
+	mutating := mutating(t)
+	for mu, want := range map[mutation]int{sound: 0, unsteady: 1} {
+		if mu != sound && !mutating {
+			continue
+		}
+		r, _, since := early(t)
+		r.m.mutate(mu)
+		r.tick() // asks for the read of a renewal, which hangs
+		r.now = since + 10*time.Second
+		require.Len(t, fences(r.until(r.now)), want)
+		if mu == sound {
+			again := r.now
+			require.Empty(t, fences(r.until(again+6*time.Second-1)))
+			require.Len(t, fences(r.until(again+6*time.Second)), 1, "it stays silent")
+		}
+	}
+}
+
+// TestMachine_SilentForFenceAfter_MayNotGrant: the holder of its locks may be another host.
+func TestMachine_SilentForFenceAfter_MayNotGrant(t *testing.T) {
+	r, _, _ := early(t)
+	require.Equal(t, r.m.t0+4800*time.Millisecond, r.m.SureUntil())
+	require.Less(t, r.m.SureUntil(), r.m.WarnAt())
+	plain := live1(t)
+	require.Equal(t, plain.m.Deadline(), plain.m.SureUntil())
+	require.Zero(t, New(Config{ID: 1, Hosts: 1, Times: times}).SureUntil())
+}
+
+// TestNew_FenceAfterThatNoSuperblockHas_Panics: such a host would renew all the time.
+func TestNew_FenceAfterThatNoSuperblockHas_Panics(t *testing.T) {
+	for after, policy := range map[time.Duration]layout.Policy{time.Second: layout.PolicyFence, 6 * time.Second: layout.PolicyLease} {
+		bad := times
+		bad.FenceAfter = after
+		require.Panics(t, func() { New(Config{ID: 1, Hosts: 1, Times: bad, Policy: policy}) })
+	}
 }
 
 // TestFenceFreshRead: the verdict follows a read requested after the fencing (OWN).

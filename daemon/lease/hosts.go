@@ -43,15 +43,20 @@ type Host struct {
 	base        time.Duration // time of the request for the read from which steps are counted
 	steps       int           // number of renewals since
 	maxWatchdog time.Duration // greatest Watchdog of any incarnation of this id
+	steady      time.Duration // time from which its silence counts, if it is silent since before (STEADY)
 	turns       int64         // number of fencing windows that have passed or were reported
 }
 
 // DeadAt returns when the host is dead if it stays silent: its lease and its watchdog's time have
 // run out since its record was first seen in its present state. If the record is damaged, its
-// host may have renewed its lease just before.
+// host may have renewed its lease just before. With fence-after, it is when the host is fenced: then
+// nothing depends on its lease and its watchdog.
 func (h Host) DeadAt(t timing.Times) time.Duration {
-	if !h.Readable {
+	switch {
+	case !h.Readable:
 		return h.Damaged + t.Blind() + h.maxWatchdog
+	case t.FenceAfter > 0:
+		return max(h.Since, h.steady) + t.FenceAfter
 	}
 	return h.Since + t.Dead() + h.Watchdog
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 
@@ -22,9 +23,15 @@ type mortal struct {
 	fails   int           // number of writes that may still fail, to land later or not
 	evicts  int           // number of evictions left, by the last node
 
+	fences []Fence  // with fence-after: fences that agents have begun
+	cut    []uint64 // incarnations whose writes are refused
+
 	ended  [][]uint64 // by node: the incarnations that ended cleanly
 	broken string     // the broken rule
 }
+
+// errRefused is the driver's reason for the loss of a lease when the device refuses a write.
+var errRefused = errors.New("reservation conflict")
 
 // mishaps returns the faults that may happen to a node at any time.
 func (w *world) mishaps(i int) (moves []move) {
@@ -46,6 +53,9 @@ func (w *world) mishaps(i int) (moves []move) {
 	}
 	if w.evicts > 0 && i == len(w.nodes)-1 && n.m.Live(w.now) {
 		moves = append(moves, doEvict)
+	}
+	if len(w.fences) > 0 && w.fences[0].PRKey == uint64(n.id) && !n.down {
+		moves = append(moves, doCut)
 	}
 	return moves
 }
@@ -83,7 +93,18 @@ func (w *world) doMortal(n *node, mv move) {
 		host := w.nodes[0].m
 		actions, _ := n.m.Evict(w.now, host.ID(), host.Incarnation(), false)
 		w.carry(n, actions)
+	case doCut:
+		f := w.fences[0]
+		w.fences, w.cut = w.fences[1:], append(slices.Clone(w.cut), f.Incarnation)
+		w.carry(n, n.m.Fenced(w.now, f.Host, f.Incarnation))
 	}
+}
+
+// refuse makes a write of an incarnation that is cut off fail, as its driver sees it.
+func (w *world) refuse(n *node) {
+	n.writing = false
+	w.carry(n, n.m.WriteFailed(w.now))
+	w.carry(n, n.m.Lose(w.now, errRefused))
 }
 
 // again gives a node a new machine, which starts immediately.
@@ -126,6 +147,13 @@ func (w *world) told(n *node, a Action) {
 	case Asked:
 		w.carry(n, n.m.Leave(w.now))
 	case Fence:
+		if n.m.t.FenceAfter > 0 {
+			a.PRKey = uint64(n.id) // the node whose agent it is
+			if !slices.ContainsFunc(w.fences, func(f Fence) bool { return f.PRKey == a.PRKey && f.Incarnation == a.Incarnation }) {
+				w.fences = append(slices.Clone(w.fences), a)
+			}
+			return
+		}
 		for _, h := range w.living() {
 			if h.incarnation == a.Incarnation {
 				w.broken = "FENCE"
@@ -169,7 +197,7 @@ func (w *world) wrongDeath() string {
 	for _, h := range living {
 		for _, r := range w.disk {
 			for _, v := range r.Verdicts {
-				if v.Kind.Dead() && v.Host == h.id && v.Incarnation == h.incarnation {
+				if v.Kind.Dead() && v.Host == h.id && v.Incarnation == h.incarnation && !slices.Contains(w.cut, v.Incarnation) {
 					return "VERDICT"
 				}
 			}
@@ -179,12 +207,17 @@ func (w *world) wrongDeath() string {
 			if n.m.Live(w.now) && n.m.ID() == h.id && n.m.Incarnation() != h.incarnation {
 				return "SINGLE"
 			}
-			if seen := n.m.Host(h.id); n.m.phase == live && n.m.ID() != h.id && seen.Read > h.joined && seen.Void(h.incarnation) {
+			if seen := n.m.Host(h.id); n.m.phase == live && n.m.ID() != h.id && seen.Read > h.joined && seen.Void(h.incarnation) && !slices.Contains(w.cut, h.incarnation) {
 				return "VOID"
 			}
 		}
 	}
 	for i := range w.nodes {
+		m := w.nodes[i].m
+		mayGrant := m.MayWrite(w.now) && w.now < min(m.WarnAt(), m.SureUntil()) && !w.nodes[i].down // as in package standing
+		if m.t.FenceAfter > 0 && mayGrant && w.condemned(m.ID(), m.Incarnation()) {
+			return "SURE"
+		}
 		for id, h := range w.nodes[i].m.hosts {
 			if w.nodes[i].m.phase == live && h.Gone && h.State == layout.StateLive && !w.published(id+1, h.Incarnation) {
 				return "PUBLISHED"
@@ -200,6 +233,11 @@ func (w *world) published(id int, incarnation uint64) bool {
 	if r := w.disk[id-1]; r.Incarnation != incarnation || r.State == layout.StateLeft {
 		return true
 	}
+	return w.condemned(id, incarnation)
+}
+
+// condemned reports whether the disk shows a verdict on an incarnation.
+func (w *world) condemned(id int, incarnation uint64) bool {
 	return slices.ContainsFunc(w.disk, func(r layout.HostRecord) bool {
 		return slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
 			return v.Host == id && v.Incarnation == incarnation && v.Kind.Dead()
@@ -240,7 +278,7 @@ func (w *world) keyMortal(b []byte, n *node) []byte {
 		b = append(b, byte(v.Host), byte(v.Incarnation), byte(v.Kind), keyBits(v.durable >= 0), 0xfc)
 	}
 	for _, x := range m.statements {
-		b = append(b, byte(x.Host), byte(x.Incarnation), byte(x.Kind), 0xfb)
+		b = append(b, byte(x.Host), byte(x.Incarnation), byte(x.Kind), keyBits(x.fresh), 0xfb)
 	}
 	for _, id := range w.ids {
 		h := m.hosts[id-1]
@@ -250,7 +288,8 @@ func (w *world) keyMortal(b []byte, n *node) []byte {
 		}
 		b = append(b, keyBits(h.Gone, h.Forgotten, h.Settled, h.Readable, h.Overdue(t)), byte(min(h.steps, 2)), byte(h.turns))
 		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State, ReadHorizon: h.ReadHorizon})
-		b = w.keyTime(b, h.Since, ago, true)
+		b = w.keyTime(b, max(h.Since, h.steady), ago, true)
+		b = append(b, keyBits(h.steady > h.Since))
 		b = w.keyTime(b, h.base, t.Lease, true)
 		b = append(b, byte(h.Watchdog/unit))
 		for i := range w.nodes {

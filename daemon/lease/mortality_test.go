@@ -18,8 +18,9 @@ type lives struct {
 	late     int // number of hosts at the end that begin at any time
 	watchdog uint16
 	policy   layout.Policy
-	copied   bool // the last host has the first one's machine id and host id
-	apart    int  // distance between their ids; 0: one
+	after    time.Duration // fence-after
+	copied   bool          // the last host has the first one's machine id and host id
+	apart    int           // distance between their ids; 0: one
 	stalls   int
 	stalled  uint32 // only these items are stalled; 0: any
 	medium   bool   // not explored by every run
@@ -30,7 +31,8 @@ func (l lives) world(mu mutation) *world {
 	var cfgs []Config
 	apart := max(l.apart, 1)
 	for i := range l.hosts {
-		cfg := Config{ID: 1 + i*apart, Policy: l.policy, Self: layout.HostRecord{MachineID: machineID(byte(i + 1))}}
+		cfg := Config{ID: 1 + i*apart, Policy: l.policy, Times: exploreTimes, Self: layout.HostRecord{MachineID: machineID(byte(i + 1))}}
+		cfg.Times.FenceAfter = l.after
 		if i == 0 {
 			cfg.Self.WatchdogArmed, cfg.Self.WatchdogSeconds = l.watchdog > 0, l.watchdog
 		}
@@ -79,6 +81,19 @@ func (w *world) calmly(hosts int) {
 // the first moments or returns at the last moment of its lease.
 const deathHorizon = 150 * unit
 
+// soon is a fence-after of a quarter of the lease: hosts renew every 5 units, and grant no locks later
+// than 12 units after that.
+const soon = 15 * unit
+
+// horizon returns the end of the exploration of a world that begins now. A host that is fenced early is
+// declared dead, and its lease is over, long before deathHorizon, unless it joins again.
+func (l lives) horizon(w *world) time.Duration {
+	if l.after > 0 && l.rejoins == 0 {
+		return w.now + exploreTimes.Lease + 2*unit
+	}
+	return w.now + deathHorizon
+}
+
 // Those that are not medium have fewer than 80,000 states.
 var deathWorlds = map[string]lives{
 	"paused or slow":                      {hosts: 2, stalls: 1, medium: true},
@@ -89,6 +104,11 @@ var deathWorlds = map[string]lives{
 	"lost, id wanted by a copy":           {hosts: 2, late: 1, copied: true, stalls: 1, medium: true, mortal: mortal{rejoins: 1}},
 	"evicted":                             {hosts: 3, mortal: mortal{evicts: 1, whole: true}},
 	"fenced":                              {hosts: 2, policy: layout.PolicyFence, watchdog: 3, stalls: 1, medium: true},
+
+	// Hosts are fenced before their lease is over.
+	"fenced early":              {hosts: 2, policy: layout.PolicyFence, after: soon, watchdog: 3, stalls: 1, medium: true},
+	"fenced early, crashed":     {hosts: 2, policy: layout.PolicyFence, after: soon, medium: true, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"fenced early, write fails": {hosts: 2, policy: layout.PolicyFence, after: soon, mortal: mortal{fails: 1, mayDie: 1, whole: true}},
 
 	// Hosts beyond the read horizon of the others until they are found.
 	"far, joins at any time": {hosts: 2, late: 1, apart: 3, mortal: mortal{whole: true}},
@@ -111,6 +131,8 @@ var deepWorlds = map[string]lives{
 	"lost after a failed write":      {hosts: 2, late: 1, copied: true, stalls: 1, stalled: 2, mortal: mortal{rejoins: 1, fails: 1, mayDie: 1}},
 	"two observers, host paused":     {hosts: 3, stalls: 1, stalled: holder},
 	"crashed, observer reads slowly": {hosts: 2, stalls: 1, stalled: observer, mortal: mortal{crashes: 1, mayDie: 1}},
+	"fenced early, two observers":    {hosts: 3, policy: layout.PolicyFence, after: soon, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"fenced early, joins again":      {hosts: 2, policy: layout.PolicyFence, after: soon, stalls: 1, stalled: holder, mortal: mortal{rejoins: 1, whole: true}},
 	"far, joins next to a crashed":   {hosts: 2, late: 1, apart: 3, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
 	"far, joins next to a paused":    {hosts: 2, late: 1, apart: 3, stalls: 1, stalled: holder, mortal: mortal{whole: true}},
 }
@@ -135,7 +157,7 @@ func TestMortality(t *testing.T) {
 			t.Parallel()
 			w := l.world(sound)
 			begin := time.Now()
-			e := explore(w, w.now+deathHorizon)
+			e := explore(w, l.horizon(w))
 			if e.found != "" {
 				t.Fatalf("%s is broken:\n%s", e.found, e.at.story())
 			}
@@ -159,6 +181,10 @@ func TestMortalityMutations(t *testing.T) {
 	}{
 		{"judged before the lease is over", judgeEarly, "paused or slow", 1, 0, "VERDICT"},
 		{"fenced before the watchdog", noWatchdog, "fenced", 1, 0, "FENCE"},
+		{"declared dead without a fence", uncut, "fenced early", 1, 0, "VERDICT"},
+		{"declared dead at once although it renewed", hasty, "fenced early", 1, 0, "SURE"},
+		{"declared dead by an old read", staleRead, "fenced early", 1, 0, "SURE"},
+		{"granted until the end of the lease", grantsOn, "fenced early", 1, 0, "SURE"},
 		{"stillness counted from the asking", sinceAsked, "paused or slow", 2, holder | observer, "VERDICT"},
 		{"acted on before it is durable", actEarly, "paused or slow", 1, 0, "PUBLISHED"},
 		{"watchdog not waited for", noWatchdog, "watchdog", 1, 0, "VERDICT"},
@@ -177,7 +203,7 @@ func TestMortalityMutations(t *testing.T) {
 			l := deathWorlds[c.world]
 			l.stalls, l.stalled = c.stalls, c.stalled
 			w := l.world(c.mutation)
-			e := explore(w, w.now+deathHorizon)
+			e := explore(w, l.horizon(w))
 			require.Equal(t, c.broken, e.found)
 			t.Logf("found after %d states", len(e.seen))
 		})

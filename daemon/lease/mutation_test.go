@@ -58,6 +58,11 @@ const (
 	shortDamaged            // a claim of an abandoned record is short
 	hadSuffices             // a machine takes an id that it had, whatever the policy
 	noBackoff               // a long claim that failed is repeated immediately
+	uncut                   // a host that is silent for fence-after is declared dead without being fenced
+	hasty                   // a fenced host is declared dead at once, although it renewed before the fence
+	staleRead               // a fenced host is declared dead by a read that was requested before the fence
+	grantsOn                // a host grants locks until its lease is over
+	unsteady                // the silence of others counts through an outage of the device
 )
 
 // The package has no mutations. Tests that need them run in a test binary of their own, whose sources are
@@ -90,6 +95,25 @@ var patches = []struct{ file, old, new string }{
 			m.mutation == judgeDamaged && h.Looked-h.Since >= m.t.Dead()+h.maxWatchdog) {`},
 	{"death.go", `return w.operator && !h.Readable && h.damagedFor() <= m.t.Alive()`,
 		`return w.operator && !h.Readable && h.damagedFor() <= m.t.Alive() && m.mutation != evictTorn`},
+	{"death.go", `m.turn(id, e)`,
+		`if m.mutation == uncut {
+				m.publish(layout.Verdict{Host: id, Incarnation: m.hosts[id-1].Incarnation})
+				continue
+			}
+			m.turn(id, e)`},
+	{"death.go", `	if w.operator {
+		return 0`,
+		`	if w.operator || m.mutation == hasty {
+		return 0`},
+	{"death.go", `		case !w.fresh ||`,
+		`		case !w.fresh && m.mutation != staleRead ||`},
+	{"event.go", `return m.t0 + m.t.Sure()`,
+		`if m.mutation == grantsOn {
+		return m.Deadline()
+	}
+	return m.t0 + m.t.Sure()`},
+	{"renew.go", `if m.t.FenceAfter == 0 ||`,
+		`if m.mutation == unsteady || m.t.FenceAfter == 0 ||`},
 	{"death.go", `if !m.ready {`,
 		`if !m.ready && m.mutation != unheard {`},
 	{"event.go", `m.clean = m.clean &&`,

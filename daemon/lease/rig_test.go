@@ -37,13 +37,15 @@ var (
 
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
-	cfg.Hosts, cfg.Times = 4, times
+	if cfg.Hosts = 4; cfg.Times == (timing.Times{}) {
+		cfg.Times = times
+	}
 	if cfg.Self.Name == "" {
 		cfg.Self = self
 	}
 	next := uint64(100)
 	cfg.Incarnation = func() uint64 { next++; return next }
-	r := &rig{t: t, m: New(cfg), times: times, now: time.Hour, table: make([]Record, 4)}
+	r := &rig{t: t, m: New(cfg), times: cfg.Times, now: time.Hour, table: make([]Record, 4)}
 	for i := range r.table {
 		r.table[i].ID = i + 1
 	}

@@ -190,8 +190,9 @@ func (s *sim) startWrite(h *simHost, r layout.HostRecord) {
 	land := begin + time.Duration(s.rng.Int64N(int64(took-begin)+1))
 	fails := !s.calm && s.rng.IntN(50) == 0
 	s.after(begin, func() { s.torn[i]++ })
+	refused := false
 	settle := s.pend(h, func(lands bool) {
-		if lands {
+		if refused = s.cut[r.Incarnation]; lands && !refused {
 			s.disk[i] = r
 			s.note(h, "wrote %d.%d %v %d %v", r.ID, r.Incarnation, r.State, r.Sequence, r.Verdicts)
 		}
@@ -202,6 +203,9 @@ func (s *sim) startWrite(h *simHost, r layout.HostRecord) {
 	})
 	s.after(took+1, func() {
 		s.deliver(h, life, func() []Action {
+			if refused {
+				return slices.Concat(h.m.WriteFailed(s.now), h.m.Lose(s.now, errRefused))
+			}
 			if fails {
 				return h.m.WriteFailed(s.now)
 			}
@@ -267,7 +271,7 @@ func (s *sim) check() string {
 			}
 		}
 		for _, o := range s.hosts {
-			if s.evicted[m.own.Incarnation] {
+			if s.evicted[m.own.Incarnation] || s.cut[m.own.Incarnation] {
 				break
 			}
 			// A slot of this incarnation was written since it joined.
@@ -310,7 +314,8 @@ func newSim(seed uint64) *sim {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &sim{rng: rng, times: timing.Times{Lease: 8 * time.Second}}
 	ids := []int{4, 12}[seed/12%2] // the last host is given the last of them
-	s.policy, s.evicted = layout.Policy(seed%4%3), make(map[uint64]bool)
+	s.policy, s.evicted, s.cut = layout.Policy(seed%4%3), make(map[uint64]bool), make(map[uint64]bool)
+	s.fenceEarly(seed/4%2 == 0)
 	s.disk, s.torn = make([]layout.HostRecord, ids), make([]int, ids)
 	for i := range 4 {
 		s.hosts = append(s.hosts, &simHost{name: string(rune('a' + i)), machine: byte(i + 1), ended: make(map[uint64]bool)})
@@ -374,7 +379,7 @@ func TestSimulationCalm(t *testing.T) {
 		s.fixed = int(seed % 2)
 		for _, h := range s.hosts {
 			s.after(time.Duration(s.rng.Int64N(int64(s.times.Budget()))), func() { s.start(h) })
-			h.m = New(Config{Hosts: len(s.disk), Times: s.times})
+			h.m = New(Config{Hosts: len(s.disk), Times: s.times, Policy: s.policy})
 		}
 		s.run(3)
 		require.Empty(t, s.broken)

@@ -24,10 +24,18 @@ type mortalHost struct {
 type mortalSim struct {
 	policy   layout.Policy
 	evicted  map[uint64]bool // evicted, and perhaps silent: by an operator's command
+	cut      map[uint64]bool // fenced: no write lands any more
 	resumed  int
 	declared int
 	fenced   int
 	asked    int
+}
+
+// fenceEarly sets a fence-after, or none.
+func (s *sim) fenceEarly(early bool) {
+	if s.times.FenceAfter = 0; early && s.policy == layout.PolicyFence {
+		s.times.FenceAfter = s.times.Lease / 4
+	}
 }
 
 // keep stores the term, at random times, and immediately when it is no longer clean.
@@ -123,11 +131,18 @@ func (s *sim) told(h *simHost, a Action) {
 		s.fenced++
 		s.note(h, "fences %d.%d", a.Host, a.Incarnation)
 		for _, l := range s.living() {
-			if l.incarnation == a.Incarnation {
+			if l.incarnation == a.Incarnation && s.times.FenceAfter == 0 {
 				s.broken = "FENCE"
 			}
 		}
 		report := func() []Action { return h.m.Fenced(s.now, a.Host, a.Incarnation) }
+		if s.times.FenceAfter > 0 {
+			s.after(s.delay(), func() { // the device refuses its writes, whether or not that is reported
+				s.cut[a.Incarnation] = true
+				s.after(s.delay(), func() { s.deliver(h, life, report) })
+			})
+			return
+		}
 		if s.rng.IntN(3) == 0 { // it failed
 			report = func() []Action { return h.m.Tick(s.now) }
 		}
@@ -155,7 +170,17 @@ func (s *sim) checkHolds() string {
 	if s.broken != "" {
 		return s.broken
 	}
+	for _, h := range s.hosts {
+		m := h.m
+		mayGrant := m.MayWrite(s.now) && s.now < min(m.WarnAt(), m.SureUntil())
+		if s.cut[m.Incarnation()] && !s.evicted[m.Incarnation()] && mayGrant && s.condemned(m.ID(), m.Incarnation()) {
+			return "SURE"
+		}
+	}
 	for _, l := range s.living() {
+		if s.cut[l.incarnation] {
+			continue // its holders may not know
+		}
 		for _, o := range s.hosts {
 			if o.m.Live(s.now) && o.m.ID() == l.id && o.m.Incarnation() != l.incarnation {
 				return "SINGLE"
@@ -165,15 +190,20 @@ func (s *sim) checkHolds() string {
 				return "VOID"
 			}
 		}
-		for _, r := range s.disk {
-			for _, v := range r.Verdicts {
-				if v.Kind.Dead() && v.Host == l.id && v.Incarnation == l.incarnation && !s.evicted[v.Incarnation] {
-					return "VERDICT"
-				}
-			}
+		if !s.evicted[l.incarnation] && s.condemned(l.id, l.incarnation) {
+			return "VERDICT"
 		}
 	}
 	return ""
+}
+
+// condemned reports whether the disk shows a verdict on an incarnation.
+func (s *sim) condemned(id int, incarnation uint64) bool {
+	return slices.ContainsFunc(s.disk, func(r layout.HostRecord) bool {
+		return slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
+			return v.Kind.Dead() && v.Host == id && v.Incarnation == incarnation
+		})
+	})
 }
 
 // TestSimulationDeaths: every host that is gone for good is declared dead for all live hosts, in
@@ -183,8 +213,9 @@ func TestSimulationDeaths(t *testing.T) {
 		s := newSim(seed + 1)
 		s.calm = true
 		s.policy = []layout.Policy{layout.PolicyLease, layout.PolicyFence}[seed%2]
+		s.fenceEarly(seed%4 == 1)
 		for _, h := range s.hosts {
-			h.m = New(Config{Hosts: len(s.disk), Times: s.times})
+			h.m = New(Config{Hosts: len(s.disk), Times: s.times, Policy: s.policy})
 		}
 		for _, h := range s.hosts {
 			s.after(time.Duration(s.rng.Int64N(int64(s.times.Renew()))), func() { s.start(h) })

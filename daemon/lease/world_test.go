@@ -98,10 +98,11 @@ const (
 	doRejoin
 	doFail
 	doEvict
+	doCut
 )
 
 var moveNames = []string{"start", "tick", "sample", "read returns", "write lands", "write returns", "ghost lands", "stall", "release",
-	"crashes", "resumes", "resumes from an old term", "joins again", "write fails", "evicts"}
+	"crashes", "resumes", "resumes from an old term", "joins again", "write fails", "evicts", "has fenced"}
 
 // The items of a node that may be stalled: its process, its read, its write.
 const items = 3
@@ -232,7 +233,9 @@ func (w *world) enabled(i int) []move {
 func (w *world) do(i int, mv move) {
 	w.trace = &step{before: w.trace, node: i, what: mv, now: w.now}
 	if mv == doGhost {
-		w.disk[w.ghost[i].ID-1] = w.ghost[i]
+		if !slices.Contains(w.cut, w.ghost[i].Incarnation) {
+			w.disk[w.ghost[i].ID-1] = w.ghost[i]
+		}
 		w.ghost = slices.Delete(slices.Clone(w.ghost), i, i+1)
 		return
 	}
@@ -257,6 +260,10 @@ func (w *world) do(i int, mv move) {
 			n.view, n.sampled = nil, 0
 		}
 	case doLand:
+		if slices.Contains(w.cut, n.record.Incarnation) {
+			w.refuse(n)
+			break
+		}
 		w.disk[n.record.ID-1] = n.record
 		n.landed = true
 	case doAck:

@@ -14,7 +14,7 @@ type underWay struct {
 	reported bool          // the hang was reported
 }
 
-func (mb *Member) times() timing.Times { return timing.Times{Lease: mb.cfg.SB.Lease} }
+func (mb *Member) times() timing.Times { return timing.Of(mb.cfg.SB) }
 
 // begins records IO that is about to begin. Called with mu held.
 func (mb *Member) begins(u *underWay) { u.since, u.reported = mb.cfg.Clock.Now(), false }

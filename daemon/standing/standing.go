@@ -86,5 +86,7 @@ func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy la
 }
 
 // MayGrant reports whether a host may grant a lock now: not if its holder would have to stop
-// immediately.
-func MayGrant(m *lease.Machine, now time.Duration) bool { return m.MayWrite(now) && now < m.WarnAt() }
+// immediately, or if other hosts may have fenced this one (SURE).
+func MayGrant(m *lease.Machine, now time.Duration) bool {
+	return m.MayWrite(now) && now < min(m.WarnAt(), m.SureUntil())
+}

@@ -47,7 +47,7 @@ const (
 )
 
 func newStanding(w *world) *standing {
-	s := &standing{w: w, rng: w.random("standing", 0), times: timing.Times{Lease: w.sb.Lease}, waits: map[any]wait{}, longest: map[bool]time.Duration{}}
+	s := &standing{w: w, rng: w.random("standing", 0), times: timing.Of(w.sb), waits: map[any]wait{}, longest: map[bool]time.Duration{}}
 	s.fault = standingFaults[w.seed%uint64(len(standingFaults))]
 	s.victim = w.machines[0]
 	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))

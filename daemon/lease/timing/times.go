@@ -2,16 +2,44 @@
 // never knows a clock.
 package timing
 
-import "time"
+import (
+	"time"
 
-// Times holds the one number from which all times derive. It comes from the superblock, so that
-// hosts cannot disagree on it.
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Times holds the numbers from which all times derive. They come from the superblock, so that hosts
+// cannot disagree on them.
 type Times struct {
 	Lease time.Duration // how long a host may continue without a successful renewal
+
+	// FenceAfter is how long a host may be silent before others fence it. 0: until its lease is over.
+	// It is at least [layout.MinFenceAfter], so that two renewals and the time for an IO fit in.
+	FenceAfter time.Duration
+}
+
+// Of returns the times of a lockspace.
+func Of(sb layout.Superblock) Times { return Times{Lease: sb.Lease, FenceAfter: sb.FenceAfter} }
+
+// watched returns how long a host may be silent before others act on it.
+func (t Times) watched() time.Duration {
+	if t.FenceAfter > 0 {
+		return t.FenceAfter
+	}
+	return t.Lease
 }
 
 // Renew returns the time from one renewal to the next.
-func (t Times) Renew() time.Duration { return t.Lease / 6 }
+func (t Times) Renew() time.Duration { return min(t.Lease/6, t.watched()/3) }
+
+// Sure returns how long after a renewal began no other host can have declared this one dead, whatever
+// the drift of their clocks (SURE in package lease).
+func (t Times) Sure() time.Duration {
+	if t.FenceAfter > 0 {
+		return t.FenceAfter - t.FenceAfter/5
+	}
+	return t.Lease
+}
 
 // Budget returns the maximum duration of one IO: d. No write begins once less is left of the
 // lease.
@@ -74,7 +102,7 @@ func (t Times) Poll() time.Duration { return min(t.Lease/60, 100*time.Millisecon
 
 // Watch returns the time between reads of the host table by a host that waits for another. It
 // bounds the delay with which a death is noticed.
-func (t Times) Watch() time.Duration { return max(t.Lease/30, 50*time.Millisecond) }
+func (t Times) Watch() time.Duration { return max(t.watched()/30, 50*time.Millisecond) }
 
 // Watchdog returns the time-out to request from a watchdog, in whole seconds. Other hosts wait
 // for that much longer.

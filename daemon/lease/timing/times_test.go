@@ -19,3 +19,20 @@ func TestTimes(t *testing.T) {
 		require.Positive(t, x.Poll())
 	}
 }
+
+// TestTimes_FenceAfter_LeavesTwoRenewals: a host misses two renewals, and the last IO takes all of its
+// budget, before the shortest fence-after is over. A renewal in time is granted under.
+func TestTimes_FenceAfter_LeavesTwoRenewals(t *testing.T) {
+	for _, lease := range []time.Duration{layout.MinLease, 5 * time.Second, 30 * time.Second, layout.MaxLease} {
+		least := layout.MinFenceAfter(lease)
+		for after := least; after <= lease; after += lease / 100 {
+			x := Times{Lease: lease, FenceAfter: after}
+			require.LessOrEqual(t, 2*x.Renew()+x.Budget(), after, "%v of %v", after, lease)
+			require.LessOrEqual(t, x.Alive(), x.Sure(), "%v of %v", after, lease)
+			require.LessOrEqual(t, x.Renew(), Times{Lease: lease}.Renew())
+		}
+		shorter := Times{Lease: lease, FenceAfter: least - least/100}
+		require.Greater(t, 2*shorter.Renew()+shorter.Budget(), shorter.FenceAfter)
+		require.Equal(t, Times{Lease: lease}, Of(layout.Superblock{Lease: lease}))
+	}
+}

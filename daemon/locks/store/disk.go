@@ -30,7 +30,7 @@ type Disk struct {
 }
 
 // Times returns the times of the lease.
-func (d *Disk) Times() timing.Times { return timing.Times{Lease: d.SB.Lease} }
+func (d *Disk) Times() timing.Times { return timing.Of(d.SB) }
 
 // Retry returns the pause after a failed IO.
 func (d *Disk) Retry() time.Duration { return d.Times().Retry() }

@@ -100,7 +100,7 @@ func (p *picture) damageRule(r lockspace.Record) {
 	switch r.Kind {
 	case lockspace.KindHost:
 		s.Repair = true
-		within := (timing.Times{Lease: p.ex.sb.Lease}.Alive() + time.Second/10).Truncate(time.Second / 10)
+		within := (timing.Of(p.ex.sb).Alive() + time.Second/10).Truncate(time.Second / 10)
 		s.Remedy = fmt.Sprintf("if bakeryd runs on host %d it writes the record within %v; if not, %s%swrites it",
 			r.Host, within, p.mustBeOff(r.Host), remedyRepair)
 	case lockspace.KindEntry:
