@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"errors"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/tally"
@@ -37,6 +40,21 @@ func (d purposeDevice) request(do func([]byte, int64) error, of *tally.Requests,
 	began := time.Now()
 	err := do(p, off)
 	of.Add(time.Since(began), err)
+	return err
+}
+
+// guardedDevice reports each write that the device refuses because of a reservation: another host has
+// fenced this one.
+type guardedDevice struct {
+	blockdev.Device
+	refused func(error)
+}
+
+func (d guardedDevice) Write(p []byte, off int64) error {
+	err := d.Device.Write(p, off)
+	if errors.Is(err, unix.EBADE) {
+		d.refused(err)
+	}
 	return err
 }
 

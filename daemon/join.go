@@ -30,6 +30,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // If a process of the same machine has just taken the id, a host without a configured id tries
@@ -81,6 +82,9 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
 	j.devices = DevicesOn(dev, j.cfg.Tally)
+	if sb.Policy == layout.PolicyFence {
+		j.devices.Lease, j.devices.Locks = guardedDevice{j.devices.Lease, j.cutOff}, guardedDevice{j.devices.Locks, j.cutOff}
+	}
 	j.disk = &store.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
 	var h *Host
 	for try := 0; ; try++ {
@@ -143,6 +147,13 @@ func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {
 		ids.ReleaseLockFiles()
 	}
 	return h, err
+}
+
+// cutOff ends the lease immediately, because other hosts may have the locks already.
+func (j *joiner) cutOff(err error) {
+	if mem := j.driving.Load(); mem != nil {
+		mem.LoseFor(fmt.Errorf("%w: %w", membership.ErrCutOff, err))
+	}
 }
 
 // interrupted reports whether the join was cancelled while a previous process's holds are pending.

@@ -19,6 +19,9 @@ import (
 // ErrFenceAgent is returned when other hosts could not fence this host.
 var ErrFenceAgent = errors.New("the fence agent cannot be used")
 
+// ErrCutOff is returned when the device refuses the writes of this host.
+var ErrCutOff = errors.New("another host has fenced this one")
+
 // registration is an agent with which a host id is registered.
 type registration struct {
 	agent fence.Agent

@@ -267,7 +267,7 @@ func (mb *Member) end(reason error, left uint64, lost bool) {
 	mb.io.Go(func() { mb.cfg.Identity.RecordLeft(id, left) })
 	mb.alarm.Close()
 	mb.reason = reason
-	if errors.Is(reason, lease.ErrVerdict) {
+	if errors.Is(reason, lease.ErrVerdict) || errors.Is(reason, ErrCutOff) {
 		mb.cut = mb.cfg.Clock.Now() // other hosts may have the locks already
 	}
 	if lost {

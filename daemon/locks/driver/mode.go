@@ -104,6 +104,9 @@ func (t *acquisition) upgrade(h *Hold) error {
 	if _, err := lk.protocol(lk.m.Upgrade(), always); err != nil {
 		return err
 	}
+	if err := t.awaitGrant(); err != nil { // the device may have taken long since the claim
+		return err
+	}
 	if t.mode = lk.m.Mode(); t.mode != layout.Exclusive {
 		return fmt.Errorf("%w: another host holds lock %q or waits for it", api.ErrUpgrade, lk.Entry.Name)
 	}
@@ -115,6 +118,21 @@ func (t *acquisition) upgrade(h *Hold) error {
 		return h.releasedErr()
 	}
 	return nil
+}
+
+// awaitGrant blocks until locks may be granted.
+func (t *acquisition) awaitGrant() error {
+	for {
+		ok, changed := t.lk.host.Member.MayGrant()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-t.lk.host.Lost:
+			return api.ErrLeaseLost
+		}
+	}
 }
 
 func always() bool { return true }

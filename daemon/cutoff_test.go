@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/fence"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
+	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
+	"github.com/bakeryd/bakeryd/test/fencetest"
+)
+
+// fencedEarly returns two hosts of a lockspace with a lease of 30 s and a fence-after of 6 s. Host 2 has a
+// faulty device and holds a lock.
+func (c *cluster) fencedEarly() (a, b *Host, f *disktest.Faulty, held *driver.Hold) {
+	c.t.Helper()
+	c.SB.Lease, c.SB.Policy, c.SB.FenceAfter = 30*time.Second, layout.PolicyFence, 6*time.Second
+	c.Format()
+	agent := func(cfg *Config) { cfg.Fence = fence.Config{Agent: "exec", Command: "false"} }
+	a = c.host(1, agent)
+	f = disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+	c.t.Cleanup(f.RemoveFaults)
+	b = c.host(2, agent, through(f))
+	held, err := b.Acquire(c.t.Context(), locks.Request{Name: "job"})
+	require.NoError(c.t, err)
+	return a, b, f, held
+}
+
+// TestFenceAfter_SilentHost_LosesItsLocksBeforeItsLeaseEnds: neither lease nor margin is waited for. The
+// silent host keeps its hold until it learns of that, and grants nothing.
+func TestFenceAfter_SilentHost_LosesItsLocksBeforeItsLeaseEnds(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b, f, held := c.fencedEarly()
+		var fabric fencetest.Fabric
+		a.mem.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		from := c.clock.Now()
+		next, err := a.Acquire(t.Context(), locks.Request{Name: "job"})
+		require.NoError(t, err)
+		took := c.clock.Now() - from
+		require.Greater(t, took, 4*time.Second-timing.Of(c.SB).Renew())
+		require.Less(t, took, 7*time.Second)
+		require.Len(t, fabric.Calls(), 1)
+		require.Greater(t, next.Token(), held.Token())
+		may, _ := b.mem.MayGrant()
+		require.False(t, may)
+		require.True(t, b.mem.Live(c.clock.Now()), "it does not know")
+		f.RemoveFaults()
+		within(t, "the loss of the lease", func() { <-b.Lost() })
+		require.ErrorIs(t, b.Err(), lease.ErrVerdict)
+		require.NoError(t, next.Release())
+	})
+}
+
+// TestCutOff_RefusedWrite_EndsTheLease: a host learns by its next write that it was fenced, and its
+// commands end immediately, because other hosts may have its locks.
+func TestCutOff_RefusedWrite_EndsTheLease(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		_, b, f, held := c.fencedEarly()
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EBADE})
+		from := c.clock.Now()
+		_ = held.Release()
+		within(t, "the loss of the lease", func() { <-b.Lost() })
+		require.ErrorIs(t, b.Err(), membership.ErrCutOff)
+		require.Less(t, c.clock.Now()-from, time.Second)
+		require.LessOrEqual(t, b.mem.Moments().Deadline, c.clock.Now())
+	})
+}
