@@ -39,10 +39,12 @@ type TermVitals struct {
 
 	Lease     time.Duration // as formatted
 	LeaseLeft time.Duration // 0 if over
-	Hosts     map[report.Health]int
-	Sessions  int
-	IO        blockdev.Stats
-	Locks     []queue.Vitals // held or waited for, by name
+	// FenceAfter is how long a host may be silent before others fence it; 0: until its lease is over.
+	FenceAfter time.Duration
+	Hosts      map[report.Health]int
+	Sessions   int
+	IO         blockdev.Stats
+	Locks      []queue.Vitals // held or waited for, by name
 }
 
 // Vitals returns the current gauges.
@@ -59,7 +61,7 @@ func (h *Host) vitals() *TermVitals {
 	hosts, _ := h.mem.Known()
 	return &TermVitals{
 		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.Device,
-		Lease: h.disk.SB.Lease, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
+		Lease: h.disk.SB.Lease, FenceAfter: h.disk.SB.FenceAfter, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
 		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -30,16 +31,31 @@ exist.
 The settings below apply to all hosts of the lockspace. If the device holds data,
 format shows it and stops, unless --force is given. With --force over a lockspace
 whose hosts may be joined, the old lockspace is erased first. The new one is
-created when the lease of the old hosts has ended.`
+created when the lease of the old hosts has ended.
+
+With --policy fence, --fence-after TIME makes a failover a matter of seconds: the
+other hosts fence a host that was silent for TIME, and have its locks as soon as
+that is confirmed, without waiting for the end of its lease. Know both sides:
+
+  - It is wrong where a lock guards something that is not behind the fence. The
+    command of a fenced host runs until that host notices, or its lease ends. Only
+    what the fence cuts off is safe: the lock device, each --fence-device of
+    bakeryd, or all of a host that --fence-exec switches off.
+  - A host that is frozen for TIME, or cannot reach the device for that long,
+    loses its locks.`
 	cmd.Example = `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
-  bakeryctl format /dev/mapper/locks --policy fence --force`
+  bakeryctl format /dev/mapper/locks --policy fence --force
+  bakeryctl format /dev/mapper/locks --policy fence --fence-after 6s --force`
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if o.Stride, err = parseStride(stride); err != nil {
 			return formatFailure(err)
 		}
 		if err := o.Policy.UnmarshalText([]byte(policy)); err != nil {
 			return formatFailure(&format.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
+		}
+		if cmd.Flags().Changed("fence-after") && o.FenceAfter == 0 {
+			return formatFailure(&format.OptionError{Option: "fence-after", Value: "0s", Want: "a time, or no --fence-after to wait for the lease"})
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
@@ -68,6 +84,7 @@ created when the lease of the old hosts has ended.`
 	flags.StringVar(&o.Name, "name", "", "`NAME` of the lockspace, for display")
 	flags.StringVar(&stride, "stride", "auto", "`BYTES` from one record to the next; auto is the physical block size")
 	flags.StringVar(&policy, "policy", "lease", "when a silent host counts as dead: `lease|fence|manual`")
+	flags.DurationVar(&o.FenceAfter, "fence-after", 0, "with policy fence: fence a host that was silent for `TIME`, before its lease is over")
 	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
 	flags.BoolVar(&a.json, "json", false, "print the result as JSON")
 }
@@ -93,7 +110,25 @@ func showFormat(w io.Writer, r *format.Result) {
 	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
 	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
 	fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
+	if sb.FenceAfter > 0 {
+		fmt.Fprintf(w, "  fence after\t%v; only what is behind the fence is protected, and a host that is frozen for %[1]v loses its locks\n", sb.FenceAfter)
+	}
+	fmt.Fprintf(w, "  failover\t%s\n", failover(sb))
 	fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, r.Size)
+}
+
+// failover returns when other hosts have the locks of a host that dies.
+func failover(sb layout.Superblock) string {
+	t := timing.Of(sb)
+	switch {
+	case sb.Policy == layout.PolicyManual:
+		return "when an operator evicts the dead host"
+	case sb.FenceAfter > 0:
+		return fmt.Sprintf("%v after the last renewal of a host, which renews every %v, and the time of the fence", sb.FenceAfter, t.Renew())
+	case sb.Policy == layout.PolicyFence:
+		return fmt.Sprintf("%v after the last renewal of a host, and the time of the fence", t.Dead())
+	}
+	return fmt.Sprintf("%v after the last renewal of a host", t.Dead())
 }
 
 var formatAdvice = slices.Concat([]cli.Advice{

@@ -14,7 +14,7 @@ const never = time.Duration(1 << 62)
 // command.
 type statement struct {
 	layout.Verdict
-	fresh    bool // a read was requested since, so the next one to return is fresh
+	fresh    bool // the next read to return was requested since
 	operator bool
 }
 
@@ -32,8 +32,10 @@ func (m *Machine) due() time.Duration {
 	}
 	next := never
 	for _, w := range m.statements {
-		if !w.fresh || !m.unclear(w) {
-			next = min(next, max(m.roomAt(), m.standsAt(w)))
+		if !w.operator {
+			next = min(next, max(m.roomAt(), m.hosts[w.Host-1].DeadAt(m.t)))
+		} else if !w.fresh || !m.unclear(w) {
+			next = min(next, m.roomAt())
 		}
 	}
 	if m.cfg.Policy == layout.PolicyManual {
@@ -143,22 +145,14 @@ func (m *Machine) publishStatements() {
 			v.Kind = layout.VerdictWish
 		}
 		switch {
-		case !w.fresh || m.unclear(w) || h.Looked < m.standsAt(w) || !m.publish(v):
+		case !w.fresh || m.unclear(w) || !w.operator && h.Looked < h.DeadAt(m.t) || !m.publish(v):
+			w.fresh = true
 			rest = append(rest, w)
 		case slices.ContainsFunc(m.verdicts, func(x verdict) bool { return x.Verdict == v && x.durable >= 0 && v.Kind == layout.VerdictWish }):
 			m.emit(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name}) // repeated, because the operator repeated the command
 		}
 	}
 	m.statements = rest
-}
-
-// standsAt returns when the record of a host that was fenced has stood still for long enough. The host
-// may have renewed its lease between the decision to fence it and the fence (DEAD).
-func (m *Machine) standsAt(w statement) time.Duration {
-	if w.operator {
-		return 0
-	}
-	return m.hosts[w.Host-1].DeadAt(m.t)
 }
 
 // unclear reports whether it is not known yet if a host named by an operator is silent. One
@@ -171,7 +165,7 @@ func (m *Machine) unclear(w statement) bool {
 
 // state queues a verdict for publication after a fresh read.
 func (m *Machine) state(v layout.Verdict, operator bool) {
-	w := statement{Verdict: v, operator: operator}
+	w := statement{v, !m.reading, operator}
 	for i := range m.statements {
 		if m.statements[i].Verdict == v {
 			m.statements[i] = w

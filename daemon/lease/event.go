@@ -200,9 +200,6 @@ func (m *Machine) read() {
 	m.extent = m.reach()
 	m.reading, m.readAt, m.again = true, m.now, false
 	m.floor = m.acked
-	for i := range m.statements {
-		m.statements[i].fresh = true
-	}
 	m.emit(ReadTable{Hosts: m.extent})
 }
 
@@ -254,14 +251,8 @@ func (m *Machine) Deadline() time.Duration {
 	return m.t0 + m.t.Lease
 }
 
-// SureUntil returns until when no other host can have declared this one dead, except by an operator's
-// command. Later, locks may be granted only after a renewal (SURE).
-func (m *Machine) SureUntil() time.Duration {
-	if !m.held {
-		return 0
-	}
-	return m.t0 + m.t.Sure()
-}
+// SureUntil returns until when locks may be granted without another renewal (SURE).
+func (m *Machine) SureUntil() time.Duration { return m.Deadline() - m.t.Lease + m.t.Sure() }
 
 // WarnAt returns when holders must be notified to stop, if the lease was not renewed by then.
 func (m *Machine) WarnAt() time.Duration { return m.Deadline() - m.t.Grace() }

@@ -195,7 +195,7 @@ func TestMachine_SilentForFenceAfter_MayNotGrant(t *testing.T) {
 	require.Less(t, r.m.SureUntil(), r.m.WarnAt())
 	plain := live1(t)
 	require.Equal(t, plain.m.Deadline(), plain.m.SureUntil())
-	require.Zero(t, New(Config{ID: 1, Hosts: 1, Times: times}).SureUntil())
+	require.Zero(t, New(Config{ID: 1, Hosts: 1, Times: times}).SureUntil(), "it is not live")
 }
 
 // TestNew_FenceAfterThatNoSuperblockHas_Panics: such a host would renew all the time.

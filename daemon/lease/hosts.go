@@ -49,16 +49,12 @@ type Host struct {
 
 // DeadAt returns when the host is dead if it stays silent: its lease and its watchdog's time have
 // run out since its record was first seen in its present state. If the record is damaged, its
-// host may have renewed its lease just before. With fence-after, it is when the host is fenced: then
-// nothing depends on its lease and its watchdog.
+// host may have renewed its lease just before.
 func (h Host) DeadAt(t timing.Times) time.Duration {
-	switch {
-	case !h.Readable:
+	if !h.Readable {
 		return h.Damaged + t.Blind() + h.maxWatchdog
-	case t.FenceAfter > 0:
-		return max(h.Since, h.steady) + t.FenceAfter
 	}
-	return h.Since + t.Dead() + h.Watchdog
+	return max(h.Since, h.steady) + t.Silence(h.Watchdog)
 }
 
 // Overdue reports whether a live host has been silent, or its record unreadable, for longer than

@@ -77,44 +77,6 @@
 // any dead host. The holders must be over too: only a lease that expired is named, not one that a
 // verdict ended before the deadline that they know.
 //
-// # Fence-after
-//
-// With policy fence a lockspace may have a time F, fence-after, of at most the lease
-// ([timing.Times.FenceAfter]). A host that was silent for F is fenced, and declared dead when that
-// is confirmed, although its lease may still run. Renewals are at most F/3 apart then, so that a
-// host misses two of them before.
-//
-//	host j                  this host                   record of j
-//	renews: submits at t0
-//	  lands                                             x.7
-//	(frozen)                reads: Since                x.7
-//	                        asks at Read >= Since + F   x.7
-//	                        fences x: confirmed
-//	                        asks again                  x.7
-//	                        writes the verdict
-//	(thaws, after t0 + F)
-//	grants nothing (SURE)
-//	renews: refused, Lost
-//
-// If j renews between the decision to fence it and the fence, it is cut off with a fresh term, in
-// which it may grant locks. The verdict therefore waits until the record that was cut off has stood
-// still for F, too (DEAD):
-//
-//	host j                  this host                   record of j
-//	                        asks at Read >= Since + F   x.7
-//	thaws; renews at t1                                 x.8
-//	grants until t1 + F - F/5
-//	                        fences x: confirmed
-//	                        asks again: Since'          x.8
-//	(renews: refused, Lost)
-//	                        asks at Read >= Since' + F  x.8
-//	                        writes the verdict
-//
-// What weakens is NOTIFICATION: the holders of a host that is fenced before its lease is over
-// continue until that host learns of it, by its next write or read, or until its lease is over.
-// The other invariants hold. In particular no write of a fenced incarnation lands after its
-// verdict, and no lock is granted on its slots.
-//
 // # Invariants
 //
 //   - SINGLE: two hosts with one id are never both live, whatever IO takes and whichever host
@@ -138,18 +100,15 @@
 //   - FOUND: a published read horizon is at most headroom above an id whose record was read and
 //     is not blank. Later joiners therefore find as much. Reads also cover a record that could
 //     not be read, which may be blank: that is not published.
-//   - UNREAD: nothing is concluded about a record that a read did not cover: not that it stands
-//     still, nor that it is blank.
+//   - UNREAD: a record that a read did not cover is not taken to stand still, or to be blank.
 //   - HEARD: a host publishes verdicts only once all live hosts read its record with every renewal.
 //   - DEAD: a verdict by timing is published only on a live record that stood still from a read
 //     that had returned to one begun L + margin (+ watchdog) later: its lease is over, and no
-//     later write revives it (FINAL). With fence-after it is F later, and the host is cut off.
-//   - CUT-OFF: with policy fence, a verdict by timing follows a read that was requested after an
-//     agent confirmed that no write of the incarnation lands any more.
-//   - SURE: with fence-after, a host grants no lock once F - F/5 have passed since the begin of its
-//     last renewal. It need not know that it was cut off: its next renewal fails.
-//   - STEADY: with fence-after, silence counts only while the own renewals are in time. After an
-//     outage of the whole device, no host is fenced because another one was the first to renew.
+//     later write revives it (FINAL). With fence-after it is F later: NOTIFICATION weakens, because
+//     its holders may continue to the end of its lease (bakery/PROTOCOL.md).
+//   - CUT-OFF: with policy fence, that read follows the confirmation that no write of it lands.
+//   - SURE: with fence-after, a host grants locks for F - F/5 after its last renewal began.
+//   - STEADY: with fence-after, no silence counts from before a time in which own renewals were late.
 //   - JOINERS: no time proves a joiner dead, because its claim may continue whenever its process
 //     does. It does not go live under a verdict that it can read.
 //   - PUBLISHED: a host acts on a death that it found only once its verdict is durable, within
@@ -202,11 +161,9 @@ var (
 	ErrVerdict = errors.New("another host declared this one dead")
 	// ErrSlowClaim is the reason of [Delayed] when the claim must be made the long way.
 	ErrSlowClaim = errors.New("the host id is claimed the long way")
-	// ErrSlowDevice is the reason of [Delayed] when the claim failed because an IO took too long
-	// or failed.
+	// ErrSlowDevice is the reason of [Delayed] when IO of the claim took too long or failed.
 	ErrSlowDevice = errors.New("the device was too slow for the claim of the host id")
-	// ErrFar is the reason of [Delayed] when the host id is above the read horizon of other
-	// hosts.
+	// ErrFar is the reason of [Delayed] when the host id is above other hosts' read horizons.
 	ErrFar = errors.New("the host id is far above those in use, where other hosts look once a lease")
 )
 
@@ -320,8 +277,7 @@ type Machine struct {
 // New returns a machine that waits for [Machine.Start]. It panics on a Config that no superblock can
 // cause: a programmer's error.
 func New(cfg Config) *Machine {
-	if cfg.ID < 0 || cfg.ID > cfg.Hosts || cfg.Times.Lease < layout.MinLease || cfg.Policy > layout.PolicyManual ||
-		cfg.Times.FenceAfter != 0 && (cfg.Policy != layout.PolicyFence || cfg.Times.FenceAfter < layout.MinFenceAfter(cfg.Times.Lease)) {
+	if cfg.ID < 0 || cfg.ID > cfg.Hosts || !cfg.Times.Valid(cfg.Policy) {
 		panic(fmt.Sprintf("lease: impossible config %+v", cfg))
 	}
 	return &Machine{

@@ -101,19 +101,17 @@ var patches = []struct{ file, old, new string }{
 				continue
 			}
 			m.turn(id, e)`},
-	{"death.go", `	if w.operator {
-		return 0`,
-		`	if w.operator || m.mutation == hasty {
-		return 0`},
+	{"death.go", `!w.operator && h.Looked < h.DeadAt(m.t) ||`,
+		`!w.operator && h.Looked < h.DeadAt(m.t) && m.mutation != hasty ||`},
 	{"death.go", `		case !w.fresh ||`,
 		`		case !w.fresh && m.mutation != staleRead ||`},
-	{"event.go", `return m.t0 + m.t.Sure()`,
+	{"event.go", `return m.Deadline() - m.t.Lease + m.t.Sure()`,
 		`if m.mutation == grantsOn {
 		return m.Deadline()
 	}
-	return m.t0 + m.t.Sure()`},
-	{"renew.go", `if m.t.FenceAfter == 0 ||`,
-		`if m.mutation == unsteady || m.t.FenceAfter == 0 ||`},
+	return m.Deadline() - m.t.Lease + m.t.Sure()`},
+	{"renew.go", `if m.t.FenceAfter > 0 &&`,
+		`if m.mutation != unsteady && m.t.FenceAfter > 0 &&`},
 	{"death.go", `if !m.ready {`,
 		`if !m.ready && m.mutation != unheard {`},
 	{"event.go", `m.clean = m.clean &&`,

@@ -60,7 +60,11 @@ func (m *Machine) keep(records []Record) {
 	}
 	m.reportComplaints()
 	m.pace()
-	m.steady()
+	if m.t.FenceAfter > 0 && m.now-m.t0 > m.t.Alive() {
+		for i := range m.hosts {
+			m.hosts[i].steady = m.now
+		}
+	}
 	if m.writing || !m.room() {
 		return
 	}
@@ -69,23 +73,6 @@ func (m *Machine) keep(records []Record) {
 		m.unseen = records[m.id-1].Err != nil
 		m.write(layout.StateLive, m.own.Sequence+1)
 		m.term0 = min(m.now, m.readAt+m.t.Budget())
-	}
-}
-
-// steady lets the silence of other hosts count from now if the own renewals were not in time
-// (STEADY).
-//
-//	host j                  this host                   device
-//	                                                    (hangs for F)
-//	                        reads: j is silent for F
-//	                        must not fence j
-//	renews                  renews
-func (m *Machine) steady() {
-	if m.t.FenceAfter == 0 || m.now-m.t0 <= m.t.Alive() {
-		return
-	}
-	for i := range m.hosts {
-		m.hosts[i].steady = m.now
 	}
 }
 

@@ -120,6 +120,7 @@ func (p put) term(v *daemon.TermVitals) {
 	p.gauge("lockspace_info", "The lockspace and the identity of the host in it: 1.", 1, "lockspace", v.Lockspace,
 		"uuid", v.UUID.String(), "device", v.Device, "host_id", strconv.Itoa(v.HostID), "host_name", v.HostName)
 	p.gauge("lease_seconds", "Length of a lease, as formatted.", v.Lease.Seconds())
+	p.gauge("fence_after_seconds", "Silence after which a host is fenced, as formatted; 0: the end of its lease.", v.FenceAfter.Seconds())
 	p.gauge("lease_left_seconds", "Remaining time of the lease without a renewal; 0: it is over.", v.LeaseLeft.Seconds())
 	p.gauge("sessions", "Clients that hold a lock or wait for one, over the socket.", float64(v.Sessions))
 	for health, n := range v.Hosts {

@@ -94,7 +94,7 @@ func TestWhileJoining(t *testing.T) {
 
 func TestOfATerm(t *testing.T) {
 	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Descriptors: 7, MostClients: 100, Term: &daemon.TermVitals{
-		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
+		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, FenceAfter: 6 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
 		Hosts: map[report.Health]int{report.HealthLive: 2, report.HealthDead: 1},
 		IO:    blockdev.Stats{InFlight: 2, Oldest: 4 * time.Second},
 		Locks: []queue.Vitals{{Name: "new", Waiting: 2, Longest: time.Minute}, {Name: "x", Holding: 1, Waiting: 1, Longest: time.Second}},
@@ -125,6 +125,7 @@ func TestOfATerm(t *testing.T) {
 		{7, "bakery_client_descriptors", nil},
 		{100, "bakery_client_descriptors_limit", nil},
 		{30, "bakery_lease_seconds", nil},
+		{6, "bakery_fence_after_seconds", nil},
 		{26, "bakery_lease_left_seconds", nil},
 		{1, "bakery_lease_renewals_total", nil},
 		{2, "bakery_lease_renewal_failures_total", nil},
@@ -204,7 +205,7 @@ func TestNames(t *testing.T) {
 	}
 	require.ElementsMatch(t, strings.Fields(`
 	build_info lockspace_info state joined client_descriptors client_descriptors_limit sessions
-	refused_total lease_seconds lease_left_seconds lease_renewals_total
+	refused_total lease_seconds fence_after_seconds lease_left_seconds lease_renewals_total
 	lease_renewal_failures_total lease_renewal_duration_seconds leases_lost_total joins_total
 	hosts host_deaths_total hosts_fenced_total fencing_failures_total recoveries_total
 	evictions_total grants_total handoffs_total wait_duration_seconds hold_duration_seconds

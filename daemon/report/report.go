@@ -28,16 +28,18 @@ type Report struct {
 
 // Lockspace has the parameters of the lockspace.
 type Lockspace struct {
-	Name      string        `json:"name"`
-	UUID      layout.UUID   `json:"uuid"`
-	Device    string        `json:"device"`
-	Stride    int           `json:"stride"` // bytes
-	Hosts     int           `json:"hosts"`
-	Locks     int           `json:"locks"`
-	LeaseMS   int64         `json:"lease_ms"`
-	Policy    layout.Policy `json:"policy"`
-	Formatted time.Time     `json:"formatted,omitzero"`
-	Warnings  []string      `json:"warnings"`
+	Name    string        `json:"name"`
+	UUID    layout.UUID   `json:"uuid"`
+	Device  string        `json:"device"`
+	Stride  int           `json:"stride"` // bytes
+	Hosts   int           `json:"hosts"`
+	Locks   int           `json:"locks"`
+	LeaseMS int64         `json:"lease_ms"`
+	Policy  layout.Policy `json:"policy"`
+	// FenceAfterMS is how long a host may be silent before others fence it; 0: until its lease is over.
+	FenceAfterMS int64     `json:"fence_after_ms,omitzero"`
+	Formatted    time.Time `json:"formatted,omitzero"`
+	Warnings     []string  `json:"warnings"`
 }
 
 // ThisHost is the state of the daemon that made the report.
@@ -230,7 +232,7 @@ func LockspaceOf(device string, sb layout.Superblock) Lockspace {
 	return Lockspace{
 		Name: sb.Name, UUID: sb.UUID, Device: device,
 		Stride: sb.Geometry.Stride, Hosts: sb.Geometry.Hosts, Locks: sb.Geometry.Locks,
-		LeaseMS: sb.Lease.Milliseconds(), Policy: sb.Policy, Formatted: sb.Formatted,
+		LeaseMS: sb.Lease.Milliseconds(), Policy: sb.Policy, FenceAfterMS: sb.FenceAfter.Milliseconds(), Formatted: sb.Formatted,
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 const readme = "../../README.md"
@@ -293,28 +294,51 @@ func TestLeaseTable(t *testing.T) {
 		"to join, on a slower one or one slow for a moment": timing.Times.LongWait,
 		"a path may hang for, at most":                      func(l timing.Times) time.Duration { return l.Lease / 2 },
 	}
+	checkTimes(t, rows, "| | lease ", func(d time.Duration) timing.Times { return timing.Times{Lease: d} })
+}
+
+// TestFenceAfterTable: lease-and-policy.md has a row for each of these times, with the code's values.
+func TestFenceAfterTable(t *testing.T) {
+	const lease = 30 * time.Second
+	rows := map[string]func(timing.Times) time.Duration{
+		"a host renews every":          timing.Times.Renew,
+		"others call it silent after":  timing.Times.Alive,
+		"it grants no locks from":      timing.Times.Sure,
+		"others fence it at":           func(x timing.Times) time.Duration { return x.FenceAfter },
+		"a path may hang for, at most": func(x timing.Times) time.Duration { return x.FenceAfter / 2 },
+	}
+	checkTimes(t, rows, "| lease 30 s | fence-after ", func(d time.Duration) timing.Times {
+		require.GreaterOrEqual(t, d, layout.MinFenceAfter(lease))
+		return timing.Times{Lease: lease, FenceAfter: d}
+	})
+}
+
+// checkTimes checks the table of lease-and-policy.md whose head begins with a text.
+func checkTimes(t *testing.T, rows map[string]func(timing.Times) time.Duration, head string, times func(time.Duration) timing.Times) {
+	t.Helper()
 	text, err := os.ReadFile("lease-and-policy.md")
 	require.NoError(t, err)
+	what := head[strings.LastIndex(head, "| ")+2:]
 	var leases []timing.Times
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		if leases == nil && strings.HasPrefix(line, "| | lease ") {
+		if leases == nil && strings.HasPrefix(line, head) {
 			for _, c := range cells[1:] {
-				d, err := time.ParseDuration(strings.ReplaceAll(strings.TrimPrefix(c, "lease "), " ", ""))
+				d, err := time.ParseDuration(strings.ReplaceAll(strings.TrimPrefix(c, what), " ", ""))
 				require.NoError(t, err)
-				leases = append(leases, timing.Times{Lease: d})
+				leases = append(leases, times(d))
 			}
 		}
 		of, ok := rows[cells[0]]
-		if !ok {
+		if !ok || leases == nil {
 			continue
 		}
 		require.Len(t, cells, len(leases)+1, line)
 		for i, l := range leases {
-			require.Equal(t, fmt.Sprintf("%.3g s", of(l).Seconds()), cells[i+1], "%s, lease %v", cells[0], l.Lease)
+			require.Equal(t, fmt.Sprintf("%.3g s", of(l).Seconds()), cells[i+1], "%s, %v", cells[0], l)
 		}
 		delete(rows, cells[0])
 	}

@@ -21,6 +21,12 @@ type Times struct {
 // Of returns the times of a lockspace.
 func Of(sb layout.Superblock) Times { return Times{Lease: sb.Lease, FenceAfter: sb.FenceAfter} }
 
+// Valid reports whether a superblock with this policy can have these times.
+func (t Times) Valid(policy layout.Policy) bool {
+	early := policy == layout.PolicyFence && t.FenceAfter >= layout.MinFenceAfter(t.Lease) && t.FenceAfter <= t.Lease
+	return t.Lease >= layout.MinLease && policy <= layout.PolicyManual && (t.FenceAfter == 0 || early)
+}
+
 // watched returns how long a host may be silent before others act on it.
 func (t Times) watched() time.Duration {
 	if t.FenceAfter > 0 {
@@ -68,6 +74,15 @@ func (t Times) Alive() time.Duration { return t.Renew() + t.Budget() }
 // Dead returns how long a record must stand still for its incarnation to be over, without the
 // watchdog.
 func (t Times) Dead() time.Duration { return t.Lease + t.Margin() }
+
+// Silence returns how long the record of a host with a watchdog must stand still until others declare
+// it dead, or fence it. Its lease and its watchdog do not matter once it is fenced.
+func (t Times) Silence(watchdog time.Duration) time.Duration {
+	if t.FenceAfter > 0 {
+		return t.FenceAfter
+	}
+	return t.Dead() + watchdog
+}
 
 // Blind returns how long a record must be unreadable for its incarnation to be over, without the
 // watchdog. A renewal that is requested after the damage may follow a read that was requested a

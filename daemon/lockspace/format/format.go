@@ -46,8 +46,10 @@ type Options struct {
 	Locks  int
 	Lease  time.Duration
 	Policy layout.Policy
-	Stride int  // bytes from one record to the next; 0 for the physical block of the device
-	Force  bool // whether to destroy the contents of the device
+	// FenceAfter is how long a host may be silent before others fence it; 0: until its lease is over.
+	FenceAfter time.Duration
+	Stride     int  // bytes from one record to the next; 0 for the physical block of the device
+	Force      bool // whether to destroy the contents of the device
 
 	Progress func(message string) // called for steps that take long; nil if not needed
 	Counter  lockspace.Counter    // progress of these steps; if nil, Progress has percentages
@@ -55,7 +57,7 @@ type Options struct {
 
 // OptionError is returned when an option has an invalid value.
 type OptionError struct {
-	Option string // "hosts", "locks", "lease", "name", "policy" or "stride"
+	Option string // "hosts", "locks", "lease", "name", "policy", "fence-after" or "stride"
 	Value  string
 	Want   string
 }
@@ -74,6 +76,7 @@ type Result struct {
 
 // Validate returns an [OptionError] if an option is invalid for every device.
 func (o Options) Validate() error {
+	least := layout.MinFenceAfter(o.Lease)
 	for _, c := range []struct {
 		option string
 		value  any
@@ -87,6 +90,9 @@ func (o Options) Validate() error {
 		{"name", strconv.Quote(o.Name), layout.ValidateLockspaceName(o.Name) == nil,
 			fmt.Sprintf("at most %d bytes of UTF-8 without control characters", layout.MaxName)},
 		{"policy", o.Policy, o.Policy <= layout.PolicyManual, "lease, fence or manual"},
+		{"fence-after", o.FenceAfter, o.FenceAfter == 0 || o.Policy == layout.PolicyFence, "no value with policy " + o.Policy.String() + ", or policy fence"},
+		{"fence-after", o.FenceAfter, o.FenceAfter == 0 || least <= o.FenceAfter && o.FenceAfter <= o.Lease && o.FenceAfter%time.Microsecond == 0,
+			fmt.Sprintf("%v to %v in whole microseconds, for a lease of %[2]v: a host must have missed two renewals", least, o.Lease)},
 		{"stride", o.Stride, o.Stride == 0 || o.geometry(o.Stride).Validate() == nil,
 			fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)},
 	} {
@@ -104,7 +110,7 @@ func (o Options) geometry(stride int) layout.Geometry {
 func (o Options) superblock(stride int) layout.Superblock {
 	return layout.Superblock{
 		UUID: layout.UUID(uuid.New()), Name: o.Name, Geometry: o.geometry(stride),
-		Lease: o.Lease, Policy: o.Policy, Formatted: time.Now().UTC().Truncate(time.Microsecond),
+		Lease: o.Lease, Policy: o.Policy, FenceAfter: o.FenceAfter, Formatted: time.Now().UTC().Truncate(time.Microsecond),
 	}
 }
 

@@ -72,7 +72,7 @@ function draw() {
 function drawFacts() {
   const space = model.report.lockspace, self = model.self;
   say($('space'), space.name || 'lockspace without a name');
-  const facts = [space.device, `seen from ${self.name || 'host ' + self.id}`, `lease ${lasting(model.lease)}`, `policy ${space.policy}`,
+  const facts = [space.device, `seen from ${self.name || 'host ' + self.id}`, `lease ${lasting(model.lease)}`, `policy ${space.policy}${space.fence_after_ms ? ' after ' + lasting(space.fence_after_ms) : ''}`,
     `${many(space.hosts, 'host')} and ${many(space.locks, 'lock')} at most`];
   say($('facts'), facts.join(' · '));
 }

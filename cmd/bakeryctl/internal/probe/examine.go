@@ -72,6 +72,7 @@ type spaceReport struct {
 	Locks   int           `json:"locks"`
 	LeaseMS int64         `json:"lease_ms"`
 	Policy  layout.Policy `json:"policy"`
+	FenceMS int64         `json:"fence_after_ms,omitzero"`
 }
 
 // capabilitiesTimeout is the timeout for reading the reservation capabilities of a device.
@@ -219,8 +220,12 @@ func (r *Report) addContents(o format.Occupancy, info blockdev.Info) {
 		return
 	}
 	g := sb.Geometry
-	r.Lockspace = &spaceReport{UUID: sb.UUID, Name: sb.Name, Stride: g.Stride, Hosts: g.Hosts, Locks: g.Locks, LeaseMS: sb.Lease.Milliseconds(), Policy: sb.Policy}
+	r.Lockspace = &spaceReport{UUID: sb.UUID, Name: sb.Name, Stride: g.Stride, Hosts: g.Hosts, Locks: g.Locks, LeaseMS: sb.Lease.Milliseconds(), Policy: sb.Policy,
+		FenceMS: sb.FenceAfter.Milliseconds()}
 	text := fmt.Sprintf("%s, %d hosts, %d locks, lease %v, policy %v", o.What, g.Hosts, g.Locks, sb.Lease, sb.Policy)
+	if sb.FenceAfter > 0 {
+		text += fmt.Sprintf(", fence after %v", sb.FenceAfter)
+	}
 	switch {
 	case g.Stride < info.PhysicalBlock && !info.Regular:
 		r.add("contents", Unfit, fmt.Sprintf("%s; records are %d bytes apart, less than a physical block: a write may damage the records of other hosts", text, g.Stride),

@@ -31,6 +31,7 @@ type superblockJSON struct {
 	Locks     int           `json:"locks"`
 	LeaseUS   int64         `json:"lease_us"`
 	Policy    layout.Policy `json:"policy"`
+	FenceUS   int64         `json:"fence_after_us,omitzero"`
 	Formatted time.Time     `json:"formatted,omitzero"`
 }
 
@@ -94,7 +95,7 @@ func RecordJSON(w io.Writer, r lockspace.Record) error {
 	case r.Superblock != nil:
 		sb := r.Superblock
 		d.Record = superblockJSON{sb.UUID, sb.Name, sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
-			sb.Lease.Microseconds(), sb.Policy, sb.Formatted}
+			sb.Lease.Microseconds(), sb.Policy, sb.FenceAfter.Microseconds(), sb.Formatted}
 	case r.HostRecord != nil:
 		h := r.HostRecord
 		host := hostJSON{State: h.State, Name: h.Name, Incarnation: h.Incarnation, Sequence: h.Sequence,
@@ -132,6 +133,9 @@ func Record(w io.Writer, r lockspace.Record) error {
 		fmt.Fprintf(&b, "uuid %v name %s stride %d hosts %d locks %d lease %v policy %v formatted %s",
 			sb.UUID, text.Printable(sb.Name), sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
 			sb.Lease, sb.Policy, stamp(sb.Formatted))
+		if sb.FenceAfter > 0 {
+			fmt.Fprintf(&b, " fence-after %v", sb.FenceAfter)
+		}
 	case r.HostRecord != nil:
 		writeHost(&b, r.HostRecord)
 	case r.Entry != nil && r.Entry.Free():

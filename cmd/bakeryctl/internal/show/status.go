@@ -97,6 +97,10 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 	fmt.Fprintf(w, "\n  %d of %s joined, %d of %s in use, lease %v, policy %v\n",
 		len(joined), render.Count(l.Hosts, "host"), len(named), render.Count(l.Locks, "lock"),
 		time.Duration(l.LeaseMS)*time.Millisecond, l.Policy)
+	if l.FenceAfterMS > 0 {
+		fmt.Fprintf(w, "  a host that is silent or frozen for %v is fenced and loses its locks; only what is behind the fence is protected\n",
+			time.Duration(l.FenceAfterMS)*time.Millisecond)
+	}
 	if r.ThisHost == nil {
 		fmt.Fprintf(w, "  read from the device, which does not show whether a host is alive\n")
 		return
