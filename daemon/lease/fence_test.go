@@ -188,6 +188,17 @@ func TestSteady_OutageOfTheDevice_FencesNobody(t *testing.T) {
 	}
 }
 
+// TestSteady_OutageDuringAFence_IsTriedAgainSoon: not only in the next window of this host.
+func TestSteady_OutageDuringAFence_IsTriedAgainSoon(t *testing.T) {
+	r, _, since := early(t)
+	require.Len(t, fences(r.until(since+6*time.Second)), 1)
+	r.tick()
+	r.now += 10 * time.Second
+	again := r.now
+	require.Empty(t, fences(r.until(again+6*time.Second-1)))
+	require.Len(t, fences(r.until(again+6*time.Second)), 1)
+}
+
 // TestMachine_SilentForFenceAfter_MayNotGrant: the holder of its locks may be another host.
 func TestMachine_SilentForFenceAfter_MayNotGrant(t *testing.T) {
 	r, _, _ := early(t)

@@ -62,7 +62,7 @@ func (m *Machine) keep(records []Record) {
 	m.pace()
 	if m.t.FenceAfter > 0 && m.now-m.t0 > m.t.Alive() {
 		for i := range m.hosts {
-			m.hosts[i].steady = m.now
+			m.hosts[i].steady, m.hosts[i].turns = m.now, 0
 		}
 	}
 	if m.writing || !m.room() {

@@ -43,6 +43,7 @@ type setup struct {
 	hosts int             // 0: two
 	lease time.Duration   // 0: usual
 	fence bool            // policy fence, by reservations on both disks
+	after time.Duration   // fence-after; 0: none
 	cards map[string]card // watchdogs, by host name
 }
 
@@ -77,12 +78,15 @@ func gather(t *testing.T, s setup) *cluster {
 	for _, h := range c.hosts {
 		h.booted(1)
 	}
-	c.times = timing.Times{Lease: s.lease}
-	policy := "lease"
+	c.times = timing.Times{Lease: s.lease, FenceAfter: s.after}
+	flags := []string{"--lease", s.lease.String()}
 	if s.fence {
-		policy = "fence"
+		flags = append(flags, "--policy", "fence")
 	}
-	format(t, c.locks, "--lease", s.lease.String(), "--policy", policy)
+	if s.after > 0 {
+		flags = append(flags, "--fence-after", s.after.String())
+	}
+	format(t, c.locks, flags...)
 	// The last host joins first, and so makes the reservation. When the initiator that made a
 	// reservation is preempted, tgt frees its record of the reservation but goes on using it, and
 	// may then refuse to report it.

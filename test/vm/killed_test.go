@@ -32,7 +32,7 @@ func (c *cluster) othersWaited(entered, from time.Time, watchdog time.Duration) 
 	c.t.Helper()
 	took := entered.Sub(from)
 	// The host may have renewed its lease that long before. Clocks may differ by a tenth.
-	least := (c.times.Dead()+watchdog)*9/10 - c.times.Alive()
+	least := c.times.Silence(watchdog)*9/10 - c.times.Alive()
 	c.measured("the next entered %v later; it must not be before %v", took.Round(10*time.Millisecond), least.Round(10*time.Millisecond))
 	require.Greater(c.t, took, least)
 }

@@ -1,0 +1,95 @@
+//go:build vm
+
+package vm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/fence"
+)
+
+// early is a cluster that fences long before the lease is over.
+var early = setup{lease: 30 * time.Second, fence: true, after: 6 * time.Second}
+
+// soon checks that a section entered within 10 s after a host's end. The target cannot abort writes, so
+// the fence waits for those that it may have begun.
+func (c *cluster) soon(entered, from time.Time) {
+	c.t.Helper()
+	c.othersWaited(entered, from, 0)
+	require.Less(c.t, entered.Sub(from), 10*time.Second+fence.DefaultDrain)
+}
+
+// A host with a lease of 30 s loses power within a section: with fence-after 6 s the others enter when it
+// is fenced, within seconds.
+func TestKilledAndFencedEarly(t *testing.T) {
+	t.Parallel()
+	c := gather(t, early)
+	a, b := c.hosts[0], c.hosts[1]
+	_, token := a.enter()
+	b.work()
+	began, next := time.Now(), c.entered(token)
+	a.kill()
+	c.soon(next(), began)
+	c.progress(3, b)
+	rest(b)
+	c.whole(token)
+}
+
+// The clocks of a host stop for a few seconds of its lease: with fence-after the others enter meanwhile,
+// and the target refuses the late write. The host learns that it was fenced, and joins again.
+func TestPausedAndFencedEarly(t *testing.T) {
+	t.Parallel()
+	c := gather(t, early)
+	a := c.hosts[0]
+	late, token := c.haltUntilFenced(a.pause, a.resume)
+	c.refused(late)
+	c.afterwards()
+	c.whole(token)
+}
+
+// A host is frozen, and its clocks see that: it also grants nothing when it continues.
+func TestFrozenAndFencedEarly(t *testing.T) {
+	t.Parallel()
+	c := gather(t, early)
+	a := c.hosts[0]
+	var behind *command
+	late, token := c.haltUntilFenced(func() {
+		behind = a.take("read line")
+		time.Sleep(c.times.Renew()) // it waits in the queue of its host
+		a.freeze()
+	}, a.thaw)
+	c.refused(late)
+	eventually(t, "the waiter behind it has ended", func() bool { return !behind.runs() })
+	behind.outside()
+	c.afterwards()
+	c.whole(token)
+}
+
+// haltUntilFenced halts host a within a section until b enters, and then lets it continue. a's late write
+// follows.
+func (c *cluster) haltUntilFenced(halt, resume func()) (late *command, token uint64) {
+	c.t.Helper()
+	a, b := c.hosts[0], c.hosts[1]
+	late, token = a.enter("--stubborn")
+	b.work()
+	next := c.entered(token)
+	halt()
+	began := time.Now()
+	c.soon(next(), began)
+	c.progress(2, b)
+	late.input("\n") // read when the machine continues
+	resume()
+	return late, token
+}
+
+// refused waits for the end of a late section, none of whose writes has landed.
+func (c *cluster) refused(late *command) {
+	c.t.Helper()
+	began := time.Now()
+	late.over()
+	c.measured("the late section ended %v after its host continued", time.Since(began).Round(10*time.Millisecond))
+	require.NotContains(c.t, late.said(), "raised")
+}
