@@ -186,7 +186,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
 	}
 	cfg := membership.Config{
-		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, Events: j.cfg.Events, Tally: j.cfg.Tally,
+		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, NewAgent: j.cfg.Machine.Fence, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, Lease: lease.Config{ID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim},
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
@@ -15,6 +16,7 @@ type Machine struct {
 	BootID    [16]byte
 	// opens and thereby arms a watchdog
 	Watchdog func(path string, want time.Duration) (watchdog.Device, error)
+	Fence    func(fence.Config) (fence.Agent, error) // returns the agent of the policy fence
 }
 
 func (c Config) identity() hostid.Options {
@@ -33,6 +35,9 @@ func (m Machine) complete() Machine {
 	}
 	if m.Watchdog == nil {
 		m.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) { return watchdog.Open(path, want) }
+	}
+	if m.Fence == nil {
+		m.Fence = fence.New
 	}
 	return m
 }

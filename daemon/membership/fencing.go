@@ -60,7 +60,7 @@ func (mb *Member) register(id int, incarnation uint64) error {
 	}
 	cfg.Agent, cfg.Log = cmp.Or(cfg.Agent, "pr"), mb.cfg.Log
 	cfg.Devices = append([]string{mb.cfg.Dev.Info().Path}, cfg.Devices...)
-	agent, err := fence.New(cfg)
+	agent, err := mb.cfg.NewAgent(cfg)
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}

@@ -84,7 +84,8 @@ type Config struct {
 	Clock    clock.Clock
 	// Fence is how this host fences others, if the recovery policy is fence. Devices are those in
 	// addition to Dev; Key is the previous process's, which Join replaces without Lease.Resume.
-	Fence fence.Config
+	Fence    fence.Config
+	NewAgent func(fence.Config) (fence.Agent, error) // [fence.New], or another one in a simulation
 
 	Events *events.Log // nil: none
 	Tally  *tally.Tally

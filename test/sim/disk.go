@@ -14,6 +14,7 @@ type disk struct {
 	bytes   []byte
 	bad     map[int64]badness   // sectors that stay unreadable, whatever is written
 	writing map[int64][]*write  // writes in flight, by address, in the order of their submission
+	keys    map[*machine]uint64 // registered for persistent reservations
 	undone  map[int64]time.Time // when a write ended that did not land as a whole: a read during it may have returned it
 }
 
@@ -34,13 +35,14 @@ type write struct {
 	land  *time.Timer
 	stuck bool          // lands when the path recovers
 	over  bool          // landed, or never will
+	cut   bool          // aborted, because its host was fenced
 	done  chan struct{} // closed when over
 	begun time.Time
 }
 
 func newDisk(w *world) *disk {
 	g := w.sb.Geometry
-	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}, bad: map[int64]badness{}, undone: map[int64]time.Time{}}
+	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}, bad: map[int64]badness{}, undone: map[int64]time.Time{}, keys: map[*machine]uint64{}}
 	for copy := range 2 {
 		at := g.Superblock(copy)
 		if err := w.sb.Encode(d.bytes[at:at+int64(g.Stride)], copy); err != nil {

@@ -119,7 +119,7 @@ func (m *machine) start() {
 		Open: func() (blockdev.Device, error) { return m.path.open(p) },
 		Machine: daemon.Machine{
 			Wall:      func() time.Time { return time.Now().Add(m.skew) },
-			MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog,
+			MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog, Fence: p.agent,
 		},
 	}
 	if m.watchdog != nil {

@@ -246,6 +246,11 @@ func (h *handle) Write(b []byte, off int64) error {
 		return err
 	}
 	where := w.disk.sectorAt(off)
+	if w.disk.refuses(p.m) {
+		w.count("write refused")
+		w.trace.step(p.m.n, "write refused", off/stride)
+		return cmp.Or(h.sleep(p.draw()), error(unix.EBADE))
+	}
 	w.trace.step(p.m.n, "write", off/stride)
 	w.rules.written(h.proc, where, off, data, submitted)
 	if p.detached {
@@ -288,6 +293,9 @@ func (h *handle) Write(b []byte, off int64) error {
 		return err
 	}
 	w.trace.step(p.m.n, "was written", off/stride)
+	if wr.cut {
+		return unix.EBADE
+	}
 	if failed {
 		return unix.EIO
 	}

@@ -25,6 +25,7 @@ type rules struct {
 	histories
 	servedBy    map[*machine]bool
 	evictedLive map[uint64]bool // live incarnations that the operator has evicted
+	cut         map[uint64]bool // incarnations that were fenced before their lease was over
 	ahead       time.Duration   // greatest lead of a clock so far
 	apart       bool            // clocks differ so much that a ticket can hide above all readable ones
 	hidden      map[layout.Ticket]bool
@@ -106,7 +107,7 @@ type doorway struct {
 func newRules(w *world) *rules {
 	return &rules{w: w, leases: map[uint64]*term{}, current: map[*process]*term{}, last: map[string]layout.Ticket{},
 		doorways: map[[2]int]*doorway{}, values: map[string]*value{}, histories: histories{}, servedBy: map[*machine]bool{},
-		evictedLive: map[uint64]bool{}, hidden: map[layout.Ticket]bool{}, wentBack: map[string]bool{}}
+		evictedLive: map[uint64]bool{}, cut: map[uint64]bool{}, hidden: map[layout.Ticket]bool{}, wentBack: map[string]bool{}}
 }
 
 func (r *rules) violate(rule, format string, args ...any) {
@@ -128,9 +129,9 @@ func (r *rules) counts(h *hold, now time.Time) bool {
 	return h.open && now.Before(h.runsOut()) && !r.wrong(h.lease)
 }
 
-// wrong reports whether the operator has declared a live incarnation dead.
+// wrong reports whether the operator, or a host with fence-after, has declared a live incarnation dead.
 func (r *rules) wrong(l *term) bool {
-	is := r.evictedLive[l.incarnation] && r.w.disk.declaredDead(l)
+	is := (r.evictedLive[l.incarnation] || r.cut[l.incarnation]) && r.w.disk.declaredDead(l)
 	r.wronged = r.wronged || is
 	return is
 }
@@ -151,6 +152,9 @@ func (r *rules) enter(c *client, s subject, held *locks.Hold, asked int64) *hold
 		r.violate("DEADLINE", "m%d was granted %s %v after its lease was over", c.m.n, s.name, now.Sub(h.lease.deadline))
 	}
 	if r.wrong(h.lease) {
+		if !r.evictedLive[h.lease.incarnation] {
+			r.violate("SURE", "m%d was granted %s after it was fenced and declared dead", c.m.n, s.name)
+		}
 		return h
 	}
 	if s.permits == 1 {
