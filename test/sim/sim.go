@@ -18,6 +18,7 @@
 //     acknowledged, as seen at the disk.
 //   - DEADLINE: nothing is granted on a lease that is over.
 //   - TOKEN: an exclusive grant's token is greater than those of all grants before.
+//   - SURE: a host that was fenced and declared dead is granted no lock.
 //   - ORDER: a host that has finished its doorway before another began is not overtaken.
 //   - BOUND: while a host waits that has finished its doorway, another one serves a bounded
 //     number of its own clients from one ticket.
