@@ -24,6 +24,9 @@ var faults = []fault{
 `, `func (t Times) Margin() time.Duration { return t.Lease / 50 }
 `},
 	}},
+	{"sure", "a host that may have been fenced grants locks", "SURE", false, []patch{
+		{"daemon/standing/standing.go", `now < min(m.WarnAt(), m.SureUntil())`, `now < m.WarnAt()`},
+	}},
 	{"deadline", "a hold lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", false, []patch{
 		{"daemon/lease/event.go", `	return m.t0 + m.t.Lease
 `, `	return m.t0 + 2*m.t.Lease
