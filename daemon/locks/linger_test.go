@@ -254,3 +254,31 @@ func TestLinger_LeaseLost_NoGrant(t *testing.T) {
 		acquireFails(t, d, Request{Name: "x"}, api.ErrUnavailable)
 	})
 }
+
+// TestLinger_HostJoinsDuringALook_ItsSlotCounts: a host table that was read before a slot was is no
+// proof that the slot's incarnation is over.
+func TestLinger_HostJoinsDuringALook_ItsSlotCounts(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.lasting(time.Minute) // the next renewal comes after all of this
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		a := c.host(1, func(cfg *hostConfig) { cfg.Linger = time.Hour }, through(f))
+		c.host(3) // so that the reads of host 1 cover host 2
+		t.Cleanup(f.RemoveFaults)
+		linger(t, c, a)
+		hung := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
+		for range 4 {
+			once(t, a, Request{Name: "x"})
+		}
+		<-hung.Hit()
+		c.renewedTimes(a, 1) // it reads the host table
+		b := c.host(2)
+		waits := asking(t.Context(), b, Request{Name: "x"})
+		eventually(t, "host 2 waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
+		f.RemoveFaults()
+		time.Sleep(time.Millisecond) // the look is applied
+		_, _ = a.Request(t.Context(), "x", "") // ends the linger in any case
+		h := got(t, waits)
+		acquireFails(t, a, Request{Name: "x", Try: true}, api.ErrBusy)
+		require.NoError(t, h.Release())
+	})
+}

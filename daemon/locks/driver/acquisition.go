@@ -285,6 +285,7 @@ type othersLook struct {
 	made  int           // grants made when it began
 	began time.Duration // by the clock of the disk
 	done  chan struct{}
+	ended time.Duration
 
 	store.Survey
 	err error
@@ -303,6 +304,7 @@ func (t *acquisition) lookForOthers(now time.Time) {
 	dev, n, hold := lk.slots.Dev, lk.host.SlotCount(), lk.m.OwnSlot()
 	lk.looks.Go(func() {
 		l.err = l.Read(dev, n, lk.host.ID, hold)
+		l.ended = lk.host.Disk.Clock.Now()
 		close(l.done)
 		if !l.Alone || l.Asked {
 			lk.Queue.Signal() // the driver judges it
@@ -332,8 +334,8 @@ func (t *acquisition) finishLook() {
 	switch {
 	case l.Alone:
 		t.grants.Looked(l.made, false)
-	case l.began >= lk.readAt: // else these are older than the slots that the machine has seen
-		lk.slots.Views, l.Views, lk.readAt = l.Views, lk.slots.Views, l.began
+	case l.began >= lk.readBegan: // else these are older than the slots that the machine has seen
+		lk.slots.Views, l.Views, lk.readBegan, lk.readAt = l.Views, lk.slots.Views, l.began, l.ended
 		t.grants.Looked(l.made, t.wanted(lk.slots.Views))
 	}
 }

@@ -250,8 +250,9 @@ func (lk *Lock) write(s bakery.Slot) error {
 
 func (lk *Lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", lk.slots.At(1), func() error {
-		lk.readAt = lk.host.Disk.Clock.Now()
+		lk.readBegan = lk.host.Disk.Clock.Now()
 		views, err = lk.slots.ReadAll(lk.host.SlotCount())
+		lk.readAt = lk.host.Disk.Clock.Now()
 		return err
 	})
 	return views, err

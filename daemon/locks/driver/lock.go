@@ -36,7 +36,8 @@ type Lock struct {
 	timer   *time.Timer     // of the poll; owned by the driver
 	alarm   *time.Timer     // wakes the driver when a hold has something due; owned by the driver
 	alarmAt time.Time       // when it does; past if it has; owned by the driver
-	readAt  time.Duration   // when the last read of all slots began; owned by the driver
+	// when the last read of all slots began, and when it had ended; owned by the driver
+	readBegan, readAt time.Duration
 	// time of the host table by which they were last judged; owned by the driver
 	evaluatedAt      time.Duration
 	hostTableChanged <-chan struct{} // closed at the next event of the lease; owned by the driver

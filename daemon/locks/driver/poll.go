@@ -156,8 +156,16 @@ func (lk *Lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 	}
 }
 
-// applyHostTable applies the host table: it reports to the machine which incarnations are over, by a table
-// read after the slots. It reports whether to read the slots again.
+// applyHostTable applies the host table: it reports to the machine which incarnations are over, by a
+// table whose read began when that of the slots had ended. It reports whether to read the slots again.
+// A table that was read meanwhile may be older than the slot of a host that has joined:
+//
+//	this host                      a new host y
+//	begins to read the slots
+//	reads the table: no y
+//	                               joins; claims the lock
+//	has read the slots: y claims
+//	y is over: enters next to y
 func (lk *Lock) applyHostTable() bool {
 	hosts, _ := lk.host.Member.Known()
 	ended, again := standing.EvaluateHostTable(lk.m, lk.host.ID, hosts, lk.host.Disk.SB.Policy, lk.slots.Views, lk.readAt, lk.evaluatedAt)
