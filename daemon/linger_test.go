@@ -88,3 +88,54 @@ func TestCount_GrantFromALingeringHold_IsAHandoff(t *testing.T) {
 		}
 	}
 }
+
+// TestTable_ClientConfirmsOrHasAWitness_DoesNotLinger: bakeryd knows a wrapper by that, also one that
+// was built before there was no_linger.
+func TestTable_ClientConfirmsOrHasAWitness_DoesNotLinger(t *testing.T) {
+	t.Parallel()
+	for _, option := range []string{"confirm", "witness"} {
+		t.Run(option, func(t *testing.T) {
+			c := realCluster(t, 8, 4)
+			m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
+			m.rise()
+			for range 5 {
+				l := m.link(`{"lock":{"name":"x","` + option + `":true}}`)
+				g := l.until("granted")
+				if option == "confirm" {
+					l.say(`{"confirm":"` + g.Token.String() + `"}`)
+					l.until("confirmed")
+				}
+				l.unlock(g.Token)
+				l.until("released")
+				l.leave()
+				require.Equal(t, layout.Idle, c.Slot(1, 1).Phase)
+			}
+		})
+	}
+}
+
+// TestRestore_WrapperWaits_DoesNotLinger: the handover file does not keep that a client is a wrapper.
+func TestRestore_WrapperWaits_DoesNotLinger(t *testing.T) {
+	c := realCluster(t, 8, 4)
+	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
+	m.rise()
+	token := m.linkAs(1, "").until("granted").Token
+	for n := range 3 {
+		m.linkAs(2+n, `,"confirm":true`).until("waiting")
+	}
+	m.restart()
+	holder := m.linkAs(1, `,"token":"`+token.String()+`"`)
+	holder.until("granted")
+	holder.unlock(token)
+	holder.until("released")
+	for n := range 3 {
+		l := m.linkAs(2+n, `,"confirm":true`)
+		g := l.until("granted")
+		l.say(`{"confirm":"` + g.Token.String() + `"}`)
+		l.until("confirmed")
+		l.unlock(g.Token)
+		l.until("released")
+		l.leave()
+		require.Equal(t, layout.Idle, c.Slot(1, 1).Phase)
+	}
+}

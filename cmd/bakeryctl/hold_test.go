@@ -351,7 +351,7 @@ func TestHold_Flags_DetermineTheRequest(t *testing.T) {
 	}
 	p.printed(t, "", "")
 	got := <-asked
-	want := wanted{Name: "-x y", Mode: layout.Shared, TimeoutMS: 1500, PID: p.cmd.Process.Pid, Command: "bakeryctl hold -x y", Session: got.Session, Confirm: true, NoLinger: true}
+	want := wanted{Name: "-x y", Mode: layout.Shared, TimeoutMS: 1500, PID: p.cmd.Process.Pid, Command: "bakeryctl hold -x y", Session: got.Session, Confirm: true}
 	if got != want {
 		t.Errorf("request %+v, want %+v", got, want)
 	}

@@ -149,7 +149,7 @@ func TestLock_Flags_DetermineTheRequest(t *testing.T) {
 			p := begin(t, append(args, "x", "--", "sh", "-c", "exit 0", "a b")...)
 			p.exits(0)
 			p.printed(t, "", "")
-			test.want.Confirm, test.want.NoLinger = true, true
+			test.want.Confirm = true
 			test.want.Name, test.want.PID, test.want.Command = "x", p.cmd.Process.Pid, "sh -c exit 0 a b"
 			got := <-asked
 			got.Session = "" // random

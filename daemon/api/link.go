@@ -142,7 +142,8 @@ type LockRequest struct {
 	Confirm bool `json:"confirm"`
 	// notify the holder of requests for the lock; repeated when the client reconnects
 	Requests bool `json:"requests"`
-	// release the lock on the disk immediately: this client does not take it again soon
+	// release the lock on the disk immediately: this client does not take it again soon. Confirm and
+	// Witness imply it
 	NoLinger bool `json:"no_linger"`
 }
 

@@ -121,6 +121,7 @@ type Options struct {
 	// NoLinger makes bakeryd release the lock for the other hosts as soon as this process does. By
 	// default the host of a program that locks often may keep the lock for a few milliseconds for its
 	// next request, which then needs no disk IO. Set it if this request is the last one for some time.
+	// Confirm and Witness imply it.
 	NoLinger bool
 
 	// OnWaiting, if not nil, is called with the number of waiters ahead and in total, when the wait

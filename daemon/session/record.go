@@ -163,7 +163,8 @@ func (ss *Table) Restore(lk *locks.Lock, r handover.Session, until time.Duration
 	s.Peer, s.UID = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.Regroup(r)
 	s.unconfirmed, s.Alone = r.Unconfirmed, !r.Witness
-	s.request(locks.Request{Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command})
+	// Its record does not say whether it is a wrapper's.
+	s.request(locks.Request{Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command, NoLinger: true})
 	if r.Witness && r.State != handover.Released {
 		var err error
 		if s.FIFO, err = liveness.Open(ss.fifoPath(s.ID), r.PeerUID); err != nil {

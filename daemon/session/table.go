@@ -261,7 +261,7 @@ func (ss *Table) begin(body api.LockRequest, by Client) (*Session, error) {
 	s.listens = body.Requests
 	s.request(locks.Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.Peer.PID), Command: body.Command,
-		NoLinger: body.NoLinger,
+		NoLinger: body.NoLinger || body.Confirm || body.Witness, // a wrapper takes no other lock
 	})
 	if s.ID == "" {
 		s.ID = api.NewSessionID()

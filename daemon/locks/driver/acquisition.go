@@ -56,7 +56,7 @@ func (lk *Lock) hold(before uint64, used bool) {
 	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, grants: bakery.NewGrants(lk.host.Handoff, used), lookedAt: now}
 	lk.acquisition.settleSoon(now)
 	lk.asked.Store(false)
-	if lk.m.OwnSlot().Phase == layout.Choosing { // no other host was there
+	if lk.m.OwnSlot().Phase == layout.Choosing && !used { // no other host was there
 		lk.again++
 	} else {
 		lk.again = 0

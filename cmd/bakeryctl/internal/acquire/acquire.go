@@ -18,7 +18,7 @@ import (
 
 // Request says which lock to acquire, how, and from which bakeryd or device.
 type Request struct {
-	client.Options // also for a lock on a device; Acquire sets Witness, Confirm, PID, NoLinger and the functions
+	client.Options // also for a lock on a device; Acquire sets Witness, Confirm, PID and the functions
 
 	Name     string
 	Conflict int       // exit code if the lock is not granted
@@ -67,7 +67,6 @@ func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting fu
 // askBakeryd acquires the lock from bakeryd.
 func (o Request) askBakeryd(ctx context.Context) (*supervise.Grant, error) {
 	o.Confirm, o.Witness, o.PID = true, !o.Close, os.Getpid()
-	o.NoLinger = true // this process takes no other lock
 	h, err := client.New(o.Socket).Lock(ctx, o.Name, o.Options)
 	if err != nil {
 		return nil, call.Refused(err, o.Conflict)
