@@ -340,6 +340,17 @@ func (t *acquisition) finishLook() {
 	}
 }
 
+// dropLook drops a look that has ended and was not applied: its hold has ended, too.
+func (lk *Lock) dropLook() {
+	if l := lk.looking; l != nil {
+		select {
+		case <-l.done:
+			lk.looking = nil
+		default:
+		}
+	}
+}
+
 // awaitLook waits for a look that is in progress. It returns false if the next grant needs another
 // one.
 func (t *acquisition) awaitLook() (bool, error) {

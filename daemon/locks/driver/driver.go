@@ -33,6 +33,7 @@ var ErrSuperseded = errors.New("the directory entry is another one")
 // the goroutine that holds the driver mutex writes this host's slot. Drive is called with it held,
 // and does not release it when it returns.
 func (lk *Lock) Drive() {
+	defer lk.looks.Wait() // a look that hangs delays only the end of its device
 	defer close(lk.done)
 	err := lk.takeUp()
 	for err == nil {
@@ -60,7 +61,6 @@ func (lk *Lock) Drive() {
 	}
 	lk.host.Ended(lk)
 	lk.Queue.Close(err)
-	lk.looks.Wait()
 }
 
 // freeMemory frees the buffers of an idle lock. With many hosts and many locks they are most of the
@@ -69,6 +69,7 @@ func (lk *Lock) freeMemory() {
 	if lk.Queue.Idle() {
 		lk.m.Forget()
 		lk.slots.Forget()
+		lk.dropLook()
 		lk.spareViews = nil
 	}
 }
