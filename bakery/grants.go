@@ -14,6 +14,7 @@ type Grants struct {
 	bound  int // grants after the begin of such a look
 	made   int
 	clean  int  // grants made when that look began
+	wanted bool // a look has found another host: the hold does not linger, and no look counts any more
 	closed bool // no more grants are made from the ticket
 	used   bool // nor after a change of mode
 }
@@ -25,14 +26,17 @@ func NewGrants(bound int, used bool) Grants { return Grants{bound: bound, closed
 // Made returns the number of grants made.
 func (g *Grants) Made() int { return g.made }
 
-// Open reports whether the ticket may serve another grant, after a look if MustLook.
-func (g *Grants) Open() bool { return !g.closed && g.made < layout.MaxGrants }
+// Open reports whether the ticket may serve another grant, after a look if MustLook. While another
+// host waits it serves those that the bound has left.
+func (g *Grants) Open() bool {
+	return !g.closed && g.made < layout.MaxGrants && !(g.wanted && g.MustLook())
+}
 
 // MustLook reports whether the next grant has to wait for a look.
 func (g *Grants) MustLook() bool { return g.made > 0 && g.made-g.clean >= g.bound }
 
 // LookSoon reports whether to begin a look, early enough that no grant waits for it.
-func (g *Grants) LookSoon() bool { return g.made-g.clean >= (g.bound+1)/2 }
+func (g *Grants) LookSoon() bool { return !g.wanted && g.made-g.clean >= (g.bound+1)/2 }
 
 // Next makes the next grant of a ticket and returns its token.
 func (g *Grants) Next(ticket layout.Ticket) layout.Ticket {
@@ -43,8 +47,8 @@ func (g *Grants) Next(ticket layout.Ticket) layout.Ticket {
 // Looked reports the end of a look that began when made grants had been made: whether another host
 // requests the lock in conflict with this hold.
 func (g *Grants) Looked(made int, others bool) {
-	g.closed = g.closed || others
-	if !others {
+	g.wanted = g.wanted || others
+	if !others && !g.wanted {
 		g.clean = max(g.clean, made)
 	}
 }
@@ -55,8 +59,11 @@ func (g *Grants) Close() { g.closed = true }
 // Closed reports whether they were ended.
 func (g *Grants) Closed() bool { return g.closed }
 
+// Wanted reports whether a look has found another host.
+func (g *Grants) Wanted() bool { return g.wanted }
+
 // Reopen permits grants again, after a change of mode, unless the ticket is used.
-func (g *Grants) Reopen() { g.closed = g.used }
+func (g *Grants) Reopen() { g.closed, g.wanted = g.used, false }
 
 // MayLinger reports whether the host may keep its hold although no client has the lock. Its slot must
 // not show waiting: a driver that continues after a restart would find no grant that is noted, would
@@ -64,5 +71,5 @@ func (g *Grants) Reopen() { g.closed = g.used }
 // hold the lock meanwhile and release it, with a greater token than that of the next client here.
 func (m *Machine) MayLinger(g *Grants) bool {
 	return m.step == stepEntered && m.cfg.Permits == 1 && m.ownSlot.Mode == layout.Exclusive && m.ownSlot.Phase != layout.Waiting &&
-		g.made > 0 && g.Open()
+		g.made > 0 && g.Open() && !g.wanted
 }

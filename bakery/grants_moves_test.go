@@ -50,7 +50,7 @@ func (w *world) localMoves(i int, to visit) {
 		c.actors[i].where, c.actors[i].noted = kept, false
 		to(c, i, "lingers")
 	}
-	if !ac.look.on && !ac.grants.Closed() {
+	if !ac.look.on && !ac.grants.Closed() && !ac.grants.Wanted() {
 		c := w.clone(i)
 		c.actors[i].look = look{on: true, made: ac.grants.Made(), mask: 1 << i}
 		to(c, i, "begins to look")
@@ -120,7 +120,7 @@ func (ac *actor) encodeLocals(sc *scenario) {
 	if !ac.m.Holding() {
 		return
 	}
-	c.b = append(c.b, byte(ac.grants.made), byte(ac.grants.clean), bit(ac.grants.closed), byte(ac.token), bit(l.on), byte(l.made), l.mask)
+	c.b = append(c.b, byte(ac.grants.made), byte(ac.grants.clean), bit(ac.grants.closed)|bit(ac.grants.wanted)<<1, byte(ac.token), bit(l.on), byte(l.made), l.mask)
 	for i := range sc.hosts {
 		if l.mask&(1<<i) != 0 {
 			c.view(&l.got[i])

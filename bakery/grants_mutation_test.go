@@ -10,7 +10,7 @@ var lending = with(twoByTwo, func(sc *scenario) { sc.settles, sc.locals, sc.boun
 
 var localMutations = []mutated{
 	{"local grants do not wait for a look", "BOUND", lending, &mutation{sightless: true}},
-	{"a hold lingers after a look that found another host", "BOUND", lending, &mutation{deaf: true}},
+	{"a look that finds another host counts as one that finds none", "BOUND", lending, &mutation{deaf: true}},
 	{"the bound counts from the end of a look", "BOUND",
 		with(lending, func(sc *scenario) { sc.locals = 4 }), &mutation{lateMark: true}},
 	{"TOKENS: a local grant has the token of the one before", "TOKENS", lending, &mutation{sameToken: true}},

@@ -177,11 +177,17 @@ func (t *acquisition) lingers() bool {
 // keeps a hold for the next client.
 const lingerAfter = 2
 
+// wouldLinger reports whether the host keeps this hold for the next client, unless mayLinger rules it
+// out.
+func (t *acquisition) wouldLinger() bool {
+	return t.lk.host.Linger > 0 && t.lk.again >= lingerAfter && t.mode == layout.Exclusive && !t.grants.Wanted()
+}
+
 func (t *acquisition) mayLinger() bool {
 	lk := t.lk
 	w := lk.Queue.Front()
 	t.asked = lk.asked.Swap(false) || t.asked
-	return lk.host.Linger > 0 && lk.again >= lingerAfter && lk.m.MayLinger(&t.grants) && (w == nil || t.mayServe(w)) && !t.asked && !lk.removalPending &&
+	return t.wouldLinger() && lk.m.MayLinger(&t.grants) && (w == nil || t.mayServe(w)) && !t.asked && !lk.removalPending &&
 		lk.Queue.Observed() && lk.Queue.Closed() == nil && !lk.host.Stopping()
 }
 
@@ -196,7 +202,7 @@ func (t *acquisition) end() error {
 		lk.acquisition = nil
 	}
 	lk.releasedAt = time.Now()
-	if t.grants.Closed() || !t.lingerUntil.IsZero() && lk.releasedAt.After(t.lingerUntil) {
+	if t.grants.Closed() || t.grants.Wanted() || !t.lingerUntil.IsZero() && lk.releasedAt.After(t.lingerUntil) {
 		lk.again = 0 // another host came, or no client
 	}
 	lk.Queue.ReleasesDone()
@@ -224,8 +230,10 @@ func (t *acquisition) next(held int) (bool, error) {
 		if lk.inline {
 			return false, errLeft // for another client than the one that this goroutine serves
 		}
-		if looked, err := t.awaitLook(); err != nil || looked && !late {
-			return err == nil && !t.grants.Closed(), err
+		if !late {
+			if looked, err := t.awaitLook(); err != nil || looked {
+				return err == nil && t.grants.Open(), err
+			}
 		}
 		made := t.grants.Made()
 		wanted, err := t.elsewhere()
@@ -233,6 +241,7 @@ func (t *acquisition) next(held int) (bool, error) {
 			return false, err
 		}
 		if t.grants.Looked(made, wanted); wanted {
+			t.grants.Close() // also for one that came late, whatever the bound has left
 			return false, nil
 		}
 	}
@@ -257,7 +266,7 @@ func (t *acquisition) next(held int) (bool, error) {
 		t.grants, t.lingerUntil = next, time.Time{}
 		t.settleSoon(now)
 		lk.Queue.CompleteReleases() // the holder before
-		if again && (t.grants.LookSoon() || now.Sub(t.lookedAt) >= lookEvery) {
+		if again && (t.grants.LookSoon() || t.wouldLinger() && now.Sub(t.lookedAt) >= lookEvery) {
 			t.lookForOthers(now)
 		}
 	}
@@ -274,7 +283,8 @@ func (t *acquisition) waitsForClient() bool {
 // SettleAfter is how long a hold lasts before it is shown on the disk.
 const SettleAfter = 50 * time.Millisecond
 
-// lookEvery is the interval of looks for other hosts while local clients come and go.
+// lookEvery is the interval of looks for other hosts while clients come and go for which the host
+// lingers. Without that the bound alone determines when to look.
 const lookEvery = time.Millisecond
 
 // othersLook is one read of the slots for other hosts, in a goroutine of its own: no client waits for
@@ -363,11 +373,12 @@ func (t *acquisition) awaitLook() (bool, error) {
 		}
 		t.finishLook()
 	}
-	return t.grants.Closed() || !t.grants.MustLook(), nil
+	return !t.grants.Open() || !t.grants.MustLook(), nil
 }
 
 // elsewhere reads the slots and reports whether another host requests the lock in a conflicting mode.
 func (t *acquisition) elsewhere() (bool, error) {
+	t.lookedAt = time.Now()
 	views, err := t.lk.readAll()
 	if err != nil {
 		return false, err

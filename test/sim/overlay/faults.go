@@ -86,8 +86,8 @@ var faults = []fault{
 `, ``},
 	}},
 	{"bound", "a look that finds another host counts as one that finds none", "BOUND", false, []patch{
-		{"bakery/grants.go", `	g.closed = g.closed || others
-	if !others {
+		{"bakery/grants.go", `	g.wanted = g.wanted || others
+	if !others && !g.wanted {
 `, `	if others || !others {
 `},
 	}},
