@@ -75,3 +75,20 @@ func TestCutOff_RefusedWrite_EndsTheLease(t *testing.T) {
 		require.LessOrEqual(t, b.mem.Moments().Deadline, c.clock.Now())
 	})
 }
+
+// TestCutOff_WithoutFenceAfter_KeepsTheLease: one path may have no registration, and no other host has the
+// locks before the lease is over.
+func TestCutOff_WithoutFenceAfter_KeepsTheLease(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.SetPolicy(layout.PolicyFence)
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		t.Cleanup(f.RemoveFaults)
+		h := c.host(1, through(f), func(cfg *Config) { cfg.Fence = fence.Config{Agent: "exec", Command: "false"} })
+		held, err := h.Acquire(t.Context(), locks.Request{Name: "job"})
+		require.NoError(t, err)
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EBADE, Times: 2})
+		time.Sleep(c.SB.Lease)
+		require.NoError(t, h.Err())
+		require.NoError(t, held.Release())
+	})
+}

@@ -30,7 +30,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // If a process of the same machine has just taken the id, a host without a configured id tries
@@ -82,7 +81,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
 	j.devices = DevicesOn(dev, j.cfg.Tally)
-	if sb.Policy == layout.PolicyFence {
+	if sb.FenceAfter > 0 {
 		j.devices.Lease, j.devices.Locks = guardedDevice{j.devices.Lease, j.cutOff}, guardedDevice{j.devices.Locks, j.cutOff}
 	}
 	j.disk = &store.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
