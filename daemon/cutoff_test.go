@@ -1,6 +1,9 @@
 package daemon
 
 import (
+	"context"
+	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fence"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
@@ -90,5 +94,88 @@ func TestCutOff_WithoutFenceAfter_KeepsTheLease(t *testing.T) {
 		time.Sleep(c.SB.Lease)
 		require.NoError(t, h.Err())
 		require.NoError(t, held.Release())
+	})
+}
+
+// registered is a host with fence-after whose bakeryd can be killed, and when it last registered a key.
+type registered struct {
+	*mortal
+	fenced bool
+	at     time.Duration
+}
+
+func (c *cluster) registered() *registered {
+	c.SB.Lease, c.SB.Policy, c.SB.FenceAfter = 30*time.Second, layout.PolicyFence, 6*time.Second
+	c.Format()
+	r := &registered{mortal: &mortal{c: c, id: 1, dir: c.t.TempDir(), state: c.t.TempDir()}}
+	var fabric fencetest.Fabric
+	r.configure = func(cfg *Config) {
+		cfg.Machine.Fence = func(f fence.Config) (fence.Agent, error) {
+			return registrar{fabric.Agent(1, 0), r, f.Resumed}, nil
+		}
+	}
+	r.rise()
+	return r
+}
+
+// registrar is an agent that finds the key of a previous process gone if that was fenced.
+type registrar struct {
+	fence.Agent
+	of      *registered
+	resumed bool
+}
+
+func (r registrar) Register(context.Context) error {
+	if r.resumed && r.of.fenced {
+		return fence.ErrFenced
+	}
+	r.of.at = r.of.c.clock.Now()
+	return nil
+}
+
+// TestFenceAfter_FencedBeforeTheRestart_Joins: bakeryd does not give up, and the machine can write again only
+// when no client of the previous process has a lock.
+func TestFenceAfter_FencedBeforeTheRestart_Joins(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		m := c.registered()
+		holder, token := m.ask(1, "").granted()
+		incarnation, deadline := m.d.mem.Incarnation(), m.d.mem.Moments().Deadline
+		m.kill()
+		m.fenced = true
+		m.rise()
+		require.NotEqual(t, incarnation, m.d.mem.Incarnation())
+		require.GreaterOrEqual(t, m.at, deadline)
+		holder.again(m.mortal, token.String())
+		require.Equal(t, http.StatusGone, holder.r.StatusCode)
+	})
+}
+
+// TestFenceAfter_RestartWithoutState_RegistersWhenTheLeaseIsOver: a client that bakeryd does not know may have
+// a lock until then, and writes with the key of its machine.
+func TestFenceAfter_RestartWithoutState_RegistersWhenTheLeaseIsOver(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		m := c.registered()
+		m.ask(1, "").granted()
+		deadline := m.d.mem.Moments().Deadline
+		m.kill()
+		require.NoError(t, os.Remove(handover.Path(m.dir, c.SB.UUID, 1)))
+		m.rise()
+		require.GreaterOrEqual(t, m.at, deadline)
+	})
+}
+
+// TestFenceAfter_AttemptOfAFencedHost_EndsItsHolds: others may have its locks soon, as after a refused write.
+func TestFenceAfter_AttemptOfAFencedHost_EndsItsHolds(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, _, f, held := c.fencedEarly()
+		var fabric fencetest.Fabric
+		a.mem.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
+		require.NoError(t, fabric.Agent(3, 1).Fence(t.Context(), fence.Target{Host: 1, Incarnation: a.mem.Incarnation(), Name: "db1"}))
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		within(t, "the loss of the lease", func() { <-a.Lost() })
+		f.RemoveFaults()
+		require.NoError(t, held.Release())
+		require.ErrorIs(t, a.Err(), fence.ErrFenced)
+		require.LessOrEqual(t, a.mem.Moments().Deadline, c.clock.Now())
 	})
 }

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
@@ -30,6 +33,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // If a process of the same machine has just taken the id, a host without a configured id tries
@@ -55,6 +59,7 @@ type joiner struct {
 	ending  *session.Ending
 	tasks   tasks.Group
 
+	unheld  bool                              // no client that this joiner does not know has a lock
 	left    atomic.Pointer[previousProcess]   // process that may have left commands; nil if none
 	driving atomic.Pointer[membership.Member] // once its loop runs; nil before
 }
@@ -132,7 +137,13 @@ func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {
 		j.tasks.Go(func() { j.mind(minding, p) })
 		defer done()
 	}
-	mem, err := j.enter(ctx, ids, p)
+	var mem *membership.Member
+	if p == nil {
+		err = j.awaitUnheld(ctx, ids)
+	}
+	if err == nil {
+		mem, err = j.enter(ctx, ids, p)
+	}
 	var h *Host
 	if err == nil {
 		if h, err = j.takeOver(ctx, ids, mem, p); err != nil { // other hosts must assume that this host may still hold its locks
@@ -153,6 +164,30 @@ func (j *joiner) cutOff(err error) {
 	if mem := j.driving.Load(); mem != nil {
 		mem.LoseFor(fmt.Errorf("%w: %w", membership.ErrCutOff, err))
 	}
+}
+
+// awaitUnheld waits until no client of an unknown earlier process of this boot, for example one with another
+// host id, has a lock. With fence-after other hosts may have that lock before its lease is over, as its key
+// is gone, but a key that this process registers lets all processes of the machine write.
+func (j *joiner) awaitUnheld(ctx context.Context, ids *hostid.Identity) error {
+	if sb := j.disk.SB; !j.unheld && sb.FenceAfter > 0 && cmp.Or(j.cfg.Fence.Agent, "pr") == "pr" {
+		rows, err := lockspace.ReadHostTable(j.devices.Lease, sb.Space())
+		if err != nil {
+			return err
+		}
+		left := ids.LeftIncarnations()
+		if i := slices.IndexFunc(rows, func(r lockspace.HostRow) bool {
+			h := r.Record
+			return r.Err == nil && h.State == layout.StateLive && h.MachineID == ids.MachineID && h.BootID == ids.BootID && !slices.Contains(left, h.Incarnation)
+		}); i >= 0 {
+			j.log.Warn("an earlier bakeryd of this machine has not left, joining when its lease is over", "host_id", rows[i].ID)
+			if err := retry.Pause(ctx, sb.Lease); err != nil {
+				return err
+			}
+		}
+	}
+	j.unheld = true
+	return nil
 }
 
 // interrupted reports whether the join was cancelled while a previous process's holds are pending.
@@ -194,6 +229,9 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		cfg.Fence.Key = p.term.PRKey
 	}
 	mem, err := membership.Join(cfg)
+	if p != nil && sb.FenceAfter > 0 && errors.Is(err, fence.ErrFenced) {
+		return j.enterFenced(ctx, ids, p)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -209,6 +247,20 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		}
 		return mem, context.Cause(ctx)
 	}
+}
+
+// enterFenced stops the commands of a process that was fenced within its lease, and makes the host live.
+// Other hosts may have its locks. A client that bakeryd cannot stop continues until the last deadline that
+// it was told, and could write again once this process has registered a key.
+func (j *joiner) enterFenced(ctx context.Context, ids *hostid.Identity, p *previousProcess) (*membership.Member, error) {
+	j.log.Warn("another host has fenced the previous bakeryd, stopping its commands, and joining when its lease is over")
+	if err := j.abandon(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := retry.Pause(ctx, p.ended+j.disk.SB.Lease-j.clock.Now()); err != nil {
+		return nil, err
+	}
+	return j.enter(ctx, ids, nil)
 }
 
 // observer returns the Observer of locks and clients.

@@ -124,6 +124,7 @@ func (s *Service) Run(ctx context.Context) error {
 	var trouble error
 	for again := false; ; again = true {
 		j := newJoiner(s.cfg)
+		j.unheld = again // the term before has ended its holds
 		s.setTerm(j, nil, trouble)
 		var h *Host
 		err := s.whileAlive(func() (err error) {

@@ -268,7 +268,7 @@ func (mb *Member) end(reason error, left uint64, lost bool) {
 	mb.io.Go(func() { mb.cfg.Identity.RecordLeft(id, left) })
 	mb.alarm.Close()
 	mb.reason = reason
-	if errors.Is(reason, lease.ErrVerdict) || errors.Is(reason, ErrCutOff) {
+	if errors.Is(reason, lease.ErrVerdict) || errors.Is(reason, ErrCutOff) || errors.Is(reason, fence.ErrFenced) && mb.cfg.SB.FenceAfter > 0 {
 		mb.cut = mb.cfg.Clock.Now() // other hosts may have the locks already
 	}
 	if lost {
