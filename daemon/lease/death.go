@@ -10,8 +10,7 @@ import (
 // never is later than any time.
 const never = time.Duration(1 << 62)
 
-// statement is a verdict to publish after a fresh read: after a fence, or on an operator's
-// command.
+// statement is a verdict to publish after a fresh read: after a fence, or for an operator.
 type statement struct {
 	layout.Verdict
 	fresh    bool // the next read to return was requested since

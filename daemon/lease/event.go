@@ -49,7 +49,7 @@ func (m *Machine) TableRead(now time.Duration, records []Record) []Action {
 func (m *Machine) ReadFailed(now time.Duration) []Action {
 	m.returned(&m.reading, "ReadFailed")
 	m.begin(now)
-	m.timer = m.now + m.t.Retry()
+	m.timer, m.failed = m.now+m.t.Retry(), true
 	return m.end()
 }
 
@@ -75,7 +75,7 @@ func (m *Machine) Written(now time.Duration) []Action {
 // WriteFailed reports that the last [Write] returned, but may not be durable. It may still land.
 func (m *Machine) WriteFailed(now time.Duration) []Action {
 	m.returned(&m.writing, "WriteFailed")
-	m.clean = false
+	m.clean, m.failed = false, true
 	m.complaintsFailed()
 	m.begin(now)
 	m.timer, m.wrote = m.now+m.t.Retry(), m.now
@@ -117,8 +117,7 @@ func (m *Machine) returned(underWay *bool, event string) {
 	*underWay = false
 }
 
-// begin starts an event. Drivers may stamp events slightly out of order; the machine's time never
-// decreases.
+// begin starts an event. Drivers may stamp events out of order; the machine's time never decreases.
 func (m *Machine) begin(now time.Duration) {
 	m.now = max(m.now, now)
 	m.out = nil

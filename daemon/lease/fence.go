@@ -12,8 +12,7 @@ import (
 // r by id has the windows k with k mod n = r. Hosts may disagree on which hosts live; two may
 // then try at the same time, which does no harm.
 
-// turnAt returns when this host's next window for fencing a host begins that was not reported
-// yet.
+// turnAt returns when this host's next window for fencing a host begins, of those not reported yet.
 func (m *Machine) turnAt(h *Host, e electorate) time.Duration {
 	window, n, rank := int64(m.t.FenceWindow()), e.n, e.rank
 	k := h.turns

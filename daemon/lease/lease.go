@@ -108,7 +108,7 @@
 //     its holders may continue to the end of its lease (bakery/PROTOCOL.md).
 //   - CUT-OFF: with policy fence, that read follows the confirmation that no write of it lands.
 //   - SURE: with fence-after, a host grants locks for F - F/5 after its last renewal began.
-//   - STEADY: with fence-after, no silence counts from before a time in which own renewals were late.
+//   - STEADY: with fence-after, no silence counts from before own IO that failed or was late.
 //   - JOINERS: no time proves a joiner dead, because its claim may continue whenever its process
 //     does. It does not go live under a verdict that it can read.
 //   - PUBLISHED: a host acts on a death that it found only once its verdict is durable, within
@@ -227,6 +227,7 @@ type Machine struct {
 	joinersUntil time.Duration // end of the time in which other hosts are expected to join
 	floor        uint64        // the read must show at least this own sequence
 	again        bool          // Refresh came while a read was under way
+	failed       bool          // IO has failed since the last read that returned
 	writing      bool
 	writeAt      time.Duration // time of the request for the last write
 	own          layout.HostRecord

@@ -251,7 +251,7 @@ func (w *world) keyMortal(b []byte, n *node) []byte {
 		return b
 	}
 	m, t := n.m, n.m.t
-	b = append(b, keyBits(n.down, m.unpublished, m.asked, m.term != nil, m.clean, n.terms[1].Ready), byte(n.life))
+	b = append(b, keyBits(n.down, m.unpublished, m.asked, m.term != nil, m.clean, n.terms[1].Ready, m.failed && t.FenceAfter > 0), byte(n.life))
 	for _, h := range n.holds {
 		b = binary.LittleEndian.AppendUint16(b, uint16(h.incarnation))
 		b = w.keyTime(b, h.until, 0, true)
@@ -289,7 +289,7 @@ func (w *world) keyMortal(b []byte, n *node) []byte {
 		b = append(b, keyBits(h.Gone, h.Forgotten, h.Settled, h.Readable, h.Overdue(t)), byte(min(h.steps, 2)), byte(h.turns))
 		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State, ReadHorizon: h.ReadHorizon})
 		b = w.keyTime(b, max(h.Since, h.steady), ago, true)
-		b = append(b, keyBits(h.steady > h.Since))
+		b = w.keyTime(b, h.Since, ago, h.steady > h.Since)
 		b = w.keyTime(b, h.base, t.Lease, true)
 		b = append(b, byte(h.Watchdog/unit))
 		for i := range w.nodes {

@@ -60,11 +60,14 @@ func (m *Machine) keep(records []Record) {
 	}
 	m.reportComplaints()
 	m.pace()
-	if m.t.FenceAfter > 0 && m.now-m.t0 > m.t.Alive() {
+	if m.t.FenceAfter > 0 && (m.failed || m.now-m.t0 > m.t.Alive()) {
 		for i := range m.hosts {
-			m.hosts[i].steady, m.hosts[i].turns = m.now, 0
+			if h := &m.hosts[i]; m.now < h.Since+m.t.Dead() { // longer silence has ended its lease
+				h.steady, h.turns = m.now, 0
+			}
 		}
 	}
+	m.failed = false
 	if m.writing || !m.room() {
 		return
 	}
@@ -105,8 +108,7 @@ func (m *Machine) renewed() {
 	m.emit(Renewed{Deadline: m.Deadline()})
 }
 
-// pace lets the next read begin when it is due, or after a pause while this host waits to be
-// covered.
+// pace lets the next read begin when it is due, or after a pause while this host is not covered.
 func (m *Machine) pace() {
 	m.timer = m.now
 	if !m.ready {
