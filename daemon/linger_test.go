@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -49,6 +50,24 @@ func TestRestore_Lingering_ReleasesTheSlot(t *testing.T) {
 			eventually(t, "idle", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
 		})
 	}
+}
+
+// TestHandOver_Lingering_ReleasesTheSlot: no slot of a lock without a client stays on the disk until the
+// next process.
+func TestHandOver_Lingering_ReleasesTheSlot(t *testing.T) {
+	c := realCluster(t, 8, 4)
+	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
+	m.rise()
+	m.linger(0)
+	holder := m.link(`{"lock":{"name":"y","session":"` + fmt.Sprintf("%032x", 7) + `"}}`)
+	token := holder.until("granted").Token
+	require.True(t, m.d.HandOver())
+	require.Equal(t, layout.Idle, c.Slot(1, 1).Phase)
+	require.NotEqual(t, layout.Idle, c.Slot(2, 1).Phase)
+	m.restart()
+	back := m.link(`{"lock":{"name":"y","session":"` + fmt.Sprintf("%032x", 7) + `","token":"` + token.String() + `"}}`)
+	require.Equal(t, token, back.until("granted").Token)
+	back.leave()
 }
 
 // TestRestore_GrantedFromALingeringHold_KeepsTheHold: it is recorded like any other.

@@ -5,12 +5,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 )
@@ -179,6 +181,135 @@ func TestLinger_LookHangs_GrantsStopAtTheBound(t *testing.T) {
 	})
 }
 
+// hangingLook has a lingering host begin a look that hangs, and shows the slots as they were.
+func hangingLook(t *testing.T, c *cluster, d *testHost, f *disktest.Faulty, times int) *disktest.Injection {
+	t.Helper()
+	linger(t, c, d)
+	hung := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true, Returns: disktest.Stale, Times: times})
+	for range 3 {
+		once(t, d, Request{Name: "x"})
+	}
+	<-hung.Hit()
+	return hung
+}
+
+// TestLinger_LookHangsAfterTheRelease_LeaseGoesOn: no other host waits for a look of a hold that has
+// ended.
+func TestLinger_LookHangsAfterTheRelease_LeaseGoesOn(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		d := c.host(1, lingering, through(f))
+		t.Cleanup(f.RemoveFaults)
+		hung := hangingLook(t, c, d, f, 1)
+		time.Sleep(2 * testLinger)
+		require.False(t, c.shows(1))
+		other := acquire(t, c.host(2), Request{Name: "x"})
+		c.renewedTimes(d, twoLeases)
+		require.NoError(t, d.Err())
+		require.NoError(t, other.Release())
+		hung.Release()
+		linger(t, c, d)
+	})
+}
+
+// TestLinger_LookHangsWhileAClientWaits_LeaseEnds: the slot shows the hold, which no client has, until
+// the look has ended.
+func TestLinger_LookHangsWhileAClientWaits_LeaseEnds(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		d := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = 4 })
+		t.Cleanup(f.RemoveFaults)
+		hangingLook(t, c, d, f, 0)
+		for range 8 {
+			asking(t.Context(), d, Request{Name: "x"})
+			time.Sleep(time.Millisecond / 2)
+		}
+		began := time.Now()
+		received(t, "the loss", d.Lost())
+		require.ErrorIs(t, d.Err(), api.ErrStuck)
+		require.LessOrEqual(t, time.Since(began), c.SB.Lease)
+	})
+}
+
+// TestLinger_LookOfAnEarlierHold_DoesNotCount: for the bound of the present one.
+func TestLinger_LookOfAnEarlierHold_DoesNotCount(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		const handoff = 4
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		a := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = handoff })
+		b := c.host(2)
+		t.Cleanup(f.RemoveFaults)
+		hung := hangingLook(t, c, a, f, 1)
+		time.Sleep(2 * testLinger)
+		require.False(t, c.shows(1))
+
+		h := acquire(t, a, Request{Name: "x"})
+		waits := start(t, b, Request{Name: "x"})
+		hung.Release() // it has not found host 2
+		synctest.Wait()
+		ticket, granted := h.Token().Number(), 1
+		for ; granted < 3*handoff; granted++ {
+			next := asking(t.Context(), a, Request{Name: "x"})
+			synctest.Wait()
+			require.NoError(t, h.Release())
+			synctest.Wait()
+			if len(next) == 0 {
+				break
+			}
+			h = got(t, next)
+			require.Equal(t, ticket, h.Token().Number())
+		}
+		require.LessOrEqual(t, granted, handoff)
+		require.NoError(t, got(t, waits).Release())
+	})
+}
+
+// TestLinger_SeveralPermits_TokensGrow: another host can have the lock while one keeps its hold, so
+// its next client needs another ticket.
+func TestLinger_SeveralPermits_TokensGrow(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b := c.host(1, lingering), c.host(2)
+		create(t, a, "x", 2)
+		for range 5 {
+			once(t, a, Request{Name: "x", Permits: 2})
+			require.False(t, c.shows(1))
+		}
+		other := once(t, b, Request{Name: "x", Permits: 2})
+		require.Greater(t, once(t, a, Request{Name: "x", Permits: 2}), other)
+	})
+}
+
+// TestLinger_HostDies_OthersWaitAsForAHolder: from the crash on.
+func TestLinger_HostDies_OthersWaitAsForAHolder(t *testing.T) {
+	t.Parallel()
+	waited := func(t *testing.T, lingers bool) (took time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+			a, b := c.host(1, func(cfg *hostConfig) { cfg.Linger = time.Hour }, through(f)), c.host(2)
+			linger(t, c, a)
+			h := acquire(t, a, Request{Name: "x"})
+			time.Sleep(2 * driver.SettleAfter)
+			if lingers {
+				require.NoError(t, h.Release())
+			}
+			require.Equal(t, layout.Held, c.Slot(1, 1).Phase)
+			f.Crash()
+			began := time.Now()
+			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+			took = time.Since(began)
+			if !lingers {
+				_ = h.Release() // the lease is lost
+			}
+		})
+		return took
+	}
+	held, lingering := waited(t, false), waited(t, true)
+	t.Logf("%v after a holder's crash, %v after one while lingering", held, lingering)
+	require.Positive(t, held)
+	require.LessOrEqual(t, lingering, held)
+}
+
 // TestLinger_OtherUse_EndsAtOnce: immediately, for whatever else is to be done with the lock.
 func TestLinger_OtherUse_EndsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -199,8 +330,20 @@ func TestLinger_OtherUse_EndsAtOnce(t *testing.T) {
 		},
 		"the end of all drivers": func(t *testing.T, c *cluster, d *testHost) {
 			d.Halt()
-			eventually(t, "it is released", func() bool { return !c.shows(1) })
+			synctest.Wait()
+			require.False(t, c.shows(1))
 			require.NoError(t, d.Close(t.Context()))
+		},
+		"a restart": func(t *testing.T, c *cluster, d *testHost) {
+			require.True(t, d.Lingers())
+			d.EndLingers()
+			synctest.Wait()
+			require.False(t, d.Lingers())
+			require.False(t, c.shows(1))
+			for range 5 {
+				once(t, d, Request{Name: "x"})
+				require.False(t, c.shows(1))
+			}
 		},
 		"a client that is the last for now": func(t *testing.T, c *cluster, d *testHost) {
 			once(t, d, Request{Name: "x", NoLinger: true})
@@ -209,8 +352,16 @@ func TestLinger_OtherUse_EndsAtOnce(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			d := c.host(1, func(cfg *hostConfig) { cfg.Linger = time.Hour })
 			linger(t, c, d)
+			h, err := d.Acquire(context.Background(), Request{Name: "x"})
+			require.NoError(t, err)
+			time.Sleep(2 * driver.SettleAfter) // the driver rests since, and has no alarm
+			require.NoError(t, h.Release())    // in this goroutine
+			require.True(t, c.shows(1), "it lingers")
+			began := time.Now()
 			end(t, c, d)
-			eventually(t, "it is released", func() bool { return !c.shows(1) })
+			synctest.Wait()
+			require.False(t, c.shows(1))
+			require.Less(t, time.Since(began), time.Second)
 		})
 	}
 }
@@ -275,7 +426,7 @@ func TestLinger_HostJoinsDuringALook_ItsSlotCounts(t *testing.T) {
 		waits := asking(t.Context(), b, Request{Name: "x"})
 		eventually(t, "host 2 waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
 		f.RemoveFaults()
-		time.Sleep(time.Millisecond) // the look is applied
+		time.Sleep(time.Millisecond)           // the look is applied
 		_, _ = a.Request(t.Context(), "x", "") // ends the linger in any case
 		h := got(t, waits)
 		acquireFails(t, a, Request{Name: "x", Try: true}, api.ErrBusy)

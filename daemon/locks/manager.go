@@ -58,9 +58,10 @@ type Manager struct {
 	// directory's lock
 	lost map[int]error
 
-	mu    sync.Mutex    // guards locks, Quarantined of each, and the closing of stop
-	locks map[int]*Lock // by lock number; 0 guards the directory
-	stop  chan struct{} // closed when no more clients are admitted
+	mu      sync.Mutex    // guards locks, Quarantined of each, and the closing of stop and restart
+	locks   map[int]*Lock // by lock number; 0 guards the directory
+	stop    chan struct{} // closed when no more clients are admitted
+	restart chan struct{} // closed when the next process is to continue the holds
 
 	drivers sync.WaitGroup
 	tasks   tasks.Group
@@ -75,9 +76,9 @@ type Manager struct {
 func New(host *driver.Host, repairs bool) *Manager {
 	m := &Manager{
 		host: host, disk: host.Disk, mem: host.Member, repairs: repairs, dir: directory.New(host.Disk.Dev, host.Disk.SB.Space()),
-		locks: map[int]*Lock{}, stop: make(chan struct{}), stayed: make(chan struct{}, 1),
+		locks: map[int]*Lock{}, stop: make(chan struct{}), restart: make(chan struct{}), stayed: make(chan struct{}, 1),
 	}
-	host.ID, host.Stop, host.Lost, host.Cause = m.mem.ID(), m.stop, m.mem.Lost(), m.mem.Err
+	host.ID, host.Stop, host.Restart, host.Lost, host.Cause = m.mem.ID(), m.stop, m.restart, m.mem.Lost(), m.mem.Err
 	host.Dir, host.Clear, host.Ended = m.dir, m.clearEntry, m.drop
 	return m
 }
@@ -113,11 +114,29 @@ func (m *Manager) Close(ctx context.Context) error {
 }
 
 // Halt admits no more clients, and ends the drivers that have none.
-func (m *Manager) Halt() {
+func (m *Manager) Halt() { m.announce(m.stop) }
+
+// EndLingers has every lock released that no client of this host has, and keeps none for the next
+// client any more. Lingers reports whether that is still under way.
+func (m *Manager) EndLingers() { m.announce(m.restart) }
+
+// Lingers reports whether a lock is kept on the disk although no client has it.
+func (m *Manager) Lingers() bool {
+	return slices.ContainsFunc(m.all(), func(lk *Lock) bool { return lk.Queue.Lingers() })
+}
+
+// announce closes a channel unless it is closed, and notifies the drivers: one that rests while the
+// hold lingers may not listen to the channel.
+func (m *Manager) announce(c chan struct{}) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.Stopping() {
-		close(m.stop)
+	select {
+	case <-c:
+	default:
+		close(c)
+	}
+	m.mu.Unlock()
+	for _, lk := range m.all() {
+		lk.Queue.Signal()
 	}
 }
 

@@ -354,18 +354,20 @@ func (ss *Table) Unheld(ctx context.Context) error {
 
 // HandOver leaves all holds and places in queues for the next process, if there are any and the
 // handover file has them all. The process must end after it. It waits up to handOverPause for
-// sessions that are about to end.
+// sessions that are about to end, and for the release of locks that no client has: no other host
+// waits for those until the restart.
 func (ss *Table) HandOver() bool {
 	if file := ss.cfg.Handover; file == nil || !file.Intact() {
 		return false
 	}
+	ss.cfg.Locks.EndLingers()
 	for give := time.Now().Add(handOverPause); ; {
 		all, changed := ss.list()
 		if len(all) == 0 {
 			return false
 		}
 		staying := func(s *Session) bool { return !s.gone() }
-		if slices.ContainsFunc(all, staying) || time.Now().After(give) {
+		if !ss.cfg.Locks.Lingers() && slices.ContainsFunc(all, staying) || time.Now().After(give) {
 			return true
 		}
 		select {

@@ -188,7 +188,7 @@ func (t *acquisition) mayLinger() bool {
 	w := lk.Queue.Front()
 	t.asked = lk.asked.Swap(false) || t.asked
 	return t.wouldLinger() && lk.m.MayLinger(&t.grants) && (w == nil || t.mayServe(w)) && !t.asked && !lk.removalPending &&
-		lk.Queue.Observed() && lk.Queue.Closed() == nil && !lk.host.Stopping()
+		lk.Queue.Observed() && lk.Queue.Closed() == nil && lk.host.MayLinger()
 }
 
 // end releases the lock on the disk.
@@ -366,6 +366,7 @@ func (lk *Lock) dropLook() {
 func (t *acquisition) awaitLook() (bool, error) {
 	lk := t.lk
 	if lk.looking != nil && lk.looking.of == t {
+		defer lk.slots.Dev.Await(lk.slots.At(1))() // other hosts may wait for this hold
 		select {
 		case <-lk.looking.done:
 		case <-lk.host.Lost:

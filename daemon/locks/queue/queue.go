@@ -28,12 +28,16 @@ type Host struct {
 	Observer observe.Observer
 	Traced   bool            // happenings say which hosts and clients are ahead of a client
 	Stop     <-chan struct{} // closed when no more clients are admitted
+	Restart  <-chan struct{} // closed when no hold is kept without a client any more
 	Lost     <-chan struct{} // closed when the lease is lost
 	Cause    func() error    // why it was; not called with a mutex held
 }
 
 // Stopping reports whether no more clients are admitted.
 func (h *Host) Stopping() bool { return closed(h.Stop) }
+
+// MayLinger reports whether a hold may be kept although no client has it.
+func (h *Host) MayLinger() bool { return !closed(h.Restart) && !closed(h.Stop) }
 
 // IsLost reports whether the lease is lost.
 func (h *Host) IsLost() bool { return closed(h.Lost) }
@@ -353,16 +357,26 @@ func (q *Queue) Release(h *Item, why string) bool {
 func (q *Queue) ReleasesDone() { q.completeReleases(true, 0) }
 
 // Linger is ReleasesDone when the host keeps its hold by a ticket on the disk for the next client. It
-// returns false if the client that released last has ruled that out.
+// returns false if the client that released last has ruled that out, or the host has.
 func (q *Queue) Linger(ticket layout.Ticket) bool {
 	q.mu.Lock()
 	n := len(q.releasing)
-	may := n > 0 && !q.releasing[n-1].Request.NoLinger
+	may := n > 0 && !q.releasing[n-1].Request.NoLinger && q.host.MayLinger()
+	if may {
+		q.lingering = ticket // with mu held: Lingers is not false between EndLingers and the release
+	}
 	q.mu.Unlock()
 	if may {
 		q.completeReleases(true, ticket)
 	}
 	return may
+}
+
+// Lingers reports whether the hold is kept without a client, until its release is on the disk.
+func (q *Queue) Lingers() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lingering != 0
 }
 
 // CompleteReleases unblocks the clients that have released if another local client still holds the

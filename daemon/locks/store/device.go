@@ -29,7 +29,8 @@ import (
 //
 // IO that other hosts do not wait for does not count: reads while the own slot is certainly idle,
 // and those for the scrub, the status, values and inspections, which are not part of a driver's
-// work. The lease itself reads the host table.
+// work. A look for other hosts counts only while the driver waits for it. The lease itself reads the
+// host table.
 
 // Device is the device for the driver of a lock, and for work under the directory's lock.
 // Disk.Stalls records the IO that other hosts may wait for.
@@ -59,6 +60,13 @@ func (d Device) Read(p []byte, off int64) error {
 func (d Device) Write(p []byte, off int64) error {
 	defer d.disk.Stalls.End(d.disk.Stalls.Begin(d.io(off, d.disk.Clock.Now())))
 	return d.Device.Write(p, off)
+}
+
+// Await records that the driver waits for IO at an offset that another goroutine has begun, until the
+// caller calls done.
+func (d Device) Await(at int64) (done func()) {
+	number := d.disk.Stalls.Begin(d.io(at, d.disk.Clock.Now()))
+	return func() { d.disk.Stalls.End(number) }
 }
 
 // Series is IO that is retried until it succeeds. From the first failure on, Disk.Stalls has it as one IO

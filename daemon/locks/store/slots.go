@@ -213,13 +213,13 @@ type Survey struct {
 
 // Read reads the slots of hosts 1..n of the device's lock. hold is the own slot, of host own. It
 // reuses the memory of Views. A slot that the driver has seen written, and that is blank now, counts
-// as idle: the driver's own reads find that.
+// as idle: the driver's own reads find that. Disk.Stalls does not have the read, see Device.Await.
 func (s *Survey) Read(d Device, n, own int, hold bakery.Slot) error {
 	space := d.disk.SB.Space()
 	stride := space.Geometry.Stride
 	buf := lockspace.Pool.Get(n * stride)
 	defer lockspace.Pool.Put(buf)
-	bad, err := lockspace.ReadRecords(d, buf, space.Geometry.Slot(d.lock, 1), stride)
+	bad, err := lockspace.ReadRecords(d.Device, buf, space.Geometry.Slot(d.lock, 1), stride)
 	if err != nil {
 		return fmt.Errorf("read the slots of lock %d: %w", d.lock, err)
 	}
