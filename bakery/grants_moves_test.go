@@ -117,7 +117,7 @@ func (w *world) grantAgain(i int) {
 func (ac *actor) encodeLocals(sc *scenario) {
 	c, l := &ac.code, &ac.look
 	c.b = append(c.b, byte(ac.locals))
-	if !ac.m.Holding() {
+	if !ac.m.Holding() && !l.on {
 		return
 	}
 	c.b = append(c.b, byte(ac.grants.made), byte(ac.grants.clean), bit(ac.grants.closed)|bit(ac.grants.wanted)<<1, byte(ac.token), bit(l.on), byte(l.made), l.mask)

@@ -20,6 +20,7 @@ type mutation struct {
 	sightless bool                             // local grants do not wait for a look
 	deaf      bool                             // a look that finds another host counts as clean
 	lateMark  bool                             // a look counts the grants since its end
+	oldLook   bool                             // a look of an earlier hold counts
 	sameToken bool                             // a local grant has the token of the one before
 	unused    bool                             // a ticket that an earlier driver has used serves local grants
 	lingers   func(m *Machine, g *Grants) bool // replaces Machine.MayLinger

@@ -260,7 +260,10 @@ func (w *world) took(i int, a Action) {
 	ac := w.actors[i]
 	ac.act = a
 	if !ac.m.Holding() {
-		ac.grants, ac.look = Grants{}, look{}
+		ac.grants = Grants{}
+		if !w.sc.mutated().oldLook {
+			ac.look = look{}
+		}
 	}
 	if a.Kind == Write && ac.m.step == stepUpgrade {
 		ac.grants.Close()
