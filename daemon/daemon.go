@@ -44,9 +44,9 @@ var (
 	ErrEvicted = errors.New("evicted by an operator")
 )
 
-// MaxLinger is the longest time for which a hold can be kept without a client: other hosts may wait
-// that long for nothing.
-const MaxLinger = 100 * time.Millisecond
+// MaxLinger is the longest time for which a hold can be kept without a client. No look for other hosts
+// begins meanwhile, so they may wait that long for nothing.
+const MaxLinger = 10 * time.Millisecond
 
 // Config is the configuration of a daemon. Settings that all hosts must agree on come from the disk
 // instead.

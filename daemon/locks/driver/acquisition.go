@@ -326,16 +326,10 @@ func (t *acquisition) lookForOthers(now time.Time) {
 // host may be dead.
 func (t *acquisition) finishLook() {
 	lk := t.lk
-	l := lk.looking
+	l := lk.endedLook()
 	if l == nil {
 		return
 	}
-	select {
-	case <-l.done:
-	default:
-		return
-	}
-	lk.looking = nil
 	defer func() { lk.spareViews = l.Views[:0] }()
 	if l.of != t || l.err != nil {
 		return // the driver looks itself before a grant that needs it
@@ -350,15 +344,16 @@ func (t *acquisition) finishLook() {
 	}
 }
 
-// dropLook drops a look that has ended and was not applied: its hold has ended, too.
-func (lk *Lock) dropLook() {
-	if l := lk.looking; l != nil {
+// endedLook returns a look once that has ended; nil if there is none.
+func (lk *Lock) endedLook() (ended *othersLook) {
+	if lk.looking != nil {
 		select {
-		case <-l.done:
-			lk.looking = nil
+		case <-lk.looking.done:
+			ended, lk.looking = lk.looking, nil
 		default:
 		}
 	}
+	return ended
 }
 
 // awaitLook waits for a look that is in progress. It returns false if the next grant needs another

@@ -69,7 +69,7 @@ func (lk *Lock) freeMemory() {
 	if lk.Queue.Idle() {
 		lk.m.Forget()
 		lk.slots.Forget()
-		lk.dropLook()
+		lk.endedLook() // its hold has ended, too
 		lk.spareViews = nil
 	}
 }

@@ -105,9 +105,9 @@ func (h *Hold) StopAt() time.Duration {
 // Grace returns the time between StopAt and the deadline.
 func (h *Hold) Grace() time.Duration { return h.lk.host.Disk.Times().Grace() }
 
-// Release ends the hold. It blocks until the release is durable, the next client has the lock, the host
-// keeps the lock for the next client, or the lease is lost. It may be called more than once. If the lock was acquired with a context that
-// has no end, the caller's goroutine does the IO and blocks while the device hangs.
+// Release ends the hold. It blocks until that is durable, the next client has the lock or the host keeps
+// it for one, or the lease is lost. It may be called more than once. If the lock was acquired with a
+// context that has no end, the caller's goroutine does the IO and blocks while the device hangs.
 func (h *Hold) Release() error { return h.ReleaseBecause("") }
 
 // ReleaseBecause ends the hold. why is the reason for the event, empty if the holder released it.
