@@ -58,7 +58,7 @@ func runLoop(ctx context.Context, args []string) error {
 // without the disk: its token is then a further one of the same ticket.
 func locker(ctx context.Context, socket, name string) func() (turn, bool, error) {
 	c, last := client.New(socket), time.Now()
-	fresh := client.Options{} // an option that forbids grants without IO belongs here
+	fresh := client.Options{NoLinger: true}
 	return func() (turn, bool, error) {
 		h, err := c.Lock(ctx, name, fresh)
 		if err != nil {

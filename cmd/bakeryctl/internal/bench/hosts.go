@@ -30,7 +30,8 @@ type host struct {
 func served(socket, lock string) *host {
 	bakeryd := client.New(socket)
 	asUsual := client.Options{Command: holder}
-	fresh := asUsual // an option that forbids grants without IO belongs here
+	fresh := asUsual
+	fresh.NoLinger = true
 	return &host{
 		name:  "bakeryd",
 		lock:  load.OfBakeryd(bakeryd, lock, asUsual),
