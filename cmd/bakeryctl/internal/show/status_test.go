@@ -2,6 +2,7 @@ package show
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -31,6 +32,19 @@ func TestShow_ManyStuckLocks_ListsThemAll(t *testing.T) {
 	for i := range 20 {
 		require.Regexp(t, fmt.Sprintf(`(?m)^stuck-%02d +held by host 3`, i), out)
 	}
+}
+
+// TestShow_Lingering_IsNotFree: as text and as JSON, in which a lock that is free has no such field.
+func TestShow_Lingering_IsNotFree(t *testing.T) {
+	r := &report.Report{Locks: []report.Lock{{Name: "kept", Lock: 1, Permits: 1, Lingering: true}, {Name: "unused", Lock: 2, Permits: 1}}}
+	var out bytes.Buffer
+	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { showLocks(w, r.Locks, showtest.Noon, false) }))
+	require.Regexp(t, `(?m)^kept +lingering *$`, out.String())
+	require.Regexp(t, `(?m)^unused +free *$`, out.String())
+	text, err := json.Marshal(r.Locks)
+	require.NoError(t, err)
+	require.Regexp(t, `"name":"kept"[^{}]*"lingering":true`, string(text))
+	require.NotRegexp(t, `"name":"unused"[^{}]*"lingering"`, string(text))
 }
 
 func TestShow_HostileProblem_KeepsItsLine(t *testing.T) {
