@@ -44,6 +44,9 @@ var (
 	ErrEvicted = errors.New("evicted by an operator")
 )
 
+// DefaultLinger is the time of Config.Linger unless --linger sets another.
+const DefaultLinger = 5 * time.Millisecond
+
 // MaxLinger is the longest time for which a hold can be kept without a client. No look for other hosts
 // begins meanwhile, so they may wait that long for nothing.
 const MaxLinger = 10 * time.Millisecond

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -165,4 +166,24 @@ func TestBench_Done_LeavesNoFile(t *testing.T) {
 	require.Empty(t, left)
 	require.Empty(t, s.report().Locks)
 	s.left()
+}
+
+// TestBench_Rows_LingerOnlyInReacquire: an uncontended acquire is a fresh one, by requests to the disk.
+func TestBench_Rows_LingerOnlyInReacquire(t *testing.T) {
+	t.Parallel()
+	s := newBenchSpace(t, lockspace.DefaultLease)
+	p := prepare(t, "bench", "--device", s.path, "--duration", "10ms", "--only", "uncontended,reacquire", "--json")
+	p.start()
+	require.Equal(t, 0, p.wait(), p.messages())
+	var r struct {
+		Uncontended struct {
+			PassedOn int `json:"passed_on"`
+		} `json:"uncontended"`
+		Reacquire struct {
+			WithoutIO int `json:"without_io"`
+		} `json:"reacquire"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(p.content(p.stdout)), &r))
+	require.Zero(t, r.Uncontended.PassedOn)
+	require.Positive(t, r.Reacquire.WithoutIO)
 }

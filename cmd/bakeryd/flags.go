@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -79,7 +78,7 @@ func parse(args, environ []string) (options, error) {
 	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec: fences $BAKERY_FENCE_HOST; exit 0 confirms")
 	fs.StringArrayVar(&o.daemon.Fence.Devices, "fence-device", nil, "agent pr: another `device` to fence dead hosts from; may be repeated")
 	fs.IntVar(&o.daemon.Handoff, "handoff", 8, "`times` a lock may pass between local clients while another host waits")
-	fs.DurationVar(&o.daemon.Linger, "linger", 5*time.Millisecond, "`time` to keep a lock that a local client released for the next local client, which then needs no disk IO; 0 to 10ms, 0: release it immediately")
+	fs.DurationVar(&o.daemon.Linger, "linger", daemon.DefaultLinger, "`time` to keep a lock that a local client released for the next local client, which then needs no disk IO; 0 to 10ms, 0: release it immediately")
 	fs.StringVar(&o.daemon.RuntimeDir, "runtime-dir", "", "`directory` of lock files (default: /run/bakery)")
 	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` for state that survives a reboot (default: /var/lib/bakery)")
 	fs.StringVar(&level, "log-level", "info", "lowest `level` to log: debug, info, warn or error")

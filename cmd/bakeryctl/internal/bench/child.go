@@ -104,7 +104,7 @@ func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, 
 	}
 	defer ln.Close()
 	log, serves := ondevice.Logger(stderr), false
-	s := daemon.NewService(daemon.Config{Device: device, Logger: log, Keep: true}, func(*daemon.Host) {
+	s := daemon.NewService(daemon.Config{Device: device, Logger: log, Keep: true, Linger: daemon.DefaultLinger}, func(*daemon.Host) {
 		serves = true
 		_, _ = io.WriteString(stdout, "serving\n")
 	})
