@@ -20,6 +20,7 @@ var http = map[string]string{
 var atOnce = map[string]string{
 	"net/http":               "the HTTP server and client",
 	"crypto/tls":             "comes with net/http",
+	"os/user":                "links libc with cgo, which net does without netgo",
 	"text/template":          "comes with cobra and with pages; the linker then keeps every exported method",
 	"github.com/spf13/cobra": "commands and help",
 	"daemon":                 "a host of its own, for --device",

@@ -10,21 +10,29 @@ import (
 )
 
 // Direct returns the options of a command line of bakeryctl if that is a valid lock command for
-// bakeryd. It returns false for all that requires the complete program: other commands, flags
-// before the command, --help, --device, and errors of usage, which that reports.
+// bakeryd. It returns false for all that requires the complete program: other commands, --help,
+// --device, and errors of usage, which that reports.
 func Direct(args []string) (o *Options, ok bool) {
-	if len(args) == 0 || args[0] != "lock" {
+	o = new(Options)
+	global := flags("bakeryctl")
+	global.SetInterspersed(false) // the flags of the command come after its name
+	call.SocketFlag(global, &o.Socket)
+	if global.Parse(args) != nil || global.Arg(0) != "lock" {
 		return nil, false
 	}
-	o = new(Options)
-	f := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
-	f.SetOutput(io.Discard) // --help writes there
-	call.SocketFlag(f, &o.Socket)
+	f := flags("lock")
+	f.AddFlagSet(global)
 	o.AddFlags(f)
-	if f.Parse(args[1:]) != nil || o.Parse(f, f.Args()) != nil || o.Device != "" {
+	if f.Parse(global.Args()[1:]) != nil || o.Parse(f, f.Args()) != nil || o.Device != "" {
 		return nil, false
 	}
 	return o, true
+}
+
+func flags(name string) *pflag.FlagSet {
+	f := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	f.SetOutput(io.Discard) // --help writes there
+	return f
 }
 
 // Complete is the name of the complete program next to bakeryctl, which is bakeryctl-lock, where
