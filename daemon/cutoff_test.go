@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/lease"
@@ -177,5 +178,46 @@ func TestFenceAfter_AttemptOfAFencedHost_EndsItsHolds(t *testing.T) {
 		require.NoError(t, held.Release())
 		require.ErrorIs(t, a.Err(), fence.ErrFenced)
 		require.LessOrEqual(t, a.mem.Moments().Deadline, c.clock.Now())
+	})
+}
+
+// TestFenceAfter_IOOfOneLockHangs_LeaseEndsBeforeTheFence: the renewal waits for the IO. Otherwise others
+// fence the host, and the lock is not suspended when it joins again.
+func TestFenceAfter_IOOfOneLockHangs_LeaseEndsBeforeTheFence(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b, f, held := c.fencedEarly()
+		var fabric fencetest.Fabric
+		a.mem.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
+		bad := f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 2), To: c.Geo.Slot(1, 3), Hang: true})
+		from := c.clock.Now()
+		go held.Release()
+		within(t, "the loss of the lease", func() { <-b.Lost() })
+		require.ErrorIs(t, b.Err(), api.ErrStuck)
+		require.Less(t, c.clock.Now()-from, timing.Of(c.SB).Sure())
+		require.Empty(t, fabric.Calls())
+		left, _ := b.cfg.quarantine.Of(0, 1)
+		require.Equal(t, c.SB.Lease, left)
+		bad.Release()
+	})
+}
+
+// TestFenceAfter_DeviceHangsForLessThanThat_KeepsTheLease: no lock is the cause, although IO of one is stuck
+// before IO of the lease counts as hanging.
+func TestFenceAfter_DeviceHangsForLessThanThat_KeepsTheLease(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		_, b, f, held := c.fencedEarly()
+		for range 8 {
+			time.Sleep(timing.Of(c.SB).Renew() * 5 / 4)
+			bad := f.Inject(disktest.Fault{Hang: true})
+			released := make(chan error, 1)
+			go func() { released <- held.Release() }()
+			time.Sleep(4 * time.Second)
+			bad.Release()
+			require.NoError(t, <-released)
+			require.NoError(t, b.Err())
+			time.Sleep(timing.Of(c.SB).Renew())
+			held = acquire(t, b, locks.Request{Name: "job"})
+		}
+		require.NoError(t, held.Release())
 	})
 }

@@ -68,9 +68,9 @@ type Superblock struct {
 	FenceAfter time.Duration
 }
 
-// MinFenceAfter returns the least FenceAfter for a lease: three times what one IO may take, a twentieth
-// of the lease. A host then misses two renewals before it is fenced (daemon/lease/timing).
-func MinFenceAfter(lease time.Duration) time.Duration { return 3 * (lease / 20) }
+// MinFenceAfter returns the least FenceAfter for a lease. A host then misses two renewals before it is
+// fenced, and one of them may fail and be repeated in time (daemon/lease/timing).
+func MinFenceAfter(lease time.Duration) time.Duration { return lease / 5 }
 
 const _ = uint(136-72-MaxName) + uint(72+MaxName-136)
 

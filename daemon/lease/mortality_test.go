@@ -81,9 +81,9 @@ func (w *world) calmly(hosts int) {
 // the first moments or returns at the last moment of its lease.
 const deathHorizon = 150 * unit
 
-// soon is a fence-after of a quarter of the lease: hosts renew every 5 units, and grant no locks later
-// than 12 units after that.
-const soon = 15 * unit
+// soon is the least fence-after: hosts renew every 4 units, and grant no locks later than 9.6 units after
+// that.
+const soon = 12 * unit
 
 // horizon returns the end of the exploration of a world that begins now. A host that is fenced early is
 // declared dead, and its lease is over, long before deathHorizon, unless it joins again.

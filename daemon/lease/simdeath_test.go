@@ -34,7 +34,7 @@ type mortalSim struct {
 // fenceEarly sets a fence-after, or none.
 func (s *sim) fenceEarly(early bool) {
 	if s.times.FenceAfter = 0; early && s.policy == layout.PolicyFence {
-		s.times.FenceAfter = s.times.Lease / 4
+		s.times.FenceAfter = layout.MinFenceAfter(s.times.Lease)
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// shared is a device of two hosts. Its IO takes no time, and fails within its budget in an outage.
+// shared is a device of two hosts. In an outage its IO fails near the end of its budget, and later IO takes
+// a quarter of that.
 type shared struct {
 	rigs     []*rig
 	now      time.Duration
 	from, to time.Duration // of the outage
 	rng      *rand.Rand
-	takes    map[*rig]time.Duration // how long the IO takes that will fail
+	takes    map[*rig]time.Duration // how long the IO under way takes
 	fences   int
 }
 
@@ -70,13 +71,16 @@ func (d *shared) requested(r *rig) (reads, writes, fails bool) {
 func (d *shared) due(r *rig) time.Duration {
 	reads, writes, fails := d.requested(r)
 	switch w, ok := got[Wait](r); {
-	case fails:
-		if d.takes[r] == 0 {
-			d.takes[r] = 1 + time.Duration(d.rng.Int64N(int64(r.times.Budget())))
+	case (reads || writes) && r.now < d.from:
+		return r.now
+	case reads || writes:
+		if part := int64(r.times.Budget() / 4); d.takes[r] == 0 {
+			d.takes[r] = time.Duration(1 + d.rng.Int64N(part))
+			if fails {
+				d.takes[r] += r.times.Budget() - time.Duration(part)
+			}
 		}
 		return r.now + d.takes[r]
-	case reads || writes:
-		return r.now
 	case ok:
 		return max(r.now, w.Until)
 	}
@@ -117,11 +121,11 @@ func (d *shared) look() {
 // time, while the other one has to wait for its next attempt.
 func TestSteady_ShortOutageOfTheDevice_FencesNobody(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	const after = 4500 * time.Millisecond
+	after := layout.MinFenceAfter(times.Lease)
 	for range 3000 {
 		d := twoHosts(t, rng, after)
 		d.from = d.now + time.Duration(rng.Int64N(int64(after/3)))
-		lasts := 1500*time.Millisecond + time.Duration(rng.Int64N(int64(1500*time.Millisecond)))
+		lasts := after/4 + time.Duration(rng.Int64N(int64(after/2)))
 		d.to = d.from + lasts
 		for end := d.to + 2*after; d.now < end; d.look() {
 			d.run(d.now + after/30)

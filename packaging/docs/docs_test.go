@@ -301,11 +301,13 @@ func TestLeaseTable(t *testing.T) {
 func TestFenceAfterTable(t *testing.T) {
 	const lease = 30 * time.Second
 	rows := map[string]func(timing.Times) time.Duration{
-		"a host renews every":          timing.Times.Renew,
-		"others call it silent after":  timing.Times.Alive,
-		"it grants no locks from":      timing.Times.Sure,
-		"others fence it at":           func(x timing.Times) time.Duration { return x.FenceAfter },
-		"a path may hang for, at most": func(x timing.Times) time.Duration { return x.FenceAfter / 2 },
+		"a host renews every":                                   timing.Times.Renew,
+		"others call it silent after":                           timing.Times.Alive,
+		"it grants no locks from":                               timing.Times.Sure,
+		"others fence it at":                                    func(x timing.Times) time.Duration { return x.FenceAfter },
+		"a path may hang for, at most":                          func(x timing.Times) time.Duration { return x.FenceAfter / 2 },
+		"IO of one lock may hang for, at most":                  timing.Times.Stuck,
+		"if the fence fails, the next host tries after another": timing.Times.FenceWindow,
 	}
 	checkTimes(t, rows, "| lease 30 s | fence-after ", func(d time.Duration) timing.Times {
 		require.GreaterOrEqual(t, d, layout.MinFenceAfter(lease))

@@ -119,7 +119,7 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 		w.sb.Policy = layout.PolicyManual
 	}
 	if rng := w.random("fence", 0); w.sb.Policy == layout.PolicyLease && rng.IntN(4) == 0 && !stays {
-		w.sb.Policy, w.sb.FenceAfter = layout.PolicyFence, []time.Duration{0, w.sb.Lease / 4, w.sb.Lease / 2}[rng.IntN(3)]
+		w.sb.Policy, w.sb.FenceAfter = layout.PolicyFence, []time.Duration{0, layout.MinFenceAfter(w.sb.Lease), w.sb.Lease / 2}[rng.IntN(3)]
 	}
 	w.latency = time.Duration(300+rng.IntN(3000)) * time.Microsecond
 	if stays { // if a sector fails, records are read one by one, within the budget of a claim

@@ -14,7 +14,8 @@ type Times struct {
 	Lease time.Duration // how long a host may continue without a successful renewal
 
 	// FenceAfter is how long a host may be silent before others fence it. 0: until its lease is over.
-	// It is at least [layout.MinFenceAfter], so that two renewals and the time for an IO fit in.
+	// It is at least [layout.MinFenceAfter], so that two renewals, the time for an IO and the pause after it
+	// fit in.
 	FenceAfter time.Duration
 }
 
@@ -105,8 +106,14 @@ func (t Times) FenceTime() time.Duration { return t.FenceWindow() - t.Alive() }
 func (t Times) Unseen() time.Duration { return t.Margin() }
 
 // Stuck returns how long IO of a lock that other hosts wait for may take before it ends the
-// lease. The last renewal began when that IO did, or later, so holders have at least the grace.
-func (t Times) Stuck() time.Duration { return t.Lease - t.Grace() }
+// lease. The last renewal began when that IO did, or later, so holders have at least the grace, and
+// others do not fence this host before.
+func (t Times) Stuck() time.Duration {
+	if t.FenceAfter > 0 {
+		return t.FenceAfter / 2
+	}
+	return t.Lease - t.Grace()
+}
 
 // Retry returns the time from a failed IO to the next attempt, and between reads of a record that
 // may change.

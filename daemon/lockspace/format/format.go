@@ -92,7 +92,7 @@ func (o Options) Validate() error {
 		{"policy", o.Policy, o.Policy <= layout.PolicyManual, "lease, fence or manual"},
 		{"fence-after", o.FenceAfter, o.FenceAfter == 0 || o.Policy == layout.PolicyFence, "no value with policy " + o.Policy.String() + ", or policy fence"},
 		{"fence-after", o.FenceAfter, o.FenceAfter == 0 || least <= o.FenceAfter && o.FenceAfter <= o.Lease && o.FenceAfter%time.Microsecond == 0,
-			fmt.Sprintf("%v to %v in whole microseconds, for a lease of %[2]v: a host must have missed two renewals", least, o.Lease)},
+			fmt.Sprintf("%v to %v in whole microseconds, for a lease of %[2]v: less than a fifth of the lease also fences hosts that renew", least, o.Lease)},
 		{"stride", o.Stride, o.Stride == 0 || o.geometry(o.Stride).Validate() == nil,
 			fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)},
 	} {
