@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -218,6 +219,58 @@ func TestFenceAfter_DeviceHangsForLessThanThat_KeepsTheLease(t *testing.T) {
 			time.Sleep(timing.Of(c.SB).Renew())
 			held = acquire(t, b, locks.Request{Name: "job"})
 		}
+		require.NoError(t, held.Release())
+	})
+}
+
+// slowAgent is an agent whose attempts have no answer, and end some time after they were told to.
+type slowAgent struct {
+	fence.Agent
+	takes        time.Duration
+	began, ended atomic.Int32
+}
+
+func (a *slowAgent) Fence(ctx context.Context, _ fence.Target) error {
+	a.began.Add(1)
+	<-ctx.Done()
+	time.Sleep(a.takes)
+	a.ended.Add(1)
+	return ctx.Err()
+}
+
+// TestFence_HostRenewsMeanwhile_AttemptEnds: a slow agent would switch a host off that is back.
+func TestFence_HostRenewsMeanwhile_AttemptEnds(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b, f, held := c.fencedEarly()
+		agent := &slowAgent{Agent: new(fencetest.Fabric).Agent(1, 0)}
+		a.mem.UseAgent(agent)
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		eventually(t, "the fence", func() bool { return agent.began.Load() == 1 })
+		f.RemoveFaults()
+		from := c.clock.Now()
+		eventually(t, "the end of the attempt", func() bool { return agent.ended.Load() == 1 })
+		require.Less(t, c.clock.Now()-from, 2*timing.Of(c.SB).Renew())
+		time.Sleep(c.SB.Lease)
+		require.EqualValues(t, 1, agent.began.Load())
+		require.NoError(t, b.Err())
+		require.NoError(t, held.Release())
+	})
+}
+
+// TestFence_HostIsSilentAgain_OneAttemptAtATime: two commands of the agent exec would meet.
+func TestFence_HostIsSilentAgain_OneAttemptAtATime(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b, f, held := c.fencedEarly()
+		agent := &slowAgent{Agent: new(fencetest.Fabric).Agent(1, 0), takes: 10 * time.Second}
+		a.mem.UseAgent(agent)
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		eventually(t, "the fence", func() bool { return agent.began.Load() == 1 })
+		f.RemoveFaults()
+		<-b.mem.Renewals()
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		eventually(t, "the second attempt", func() bool { return agent.began.Load() == 2 })
+		require.EqualValues(t, 1, agent.ended.Load())
+		f.RemoveFaults()
 		require.NoError(t, held.Release())
 	})
 }

@@ -87,33 +87,88 @@ func (mb *Member) Unregister() {
 	mb.registered.Store(nil)
 }
 
-// fence cuts a silent host off, and reports the result to the lease machine.
-func (mb *Member) fence(a lease.Fence) {
+// attempt is an attempt to fence a host.
+type attempt struct {
+	of        lease.Host // as it was when the attempt began
+	stop      context.CancelCauseFunc
+	confirmed bool // owned by the attempt until it has ended
+	ended     chan struct{}
+}
+
+// errRenewed is the cause of the end of an attempt that is needless.
+var errRenewed = errors.New("the host has renewed its lease")
+
+// attempt begins to fence a host when an earlier attempt on it has ended. Called with mu held.
+func (mb *Member) attempt(a lease.Fence) {
+	ctx, stop := context.WithCancelCause(mb.over) // the end of the term waits for the fencing, and ends it
+	at, earlier := &attempt{of: mb.m.Hosts()[a.Host-1], stop: stop, ended: make(chan struct{})}, mb.attempts[a.Host]
+	mb.attempts[a.Host] = at
+	left := a.Until - mb.cfg.Clock.Now()
+	mb.io.Go(func() {
+		defer close(at.ended)
+		defer stop(nil)
+		ctx, cancel := context.WithTimeout(ctx, left)
+		defer cancel()
+		if earlier != nil {
+			<-earlier.ended
+		}
+		if earlier == nil || !earlier.confirmed || earlier.of.Incarnation != a.Incarnation {
+			at.confirmed = mb.fence(ctx, a)
+		}
+		mb.mu.Lock()
+		defer mb.mu.Unlock()
+		if mb.attempts[a.Host] == at {
+			delete(mb.attempts, a.Host)
+		}
+	})
+}
+
+// spareRenewed ends attempts to fence hosts that have renewed since. An attempt without an answer
+// confirms nothing.
+func (mb *Member) spareRenewed() {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	if len(mb.attempts) == 0 {
+		return
+	}
+	hosts := mb.m.Hosts()
+	for id, at := range mb.attempts {
+		if h := hosts[id-1]; h.Incarnation != at.of.Incarnation || h.Since != at.of.Since {
+			at.stop(errRenewed)
+		}
+	}
+}
+
+// fence cuts a silent host off, and reports the result to the lease machine. It returns whether that was
+// confirmed.
+func (mb *Member) fence(ctx context.Context, a lease.Fence) bool {
 	agent := mb.registered.Load().agent
 	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey}
 	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
-	// The end of the term waits for the fencing, and ends it.
-	ctx, cancel := context.WithTimeout(mb.over, a.Until-mb.cfg.Clock.Now())
-	defer cancel()
 	err := agent.Fence(ctx, target)
 	if err == nil {
 		log.Warn("host fenced")
 		mb.noteOther(events.Fenced, a.Host, a.Name, a.Incarnation, "")
 		mb.cfg.Tally.Fenced.Add(1)
 		mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
-		return
+		return true
+	}
+	if errors.Is(context.Cause(ctx), errRenewed) && !errors.Is(err, fence.ErrFenced) {
+		log.Warn("the host has renewed its lease, fencing ended without an answer", "err", err)
+		return false
 	}
 	mb.cfg.Tally.FencingFailures.Add(1)
 	if !errors.Is(err, fence.ErrFenced) {
 		log.Error("fencing failed, another host or a later attempt takes over", "err", err)
-		return
+		return false
 	}
 	// Another host fenced this one, or the device lost all registrations. In the second case no host
 	// could fence any other any more. Only a new incarnation may register: a host may have cut off the
 	// old key.
 	log.Error("fencing failed: this host is not registered any more, giving up its lease to register again", "err", err)
 	mb.LoseFor(err)
+	return false
 }
 
 // HasAsked reports whether this host has asked another one to leave.

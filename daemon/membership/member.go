@@ -59,6 +59,7 @@ type Member struct {
 	readBegan   time.Duration           // when the last read of the table began
 	renewing    time.Duration           // when the read began that the write in flight follows
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
+	attempts    map[int]*attempt        // to fence hosts, by id: the last one that has not ended
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
 
 	keeper  *handover.File // gets every term of the lease; nil if none
@@ -105,7 +106,7 @@ type Config struct {
 func Join(cfg Config) (*Member, error) {
 	mb := &Member{
 		cfg: cfg, first: newIncarnation(), boot: hostid.BootID(), changed: make(chan struct{}), cut: math.MaxInt64,
-		wished:  map[layout.Verdict]bool{},
+		wished: map[layout.Verdict]bool{}, attempts: map[int]*attempt{},
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		asked: make(chan lease.Asked, 1), complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}),
@@ -227,7 +228,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 		case lease.Ready:
 			close(mb.ready)
 		case lease.Fence:
-			mb.io.Go(func() { mb.fence(a) })
+			mb.attempt(a)
 		case lease.Asked:
 			offer(mb.asked, a)
 		case lease.Complained:

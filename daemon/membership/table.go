@@ -32,6 +32,7 @@ func (mb *Member) readTable(hosts int) {
 		mb.failed("reading the host table failed, retrying", err)
 	default:
 		mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
+		mb.spareRenewed()
 		mb.noteTable(records)
 	}
 }
