@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -272,5 +273,22 @@ func TestFence_HostIsSilentAgain_OneAttemptAtATime(t *testing.T) {
 		require.EqualValues(t, 1, agent.ended.Load())
 		f.RemoveFaults()
 		require.NoError(t, held.Release())
+	})
+}
+
+// TestService_StopsWithLocksHeldWithFenceAfter_LogsWhenItIsFenced: the lease is not how long a restart may take.
+func TestService_StopsWithLocksHeldWithFenceAfter_LogsWhenItIsFenced(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.SB.Lease, c.SB.Policy, c.SB.FenceAfter = 30*time.Second, layout.PolicyFence, 6*time.Second
+		c.Format()
+		var log kept
+		r := c.run(1, func(cfg *Config) {
+			cfg.Fence, cfg.Logger = fence.Config{Agent: "exec", Command: "false"}, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		r.ask(1, "").granted()
+		time.Sleep(time.Second)
+		r.ends(ErrHandedOver)
+		require.Contains(t, log.String(), "restarted in time")
+		require.Regexp(t, `lease_left=2\d(\.\d+)?s fenced_after=[45](\.\d+)?s`, log.String())
 	})
 }

@@ -191,8 +191,11 @@ func (s *Service) serve(ctx context.Context, h *Host) error {
 			s.log.Info("leaving the lockspace")
 			return s.leave(h, "bakeryd is shutting down")
 		case h.leaseLeft() > 0:
-			s.log.Info("stopping with locks held or waited for; bakeryd resumes them if restarted within the lease",
-				"lease_left", h.leaseLeft().Round(time.Millisecond))
+			within := []any{"lease_left", h.leaseLeft().Round(time.Millisecond)}
+			if sb := h.disk.SB; sb.FenceAfter > 0 { // others may fence this host before
+				within = append(within, "fenced_after", max(0, h.leaseLeft()-sb.Lease+sb.FenceAfter).Round(time.Millisecond))
+			}
+			s.log.Info("stopping with locks held or waited for; bakeryd resumes them if restarted in time", within...)
 			return ErrHandedOver
 		}
 		// This process did not run until after the end of the lease, so no other process can

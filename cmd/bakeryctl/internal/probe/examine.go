@@ -85,6 +85,15 @@ func (r *Report) add(id string, v Verdict, detail, remedy string) {
 // judgedLease returns the lease that findings are relative to.
 func (r *Report) judgedLease() time.Duration { return cmp.Or(r.lease, lockspace.DefaultLease) }
 
+// outage returns the time that a host may hang without the loss of its locks, and its name: fence-after
+// or the lease.
+func (r *Report) outage() (time.Duration, string) {
+	if r.space != nil && r.space.FenceAfter > 0 {
+		return r.space.FenceAfter, fmt.Sprintf("fence-after of %v", r.space.FenceAfter)
+	}
+	return r.judgedLease(), fmt.Sprintf("lease of %v", r.judgedLease())
+}
+
 func (r *Report) conclude() {
 	r.Fit = !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Verdict == Unfit })
 }

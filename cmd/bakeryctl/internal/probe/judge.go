@@ -145,11 +145,13 @@ func (r *Report) judgeQueueing(ctx context.Context, s Sys, name string) {
 	case !known:
 		r.add(id, Unknown, fmt.Sprintf("dmsetup table %s shows no multipath target", name), look)
 	case queues:
-		lease := r.judgedLease()
+		limit, of := r.outage()
+		remedy := fmt.Sprintf("set no_path_retry in multipath.conf to fail: one check at %v is longer than half the %s", pollingInterval, of)
+		if n := limit / 2 / pollingInterval; n > 0 {
+			remedy = fmt.Sprintf("set no_path_retry in multipath.conf to fail, or to a number: %d at %v a check stays within half the %s", n, pollingInterval, of)
+		}
 		r.add(id, Warning, "when no path is left requests are queued (queue_if_no_path), without end unless multipathd ends it: "+
-			"a host that hangs beyond its lease cannot rejoin before they return, which is worse than an error",
-			fmt.Sprintf("set no_path_retry in multipath.conf to fail, or to a number: %d at %v a check stays within half the lease of %v",
-				max(1, int(lease/2/pollingInterval)), pollingInterval, lease))
+			"a host that hangs beyond its lease cannot rejoin before they return, which is worse than an error", remedy)
 	default:
 		r.add(id, OK, "when no path is left requests fail immediately", "")
 	}
@@ -174,8 +176,8 @@ func parseQueueing(table string) (queues, known bool) {
 }
 
 // judgeSessions compares the time that requests hang on a lost connection, if there is one, with the
-// lease. If other paths exist, they must be tried well within a lease. If none exists, a request may
-// wait for its own path to return, but must not outlast the lease.
+// lease, or with fence-after. If other paths exist, they must be tried well within it. If none exists, a
+// request may wait for its own path to return, but must not outlast it.
 func (r *Report) judgeSessions() {
 	var worst *Session
 	for _, d := range r.Disk.all() {
@@ -186,10 +188,10 @@ func (r *Report) judgeSessions() {
 	if worst == nil {
 		return
 	}
-	lease := r.judgedLease()
-	limit, advice, why := lease-1, lease/2, fmt.Sprintf("the lease of %v", lease)
+	whole, of := r.outage()
+	limit, advice, why := whole-1, whole/2, "the "+of
 	if r.Disk.find(KindMultipath) != nil {
-		limit, advice, why = lease/4, lease/6, fmt.Sprintf("a quarter of the lease of %v, after which another path should have been tried", lease)
+		limit, advice, why = whole/4, whole/6, fmt.Sprintf("a quarter of the %s, after which another path should have been tried", of)
 	}
 	wait, forever := time.Duration(worst.HoldsSec)*time.Second, worst.HoldsSec < 0
 	held := fmt.Sprintf("for %v", wait)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 const lease = 30 * time.Second
@@ -52,8 +54,12 @@ func disk(t *testing.T, s Sys, major, minor uint32) *Disk {
 
 func findings(t *testing.T, s Sys, d *Disk, lease time.Duration) map[string]Finding {
 	t.Helper()
+	return findingsOf(t, s, Report{Disk: d, lease: lease})
+}
+
+func findingsOf(t *testing.T, s Sys, r Report) map[string]Finding {
+	t.Helper()
 	found := map[string]Finding{}
-	r := Report{Disk: d, lease: lease}
 	r.judgeDisk(t.Context(), s)
 	for _, f := range r.Findings {
 		require.NotContains(t, found, f.ID)
@@ -124,6 +130,27 @@ func TestMultipathQueueing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJudge_FenceAfter_CountsInsteadOfTheLease: others fence a host that hangs for that long.
+func TestJudge_FenceAfter_CountsInsteadOfTheLease(t *testing.T) {
+	s := tree(t, "multipath")
+	s.Run = func(context.Context, string, ...string) ([]byte, error) {
+		return []byte("0 2097152 multipath 1 queue_if_no_path 0 1 1 round-robin 0\n"), nil
+	}
+	early := func(d *Disk, after time.Duration) map[string]Finding {
+		return findingsOf(t, s, Report{Disk: d, lease: lease, space: &layout.Superblock{Lease: lease, Policy: layout.PolicyFence, FenceAfter: after}})
+	}
+	paths, single := disk(t, s, 253, 0), disk(t, s, 8, 0)
+	require.Equal(t, "set no_path_retry in multipath.conf to fail: one check at 5s is longer than half the fence-after of 6s",
+		early(paths, 6*time.Second)["multipath-queueing"].Remedy)
+	require.Contains(t, early(paths, 20*time.Second)["multipath-queueing"].Remedy, "2 at 5s a check stays within half the fence-after of 20s")
+	require.Contains(t, early(paths, 6*time.Second)["session-timeout"].Detail, "longer than a quarter of the fence-after of 6s")
+	require.Contains(t, early(paths, 6*time.Second)["session-timeout"].Remedy, "to 1 s")
+	require.Equal(t, OK, early(single, 6*time.Second)["session-timeout"].Verdict, "it takes 5 s")
+	single.Session.HoldsSec = 6
+	require.Equal(t, Warning, early(single, 6*time.Second)["session-timeout"].Verdict)
+	require.Equal(t, OK, early(single, 0)["session-timeout"].Verdict)
 }
 
 func TestSCSI(t *testing.T) {
