@@ -68,18 +68,46 @@ func TestFenceAfter_SilentHost_LosesItsLocksBeforeItsLeaseEnds(t *testing.T) {
 	})
 }
 
-// TestCutOff_RefusedWrite_EndsTheLease: a host learns by its next write that it was fenced, and its
-// commands end immediately, because other hosts may have its locks.
+// TestCutOff_RefusedWrite_EndsTheLease: a host learns by its next write, of its record or of a slot, that it
+// was fenced, and its commands end immediately, because other hosts may have its locks.
 func TestCutOff_RefusedWrite_EndsTheLease(t *testing.T) {
+	for name, of := range map[string]struct {
+		record func(layout.Geometry) int64
+		within time.Duration
+	}{
+		"host record": {func(g layout.Geometry) int64 { return g.Host(2) }, 3 * time.Second}, // the next renewal
+		"slot":        {func(g layout.Geometry) int64 { return g.Slot(1, 2) }, time.Second},
+	} {
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			_, b, f, held := c.fencedEarly()
+			at := of.record(c.Geo)
+			f.Inject(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EBADE, From: at, To: at + int64(c.Geo.Stride)})
+			from := c.clock.Now()
+			_ = held.Release()
+			within(t, "the loss of the lease", func() { <-b.Lost() })
+			require.ErrorIs(t, b.Err(), membership.ErrCutOff)
+			require.Less(t, c.clock.Now()-from, of.within)
+			require.LessOrEqual(t, b.mem.Moments().Deadline, c.clock.Now())
+		})
+	}
+}
+
+// TestUpgrade_HostMayBeFenced_WaitsForARenewal: another host may have the lock by then, and an upgrade is a
+// grant.
+func TestUpgrade_HostMayBeFenced_WaitsForARenewal(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		_, b, f, held := c.fencedEarly()
-		f.Inject(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EBADE})
-		from := c.clock.Now()
-		_ = held.Release()
-		within(t, "the loss of the lease", func() { <-b.Lost() })
-		require.ErrorIs(t, b.Err(), membership.ErrCutOff)
-		require.Less(t, c.clock.Now()-from, time.Second)
-		require.LessOrEqual(t, b.mem.Moments().Deadline, c.clock.Now())
+		require.NoError(t, held.SetMode(t.Context(), layout.Shared))
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO, From: c.Geo.Host(2), To: c.Geo.Host(3)})
+		time.Sleep(timing.Of(c.SB).Sure())
+		upgraded := make(chan error, 1)
+		go func() { upgraded <- held.SetMode(t.Context(), layout.Exclusive) }()
+		time.Sleep(timing.Of(c.SB).Renew())
+		require.Empty(t, upgraded)
+		require.True(t, b.mem.Live(c.clock.Now()))
+		f.RemoveFaults()
+		within(t, "the upgrade", func() { require.NoError(t, <-upgraded) })
+		require.NoError(t, held.Release())
 	})
 }
 
