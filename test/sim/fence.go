@@ -67,12 +67,26 @@ func (a agent) Fence(ctx context.Context, t fence.Target) error {
 	if w.disk.keys[a.p.m] != a.cfg.Key {
 		return fence.ErrFenced
 	}
+	aborted := false
 	for _, m := range w.machines {
 		if w.disk.keys[m] == t.Key {
 			w.count("fenced")
 			w.trace.step(a.p.m.n, fmt.Sprint("fences ", m.name()))
 			w.disk.cutOff(m)
+			aborted = true
 		}
+	}
+	if !aborted { // another host removed the key, and may not have aborted the writes
+		h := handle{p: a.p.m.path, proc: a.p}
+		if err := h.sleep(w.sb.Lease / 6); err != nil {
+			return err
+		}
+	}
+	if err := a.command(ctx); err != nil {
+		return fmt.Errorf("%w: %w", fence.ErrUnconfirmed, err)
+	}
+	if w.disk.keys[a.p.m] != a.cfg.Key {
+		return fence.ErrFenced
 	}
 	if w.sb.FenceAfter > 0 {
 		w.rules.cut[t.Incarnation] = true

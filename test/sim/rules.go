@@ -129,11 +129,15 @@ func (r *rules) counts(h *hold, now time.Time) bool {
 	return h.open && now.Before(h.runsOut()) && !r.wrong(h.lease)
 }
 
-// wrong reports whether the operator, or a host with fence-after, has declared a live incarnation dead.
+// wrong reports whether the operator, or a host with fence-after, has declared a live incarnation dead. After
+// a fence it counts as long as its machine can write.
 func (r *rules) wrong(l *term) bool {
-	is := (r.evictedLive[l.incarnation] || r.cut[l.incarnation]) && r.w.disk.declaredDead(l)
-	r.wronged = r.wronged || is
-	return is
+	evicted, cut := r.evictedLive[l.incarnation], r.cut[l.incarnation]
+	if !evicted && !cut || !r.w.disk.declaredDead(l) {
+		return false
+	}
+	r.wronged = true
+	return evicted || r.w.disk.refuses(l.m)
 }
 
 // enter checks a grant at the moment that its client learns of it.

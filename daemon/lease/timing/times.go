@@ -119,6 +119,10 @@ func (t Times) Stuck() time.Duration {
 // may change.
 func (t Times) Retry() time.Duration { return t.Lease / 60 }
 
+// LockRetry returns the time from a failed IO of a lock to the next attempt. A slot that is damaged is
+// read several times, which must take less than Stuck.
+func (t Times) LockRetry() time.Duration { return t.watched() / 60 }
+
 // Poll returns the time between reads of a host that waits to be covered.
 func (t Times) Poll() time.Duration { return min(t.Lease/60, 100*time.Millisecond) }
 

@@ -33,6 +33,7 @@ func TestTimes_FenceAfter_LeavesTwoRenewals(t *testing.T) {
 			require.LessOrEqual(t, x.Renew(), Times{Lease: lease}.Renew())
 			require.Greater(t, x.Stuck(), x.Renew()+x.Retry())
 			require.Less(t, x.Stuck()+x.Retry(), x.Sure())
+			require.Less(t, 10*x.LockRetry(), x.Stuck()/2, "the tries of store.SlotTries")
 			require.LessOrEqual(t, x.Stuck(), Times{Lease: lease}.Stuck())
 		}
 		shorter := Times{Lease: lease, FenceAfter: least - least/100}

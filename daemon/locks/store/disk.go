@@ -33,7 +33,7 @@ type Disk struct {
 func (d *Disk) Times() timing.Times { return timing.Of(d.SB) }
 
 // Retry returns the pause after a failed IO.
-func (d *Disk) Retry() time.Duration { return d.Times().Retry() }
+func (d *Disk) Retry() time.Duration { return d.Times().LockRetry() }
 
 // ReadSlots reads the slots of hosts 1..n in a lock, for the fields that the protocol does not need.
 // The slot of host i is slots[i-1]; bad[i-1] is the error if it is unreadable.

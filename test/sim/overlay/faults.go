@@ -27,6 +27,9 @@ var faults = []fault{
 	{"sure", "a host that may have been fenced grants locks", "SURE", false, []patch{
 		{"daemon/standing/standing.go", `now < min(m.WarnAt(), m.SureUntil())`, `now < m.WarnAt()`},
 	}},
+	{"registered", "a host that was fenced registers a new key while its clients can still write", "EXCLUSION|WORD", false, []patch{
+		{"daemon/join.go", `retry.Pause(ctx, p.ended+j.disk.SB.Lease-j.clock.Now())`, `retry.Pause(ctx, 0)`},
+	}},
 	{"deadline", "a hold lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", false, []patch{
 		{"daemon/lease/event.go", `	return m.t0 + m.t.Lease
 `, `	return m.t0 + 2*m.t.Lease
