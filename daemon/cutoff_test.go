@@ -320,3 +320,17 @@ func TestService_StopsWithLocksHeldWithFenceAfter_LogsWhenItIsFenced(t *testing.
 		require.Regexp(t, `lease_left=2\d(\.\d+)?s fenced_after=[45](\.\d+)?s`, log.String())
 	})
 }
+
+// TestCutOff_WhileJoining_EndsTheAttempt: it was fenced before it was ready, and would try again with the key
+// that is gone for ever.
+func TestCutOff_WhileJoining_EndsTheAttempt(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.SetPolicy(layout.PolicyFence)
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		t.Cleanup(f.RemoveFaults)
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EBADE})
+		r := c.begin(1, through(f), func(cfg *Config) { cfg.Fence = fence.Config{Agent: "exec", Command: "false"} })
+		within(t, "the end of the attempt", func() { require.ErrorIs(t, <-r.ended, membership.ErrCutOff) })
+		r.ended = nil
+	})
+}

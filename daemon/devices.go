@@ -43,9 +43,8 @@ func (d purposeDevice) request(do func([]byte, int64) error, of *tally.Requests,
 	return err
 }
 
-// guardedDevice reports each write that the device refuses because of a reservation: with fence-after,
-// another host may have fenced this one and may have its locks. Without it no other host has them before
-// the lease is over, and the cause may be one path without a registration.
+// guardedDevice reports each write that the device refuses because of a reservation: another host may have
+// fenced this one, or one path may have no registration.
 type guardedDevice struct {
 	blockdev.Device
 	refused func(error)

@@ -86,7 +86,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
 	j.devices = DevicesOn(dev, j.cfg.Tally)
-	if sb.FenceAfter > 0 {
+	if sb.Policy == layout.PolicyFence {
 		j.devices.Lease, j.devices.Locks = guardedDevice{j.devices.Lease, j.cutOff}, guardedDevice{j.devices.Locks, j.cutOff}
 	}
 	j.disk = &store.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
@@ -159,9 +159,10 @@ func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {
 	return h, err
 }
 
-// cutOff ends the lease immediately, because other hosts may have the locks already.
+// cutOff ends the lease immediately with fence-after, because other hosts may have the locks already. Without
+// it none has them before the lease is over. A host that still joins would try again with its old key for ever.
 func (j *joiner) cutOff(err error) {
-	if mem := j.driving.Load(); mem != nil {
+	if mem := j.driving.Load(); mem != nil && (j.disk.SB.FenceAfter > 0 || mem.Moments().Deadline == 0) {
 		mem.LoseFor(fmt.Errorf("%w: %w", membership.ErrCutOff, err))
 	}
 }
