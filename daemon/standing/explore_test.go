@@ -112,7 +112,12 @@ var small = []scenario{
 	{name: "calm", rounds: [both]int{1, 1}},
 	{name: "crash", rounds: [both]int{1, 1}, crashes: 1},
 	{name: "crash, slot lost", rounds: [both]int{1, 1}, crashes: 1, torn: 1},
+	{name: "crash, look", rounds: [both]int{1, 1}, crashes: 1, looks: 1},
 }
+
+// joins is a host that joins while the other one reads the slots under a hold (VOID).
+var joins = scenario{name: "join, look", rounds: [both]int{1, 1}, left: true, rejoins: 1, looks: 1,
+	stalls: 2, items: 1<<(items+itemReadTable) | 1<<(items+itemReadSlot)}
 
 var medium = []scenario{
 	{name: "record", rounds: [both]int{1, 1}, record: 1},
@@ -120,6 +125,7 @@ var medium = []scenario{
 }
 
 var large = []scenario{
+	joins,
 	{name: "restart", rounds: [both]int{1, 1}, crashes: 1, resumes: 1},
 	{name: "rejoin", rounds: [both]int{1, 1}, crashes: 1, rejoins: 1},
 	{name: "stall", rounds: [both]int{1, 1}, stalls: 1, rejoins: 1},

@@ -235,7 +235,9 @@ func (m *mover) lockMoves(i int) {
 				if !c.g.judgesAgain {
 					h.judgedAt = standing.TableRead(known)
 				}
-				c.took(i, h.bm.HostsRead(c.g.hosts(known, h.hostsAt)))
+				a := h.bm.HostsRead(c.g.hosts(known, h.hostsAt))
+				c.checkVoid(i)
+				c.took(i, a)
 			})
 		}
 	case bakery.Granted:
@@ -256,9 +258,31 @@ func (m *mover) readMoves(i int) {
 	j := 1 - i
 	for _, v := range m.slots[j].outcomes() {
 		m.due(i, itemReadSlot, fmt.Sprintf("reads slot %d: %s", j+1, show(v)), func(c *world, h *host) {
-			h.views[i], h.views[j] = c.slots[i].now, v
+			c.slotsRead(i, v)
+			if h.looking {
+				h.looking = false
+				c.learn(i)
+				h.bm.Others(h.views[:])
+				return
+			}
 			c.took(i, h.bm.SlotsRead(h.views[:]))
 		})
+	}
+}
+
+// beginRead begins a read of the slots.
+func (w *world) beginRead(i int) {
+	if w.g.fromRequest {
+		w.hosts[i].slotsEnded = w.stamp()
+	}
+}
+
+// slotsRead ends a read of the slots.
+func (w *world) slotsRead(i int, other bakery.View) {
+	h := &w.hosts[i]
+	h.views[i], h.views[1-i] = w.slots[i].now, other
+	if !w.g.fromRequest {
+		h.slotsEnded = w.stamp()
 	}
 }
 
@@ -302,14 +326,23 @@ func (m *mover) pollMoves(i int) {
 func (w *world) learn(i int) bool {
 	h := &w.hosts[i]
 	known := h.known()
-	ended, again := w.g.learn(h.bm, i+1, known, h.views[:], h.slotsAt, h.judgedAt)
+	ended, again := w.g.learn(h.bm, i+1, known, h.views[:], h.slotsEnded, h.judgedAt)
 	for _, o := range ended {
 		h.bm.Over(o.Host, o.Incarnation)
 	}
 	if again {
 		h.judgedAt = standing.TableRead(known)
 	}
+	w.checkVoid(i)
 	return again
+}
+
+// checkVoid checks what the lock machine of a host has learned.
+func (w *world) checkVoid(i int) {
+	o := &w.hosts[1-i]
+	if inc := o.lm.Incarnation(); w.hosts[i].bm.IsOver(2-i, inc) && o.lm.Live(w.now) {
+		w.failf("VOID: host %d takes incarnation %d of host %d for over, which is live", i+1, inc, 2-i)
+	}
 }
 
 // holdMoves visits the moves of a host whose lock machine was granted the lock.
@@ -322,9 +355,18 @@ func (m *mover) holdMoves(i int) {
 		if m.g.lateNote && h.note == 0 {
 			m.due(i, itemProcess, "notes the grant", func(c *world, h *host) { h.note = h.token })
 		}
+		if h.looking {
+			m.readMoves(i)
+		} else if m.looks > 0 && !m.paused(i) {
+			m.may(i, "looks for other hosts", func(c *world, h *host) {
+				c.looks--
+				h.looking = true
+				c.beginRead(i)
+			})
+		}
 		if !m.paused(i) {
 			m.may(i, "releases", func(c *world, h *host) {
-				h.inside, h.token, h.until = false, 0, 0
+				h.inside, h.token, h.until, h.looking = false, 0, 0, false
 				c.took(i, h.bm.Release())
 			})
 		}

@@ -43,6 +43,8 @@ func TestMutations(t *testing.T) {
 		}, "EXCLUSION", true},
 		{"VOID: the host table is read before the slots", scenario{stalls: 2, items: only(0, itemReadTable) | only(1, itemReadTable), rejoins: 1},
 			func(g *glue) { g.oldTable = true }, "EXCLUSION", *full},
+		{"VOID: slots are judged by the time of their request", joins,
+			func(g *glue) { g.fromRequest = true }, "VOID", true},
 		{"a grant is noted after its holder was told", scenario{crashes: 1, resumes: 1}, func(g *glue) { g.lateNote = true }, "EXCLUSION", *full},
 		{"a record that is unreadable shows no end, and is not abandoned", scenario{crashes: 1, record: 1, of: 1}, func(g *glue) {
 			forget := func(known []lease.Host) []lease.Host {
@@ -57,8 +59,8 @@ func TestMutations(t *testing.T) {
 			g.hosts = func(known []lease.Host, since time.Duration) []bakery.Host {
 				return standing.Hosts(forget(known), layout.PolicyFence, since)
 			}
-			g.learn = func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) ([]standing.Ended, bool) {
-				return standing.EvaluateHostTable(m, own, forget(known), layout.PolicyFence, views, slotsRead, judged)
+			g.learn = func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsEnded, judged time.Duration) ([]standing.Ended, bool) {
+				return standing.EvaluateHostTable(m, own, forget(known), layout.PolicyFence, views, slotsEnded, judged)
 			}
 		}, "DEADLOCK", *quick || *full},
 	} {

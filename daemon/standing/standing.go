@@ -13,7 +13,8 @@ import (
 )
 
 // Hosts returns the host table for the lock protocol. A record counts as readable only if its
-// read was requested at since or later: after the slots that it is used to judge (VOID).
+// read was requested at since or later: after the read of the slots that it is used to judge had
+// ended (VOID).
 func Hosts(known []lease.Host, policy layout.Policy, since time.Duration) []bakery.Host {
 	out, read := make([]bakery.Host, len(known)), TableRead(known)
 	for i, h := range known {
@@ -46,11 +47,10 @@ func presented(h lease.Host, policy layout.Policy, read time.Duration) lease.Hos
 	return h
 }
 
-// over reports whether a host's incarnation is over, for a slot whose read was requested at
-// slotsRead.
-func over(h lease.Host, incarnation uint64, slotsRead time.Duration) bool {
+// over reports whether a host's incarnation is over, for a slot whose read had ended at slotsEnded.
+func over(h lease.Host, incarnation uint64, slotsEnded time.Duration) bool {
 	// An incarnation that is gone stays gone, whenever its record was read.
-	return incarnation != 0 && (h.Over(incarnation) || h.Read > slotsRead && h.Void(incarnation))
+	return incarnation != 0 && (h.Over(incarnation) || h.Read > slotsEnded && h.Void(incarnation))
 }
 
 // Ended is an incarnation of a host that is over.
@@ -61,9 +61,10 @@ type Ended struct {
 
 // EvaluateHostTable returns the effect of a host table on the machine of host own, which waits for a
 // lock: the incarnations to report by [bakery.Machine.Over], in this order, and whether the slots must
-// be read again. The machine has read the slots as views, in a read requested at slotsRead. judged is
-// the time of the table that last said so ([TableRead]).
-func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy, views []bakery.View, slotsRead, judged time.Duration) (ended []Ended, again bool) {
+// be read again. The machine has read the slots as views, in a read that had ended at slotsEnded: the
+// time of its request would let a table count that was read meanwhile (VOID). judged is the time of the
+// table that last said so ([TableRead]).
+func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy, views []bakery.View, slotsEnded, judged time.Duration) (ended []Ended, again bool) {
 	read := TableRead(known)
 	for i := range min(len(views), len(known)) {
 		id, v, h := i+1, views[i], presented(known[i], policy, read)
@@ -72,15 +73,15 @@ func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy la
 		}
 		current, writer := m.Current(id), v.Slot.Incarnation
 		active := v.Readable && v.Slot.Phase != layout.Idle && !m.IsOver(id, writer)
-		if over(h, current, slotsRead) {
+		if over(h, current, slotsEnded) {
 			ended = append(ended, Ended{id, current})
 		}
-		if active && writer != current && over(h, writer, slotsRead) {
+		if active && writer != current && over(h, writer, slotsEnded) {
 			ended = append(ended, Ended{id, writer})
 		}
 		// This table may show what an earlier one did not.
 		unclear := !v.Readable || active && writer != current
-		again = again || unclear && h.Read > max(slotsRead, judged)
+		again = again || unclear && h.Read > max(slotsEnded, judged)
 	}
 	return ended, again || len(ended) > 0
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const at = time.Second // time of the read of the slots
+const at = time.Second // end of the read of the slots
 
 func host(change func(h *lease.Host)) lease.Host {
 	h := lease.Host{Readable: true, Incarnation: 101, State: layout.StateLive, Settled: true, Read: at + 1}

@@ -30,12 +30,13 @@ var times = timing.Times{Lease: 6 * tick}
 // glue connects the machines of a host. A mutation replaces some of it.
 type glue struct {
 	hosts    func(known []lease.Host, since time.Duration) []bakery.Host
-	learn    func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) ([]standing.Ended, bool)
+	learn    func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsEnded, judged time.Duration) ([]standing.Ended, bool)
 	mayWrite func(m *lease.Machine, now time.Duration) bool
 	mayGrant func(m *lease.Machine, now time.Duration) bool
 
 	judgesAgain bool // a poll uses the host table that already judged the slots
 	oldTable    bool // the host table is not read again after the slots
+	fromRequest bool // slots count as read at the time of the request for their read
 	lateNote    bool // a grant is noted after its holder was notified
 }
 
@@ -44,8 +45,8 @@ func sound() glue {
 		hosts: func(known []lease.Host, since time.Duration) []bakery.Host {
 			return standing.Hosts(known, layout.PolicyLease, since)
 		},
-		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) ([]standing.Ended, bool) {
-			return standing.EvaluateHostTable(m, own, known, layout.PolicyLease, views, slotsRead, judged)
+		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsEnded, judged time.Duration) ([]standing.Ended, bool) {
+			return standing.EvaluateHostTable(m, own, known, layout.PolicyLease, views, slotsEnded, judged)
 		},
 		mayWrite: (*lease.Machine).MayWrite,
 		mayGrant: standing.MayGrant,
@@ -65,6 +66,8 @@ type scenario struct {
 	torn    int  // number of slots that a crash may leave unreadable
 	record  int  // number of host records that become unreadable at any time, for good
 	of      uint // hosts whose record may: a bit for each; 0: both
+	looks   int  // number of looks for other hosts, by holders
+	left    bool // the first host has left, and can only join again
 	glue    func(*glue)
 	want    string // the kind of fault that the mutation must cause
 }
@@ -101,20 +104,21 @@ type host struct {
 	terms   [2]lease.Term // first and present contents of the state file
 	left    uint64        // an incarnation that ended cleanly
 
-	bm        *bakery.Machine // nil: not live
-	rounds    int
-	act       bakery.Action
-	begun     bool // its IO has begun
-	slotsAt   time.Duration
-	hostsAt   time.Duration
-	judgedAt  time.Duration
-	views     [both]bakery.View
-	polls     uint8         // number in this tick
-	note      layout.Ticket // contents of the state file
-	inside    bool          // a holder was notified, and has not released the lock
-	token     layout.Ticket
-	until     time.Duration // latest deadline that a holder of a lease that is over knows
-	unclaimed bool          // resumed without a holder: the client may be gone
+	bm         *bakery.Machine // nil: not live
+	rounds     int
+	act        bakery.Action
+	begun      bool          // its IO has begun
+	looking    bool          // a holder's host reads the slots
+	slotsEnded time.Duration // end of the last read of the slots
+	hostsAt    time.Duration
+	judgedAt   time.Duration
+	views      [both]bakery.View
+	polls      uint8         // number in this tick
+	note       layout.Ticket // contents of the state file
+	inside     bool          // a holder was notified, and has not released the lock
+	token      layout.Ticket
+	until      time.Duration // latest deadline that a holder of a lease that is over knows
+	unclaimed  bool          // resumed without a holder: the client may be gone
 }
 
 type machines struct {
@@ -132,8 +136,8 @@ type world struct {
 	slots   [both]sector
 	hosts   [both]host
 
-	stalled                                         uint32
-	stalls, crashes, rejoins, resumes, torn, damage int
+	stalled                                                uint32
+	stalls, crashes, rejoins, resumes, torn, damage, looks int
 
 	granted layout.Ticket
 	fault   string
@@ -175,13 +179,17 @@ func newWorld(sc *scenario) *world {
 			w.calmly()
 		}
 	}
+	if sc.left {
+		w.tell(0, w.hosts[0].lm.Leave)
+	}
 	for until := w.now + (longAgo+4)*tick; w.now < until; { // until the time of joining makes no difference
 		w.calmly()
 	}
 	for i := range w.hosts {
 		w.hosts[i].rounds = sc.rounds[i]
 	}
-	w.stalls, w.crashes, w.rejoins, w.resumes, w.torn, w.damage = sc.stalls, sc.crashes, sc.rejoins, sc.resumes, sc.torn, sc.record
+	w.stalls, w.crashes, w.rejoins, w.resumes = sc.stalls, sc.crashes, sc.rejoins, sc.resumes
+	w.torn, w.damage, w.looks = sc.torn, sc.record, sc.looks
 	return w
 }
 
@@ -296,7 +304,10 @@ func (w *world) tell(i int, event func(now time.Duration) []lease.Action) {
 		case lease.Lost:
 			h.left = a.Incarnation
 			w.ended(i)
-		case lease.Refused, lease.Left:
+		case lease.Left:
+			h.left = a.Incarnation
+			w.ended(i)
+		case lease.Refused:
 			w.ended(i)
 		}
 	}
@@ -316,7 +327,7 @@ func (w *world) joined(i int, resumed bool) {
 	h := &w.hosts[i]
 	h.bm = bakery.New(bakery.Config{Host: i + 1, Incarnation: h.lm.Incarnation(), Creation: 1, Permits: 1})
 	h.act, h.begun, h.views, h.unclaimed = bakery.Action{}, false, [both]bakery.View{}, false
-	h.slotsAt, h.hostsAt, h.judgedAt = 0, 0, 0
+	h.slotsEnded, h.hostsAt, h.judgedAt = 0, 0, 0
 	own := w.slots[i].now
 	slot := own.Slot
 	note := h.note
@@ -347,7 +358,7 @@ func (w *world) ended(i int) {
 	if h.inside {
 		h.until = max(h.until, h.lm.Deadline())
 	}
-	h.bm, h.act, h.begun, h.unclaimed = nil, bakery.Action{}, false, false
+	h.bm, h.act, h.begun, h.looking, h.unclaimed = nil, bakery.Action{}, false, false, false
 }
 
 // may returns until when a holder of the host may be up; 0: there is none.
@@ -389,7 +400,8 @@ func (w *world) goOn(i int) {
 	}
 	h.begun = true
 	if h.act.Kind == bakery.Read {
-		h.slotsAt = w.stamp()
+		h.views, h.slotsEnded = [both]bakery.View{}, 0 // until it ends
+		w.beginRead(i)
 		return
 	}
 	if !h.lm.Live(w.now) {
@@ -454,14 +466,14 @@ func (w *world) key(k *keyer) {
 		w.hosts[i].key(k)
 	}
 	k.b = append(k.b, byte(w.stalled), byte(w.stalled>>8), byte(w.stalls), byte(w.crashes), byte(w.rejoins), byte(w.resumes),
-		byte(w.torn), byte(w.damage), bit(w.fault != ""), byte(w.granted.Host()))
+		byte(w.torn), byte(w.damage), byte(w.looks), bit(w.fault != ""), byte(w.granted.Host()))
 	k.b = binary.AppendUvarint(k.b, w.granted.Number())
 }
 
 func (h *host) key(k *keyer) {
 	over := h.lm.Over() || h.down
 	k.bits(h.down, h.lm.Over(), h.reading, h.sampled, h.writing, h.landed, h.bm != nil, h.begun)
-	k.bits(h.inside, h.unclaimed)
+	k.bits(h.inside, h.unclaimed, h.looking)
 	k.b = append(k.b, byte(h.made), byte(h.rounds), byte(h.act.Kind), byte(h.act.Host), h.polls, byte(h.left),
 		byte(h.note.Host()), byte(h.token.Host()))
 	k.b = binary.AppendUvarint(binary.AppendUvarint(k.b, h.note.Number()), h.token.Number())
@@ -490,7 +502,9 @@ func (h *host) key(k *keyer) {
 
 func (k *keyer) keyBakery(h *host) {
 	appendBakery(k, unsafe.Pointer(h.bm))
-	if h.act.Kind == bakery.Poll || h.act.Kind == bakery.ReadHosts {
+	// Views and times of the last read of the slots count until the next one.
+	judges := h.act.Kind == bakery.Poll || h.act.Kind == bakery.ReadHosts
+	if judges || h.rounds > 0 {
 		for j := range h.views {
 			appendView(k, unsafe.Pointer(&h.views[j]))
 		}
@@ -501,13 +515,7 @@ func (k *keyer) keyBakery(h *host) {
 		asked = 0
 	}
 	for _, at := range []time.Duration{h.read[0], h.read[1], asked} {
-		switch h.act.Kind {
-		case bakery.ReadHosts:
-			k.bits(at >= h.hostsAt)
-		case bakery.Poll:
-			k.bits(at > h.slotsAt, at > h.judgedAt)
-		case 0:
-			k.bits(at > h.slotsAt)
-		}
+		k.bits(at > h.slotsEnded && (judges || h.rounds > 0 || h.looking), at > h.judgedAt && h.act.Kind == bakery.Poll,
+			at >= h.hostsAt && h.act.Kind == bakery.ReadHosts)
 	}
 }
