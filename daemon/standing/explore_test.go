@@ -119,6 +119,10 @@ var small = []scenario{
 var joins = scenario{name: "join, look", rounds: [both]int{1, 1}, left: true, rejoins: 1, looks: 1,
 	stalls: 2, items: 1<<(items+itemReadTable) | 1<<(items+itemReadSlot)}
 
+// fences is a host that is fenced before its lease is over (SURE).
+var fences = scenario{name: "fence", rounds: [both]int{1, 1}, after: length / 2, stalls: 1,
+	items: 1<<itemProcess | 1<<itemReadTable | 1<<itemWriteRecord | 1<<itemWriteSlot}
+
 var medium = []scenario{
 	{name: "record", rounds: [both]int{1, 1}, record: 1},
 	{name: "crash, record", rounds: [both]int{1, 1}, crashes: 1, record: 1},
@@ -126,6 +130,7 @@ var medium = []scenario{
 
 var large = []scenario{
 	joins,
+	fences,
 	{name: "restart", rounds: [both]int{1, 1}, crashes: 1, resumes: 1},
 	{name: "rejoin", rounds: [both]int{1, 1}, crashes: 1, rejoins: 1},
 	{name: "stall", rounds: [both]int{1, 1}, stalls: 1, rejoins: 1},

@@ -178,11 +178,28 @@ func (w *world) sample(i int) {
 	}
 }
 
-func (w *world) land(i int) { w.records[i], w.hosts[i].landed = w.hosts[i].record, true }
+func (w *world) land(i int) {
+	h := &w.hosts[i]
+	h.landed, h.refused = true, w.cut[i]
+	if !h.refused {
+		w.records[i] = h.record
+	}
+}
 
 func (w *world) written(i int) {
-	w.hosts[i].writing = false
-	w.tell(i, w.hosts[i].lm.Written)
+	h := &w.hosts[i]
+	h.writing = false
+	if h.refused {
+		w.tell(i, h.lm.WriteFailed)
+		w.refused(i)
+		return
+	}
+	w.tell(i, h.lm.Written)
+}
+
+// refused ends the lease of a host that learns that it was fenced.
+func (w *world) refused(i int) {
+	w.tell(i, func(now time.Duration) []lease.Action { return w.hosts[i].lm.Lose(now, errBad) })
 }
 
 func (w *world) tableRead(i int) {
@@ -212,6 +229,10 @@ func (m *mover) lockMoves(i int) {
 		})
 	}
 	if h.down || h.bm == nil {
+		return
+	}
+	if m.cut[i] && h.begun && h.act.Kind == bakery.Write {
+		m.due(i, itemProcess, "the write of its slot is refused", func(c *world, h *host) { c.refused(i) })
 		return
 	}
 	switch h.act.Kind {
@@ -340,7 +361,7 @@ func (w *world) learn(i int) bool {
 // checkVoid checks what the lock machine of a host has learned.
 func (w *world) checkVoid(i int) {
 	o := &w.hosts[1-i]
-	if inc := o.lm.Incarnation(); w.hosts[i].bm.IsOver(2-i, inc) && o.lm.Live(w.now) {
+	if inc := o.lm.Incarnation(); w.hosts[i].bm.IsOver(2-i, inc) && o.lm.Live(w.now) && !w.cut[1-i] {
 		w.failf("VOID: host %d takes incarnation %d of host %d for over, which is live", i+1, inc, 2-i)
 	}
 }
@@ -372,7 +393,12 @@ func (m *mover) holdMoves(i int) {
 		}
 	case h.note == 0 && !m.g.lateNote:
 		if m.g.mayGrant(h.lm, m.now) {
-			m.due(i, itemProcess, "notes the grant", func(c *world, h *host) { h.note = h.bm.Token() })
+			m.due(i, itemProcess, "notes the grant", func(c *world, h *host) {
+				h.note = h.bm.Token()
+				if (*leaseHosts(c.hosts[1-i].lm))[i].Over(h.lm.Incarnation()) {
+					c.failf("SURE: host %d is granted the lock, and host %d has declared it dead", i+1, 2-i)
+				}
+			})
 		}
 	case h.note != 0 || m.g.mayGrant(h.lm, m.now):
 		m.due(i, itemProcess, "ENTERS", func(c *world, h *host) { c.enter(i) })
@@ -384,9 +410,9 @@ func (m *mover) holdMoves(i int) {
 // and its token is one of the past.
 func (w *world) enter(i int) {
 	h := &w.hosts[i]
-	token, holds := h.bm.Token(), h.lm.Deadline() > w.now
+	token, holds := h.bm.Token(), h.lm.Deadline() > w.now && !w.cut[i] // NOTIFICATION weakens once it is fenced
 	for j := range w.hosts {
-		if o := &w.hosts[j]; holds && o.inside && o.may() > w.now {
+		if o := &w.hosts[j]; holds && o.inside && o.may() > w.now && !w.cut[j] {
 			w.failf("EXCLUSION: host %d enters, and a holder of host %d is inside", i+1, j+1)
 		}
 	}
@@ -423,7 +449,7 @@ func (m *mover) mishaps(i int) {
 		}
 	}
 	ended := h.down || h.lm.Over()
-	if ended && m.rejoins > 0 && !h.writing && !m.slots[i].writing && !m.paused(i) {
+	if ended && m.rejoins > 0 && !h.writing && !m.slots[i].writing && !m.paused(i) && !(m.cut[i] && h.inside) {
 		m.may(i, "joins again", func(c *world, h *host) {
 			c.rejoins--
 			h.note = 0

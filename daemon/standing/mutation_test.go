@@ -45,6 +45,9 @@ func TestMutations(t *testing.T) {
 			func(g *glue) { g.oldTable = true }, "EXCLUSION", *full},
 		{"VOID: slots are judged by the time of their request", joins,
 			func(g *glue) { g.fromRequest = true }, "VOID", true},
+		{"SURE: locks are granted until the end of the lease", fences, func(g *glue) {
+			g.mayGrant = func(m *lease.Machine, now time.Duration) bool { return m.MayWrite(now) && now < m.WarnAt() }
+		}, "SURE", true},
 		{"a grant is noted after its holder was told", scenario{crashes: 1, resumes: 1}, func(g *glue) { g.lateNote = true }, "EXCLUSION", *full},
 		{"a record that is unreadable shows no end, and is not abandoned", scenario{crashes: 1, record: 1, of: 1}, func(g *glue) {
 			forget := func(known []lease.Host) []lease.Host {

@@ -25,7 +25,7 @@ const (
 	origin  = 1000 * tick
 )
 
-var times = timing.Times{Lease: 6 * tick}
+const length = 6 * tick // of the lease
 
 // glue connects the machines of a host. A mutation replaces some of it.
 type glue struct {
@@ -40,13 +40,13 @@ type glue struct {
 	lateNote    bool // a grant is noted after its holder was notified
 }
 
-func sound() glue {
+func sound(policy layout.Policy) glue {
 	return glue{
 		hosts: func(known []lease.Host, since time.Duration) []bakery.Host {
-			return standing.Hosts(known, layout.PolicyLease, since)
+			return standing.Hosts(known, policy, since)
 		},
 		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsEnded, judged time.Duration) ([]standing.Ended, bool) {
-			return standing.EvaluateHostTable(m, own, known, layout.PolicyLease, views, slotsEnded, judged)
+			return standing.EvaluateHostTable(m, own, known, policy, views, slotsEnded, judged)
 		},
 		mayWrite: (*lease.Machine).MayWrite,
 		mayGrant: standing.MayGrant,
@@ -58,18 +58,26 @@ func sound() glue {
 type scenario struct {
 	name    string
 	rounds  [both]int
-	stalls  int  // number of stalls, in all
-	items   uint // items that may stall: a bit for each item of both hosts; 0: all
-	crashes int  // number of processes that end at any time
-	rejoins int  // number of rejoins of hosts whose lease or process is over
-	resumes int  // number of processes that are followed by one with their state file
-	torn    int  // number of slots that a crash may leave unreadable
-	record  int  // number of host records that become unreadable at any time, for good
-	of      uint // hosts whose record may: a bit for each; 0: both
-	looks   int  // number of looks for other hosts, by holders
-	left    bool // the first host has left, and can only join again
+	stalls  int           // number of stalls, in all
+	items   uint          // items that may stall: a bit for each item of both hosts; 0: all
+	crashes int           // number of processes that end at any time
+	rejoins int           // number of rejoins of hosts whose lease or process is over
+	resumes int           // number of processes that are followed by one with their state file
+	torn    int           // number of slots that a crash may leave unreadable
+	record  int           // number of host records that become unreadable at any time, for good
+	of      uint          // hosts whose record may: a bit for each; 0: both
+	looks   int           // number of looks for other hosts, by holders
+	left    bool          // the first host has left, and can only join again
+	after   time.Duration // fence-after, with policy fence; 0: policy lease
 	glue    func(*glue)
 	want    string // the kind of fault that the mutation must cause
+}
+
+func (sc *scenario) policy() layout.Policy {
+	if sc.after > 0 {
+		return layout.PolicyFence
+	}
+	return layout.PolicyLease
 }
 
 // sector is a slot on the disk: a read that overlaps a write returns the old contents, the new
@@ -100,6 +108,7 @@ type host struct {
 	read    [both]time.Duration // time of the request for the last read of a record that showed it
 	writing bool
 	landed  bool
+	refused bool
 	record  layout.HostRecord
 	terms   [2]lease.Term // first and present contents of the state file
 	left    uint64        // an incarnation that ended cleanly
@@ -133,6 +142,7 @@ type world struct {
 	micro   time.Duration // number of requests in this tick
 	records [both]layout.HostRecord
 	bad     [both]bool // the record stays unreadable
+	cut     [both]bool // the host was fenced: its writes are refused until it joins again
 	slots   [both]sector
 	hosts   [both]host
 
@@ -162,7 +172,7 @@ const (
 func (w *world) isStalled(i, item int) bool { return w.stalled&(1<<(i*items+item)) != 0 }
 
 func newWorld(sc *scenario) *world {
-	g := sound()
+	g := sound(sc.policy())
 	if sc.glue != nil {
 		sc.glue(&g)
 	}
@@ -272,7 +282,7 @@ func (w *world) join(i int, resume *lease.Term) {
 	h := &w.hosts[i]
 	making := w.making
 	cfg := lease.Config{
-		ID: i + 1, Hosts: both, Times: times, Resume: resume,
+		ID: i + 1, Hosts: both, Times: timing.Times{Lease: length, FenceAfter: w.sc.after}, Policy: w.sc.policy(), Resume: resume,
 		Self:        layout.HostRecord{MachineID: [16]byte{byte(i + 1)}},
 		Incarnation: func() uint64 { *making++; return uint64(*making) },
 	}
@@ -280,6 +290,7 @@ func (w *world) join(i int, resume *lease.Term) {
 		cfg.Left = []uint64{h.left}
 	}
 	lm := lease.New(cfg)
+	w.cut[i] = false
 	h.lm, h.down, h.reading, h.sampled, h.read = lm, false, false, false, [both]time.Duration{}
 	w.tell(i, lm.Start)
 }
@@ -291,14 +302,17 @@ func (w *world) tell(i int, event func(now time.Duration) []lease.Action) {
 	actions := event(w.now)
 	h.made = *w.making - 20*i
 	h.wake = 0
+	var fenced *lease.Fence
 	for _, a := range actions {
 		switch a := a.(type) {
 		case lease.ReadTable:
 			h.reading, h.sampled, h.asked = true, false, w.stamp()
 		case lease.Write:
-			h.writing, h.landed, h.record = true, false, a.Record
+			h.writing, h.landed, h.refused, h.record = true, false, false, a.Record
 		case lease.Wait:
 			h.wake = a.Until
+		case lease.Fence:
+			fenced = &a
 		case lease.Joined:
 			w.joined(i, a.Resumed)
 		case lease.Lost:
@@ -320,6 +334,19 @@ func (w *world) tell(i int, event func(now time.Duration) []lease.Action) {
 	if h.bm != nil {
 		w.goOn(i)
 	}
+	if fenced != nil {
+		w.fence(i, *fenced)
+	}
+}
+
+// fence cuts a host off, with what it is writing, and confirms that.
+func (w *world) fence(by int, f lease.Fence) {
+	i := f.Host - 1
+	if w.hosts[i].lm.Incarnation() == f.Incarnation {
+		w.cut[i] = true
+		w.slots[i].next, w.slots[i].writing = bakery.View{}, false
+	}
+	w.tell(by, func(now time.Duration) []lease.Action { return w.hosts[by].lm.Fenced(now, f.Host, f.Incarnation) })
 }
 
 // joined starts the lock's machine of a live host.
@@ -407,6 +434,9 @@ func (w *world) goOn(i int) {
 	if !h.lm.Live(w.now) {
 		w.failf("LAST-CALL: host %d writes its slot after its lease", i+1)
 	}
+	if w.cut[i] {
+		return // it is refused
+	}
 	s := &w.slots[i]
 	s.next, s.writing = bakery.View{Slot: h.act.Slot, Readable: true}, true
 }
@@ -459,7 +489,7 @@ func (w *world) key(k *keyer) {
 		appendRecord(k, unsafe.Pointer(&w.records[i]))
 		s := &w.slots[i]
 		appendView(k, unsafe.Pointer(&s.now))
-		k.bits(w.bad[i], s.writing)
+		k.bits(w.bad[i], w.cut[i], s.writing)
 		if s.writing {
 			appendView(k, unsafe.Pointer(&s.next))
 		}
@@ -473,7 +503,7 @@ func (w *world) key(k *keyer) {
 func (h *host) key(k *keyer) {
 	over := h.lm.Over() || h.down
 	k.bits(h.down, h.lm.Over(), h.reading, h.sampled, h.writing, h.landed, h.bm != nil, h.begun)
-	k.bits(h.inside, h.unclaimed, h.looking)
+	k.bits(h.inside, h.unclaimed, h.looking, h.writing && h.refused)
 	k.b = append(k.b, byte(h.made), byte(h.rounds), byte(h.act.Kind), byte(h.act.Host), h.polls, byte(h.left),
 		byte(h.note.Host()), byte(h.token.Host()))
 	k.b = binary.AppendUvarint(binary.AppendUvarint(k.b, h.note.Number()), h.token.Number())
