@@ -48,12 +48,10 @@ func (m *Machine) electorate() (e electorate) {
 // turn requests the fencing of a host, if this is a window of this host.
 func (m *Machine) turn(id int, e electorate) {
 	h := &m.hosts[id-1]
-	at := m.turnAt(h, e)
-	if m.now < at {
-		return
+	if at := m.turnAt(h, e); m.now >= at {
+		h.turns = int64((at-h.DeadAt(m.t))/m.t.FenceWindow()) + 1
+		m.emit(Fence{Host: id, Incarnation: h.Incarnation, Name: h.Name, PRKey: h.PRKey, Until: at + m.t.FenceTime()})
 	}
-	h.turns = int64((at-h.DeadAt(m.t))/m.t.FenceWindow()) + 1
-	m.emit(Fence{Host: id, Incarnation: h.Incarnation, Name: h.Name, PRKey: h.PRKey, Until: at + m.t.FenceTime()})
 }
 
 // Fenced reports that a host of [Fence] is cut off from the device. Its verdict is published

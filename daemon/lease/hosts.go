@@ -40,7 +40,7 @@ type Host struct {
 
 	earlier []uint64 // live incarnations that were overwritten by another and are not known to be over
 
-	base        time.Duration // time of the request for the read from which steps are counted
+	base        time.Duration // time of the request for the read from which steps are counted; if Settled, for the last one that showed another record
 	steps       int           // number of renewals since
 	maxWatchdog time.Duration // greatest Watchdog of any incarnation of this id
 	steady      time.Duration // time from which its silence counts, if it is silent since before (STEADY)
@@ -206,9 +206,8 @@ func (m *Machine) see(h *Host, r Record) {
 
 // stepped applies a further write of the same incarnation.
 func (m *Machine) stepped(h *Host, r Record) {
-	late := m.now-h.Since >= m.t.Lease // its lease was over: this may be a write that hung
 	switch {
-	case late || r.Sequence < h.Sequence:
+	case r.Sequence < h.Sequence, h.Settled && m.now-h.base >= m.t.Lease: // its lease was over: this may be a write that hung
 		h.Settled, h.base, h.steps = false, m.readAt, 0
 	case h.State != layout.StateLive, r.State != layout.StateLive, m.now-h.base > m.t.Lease:
 		h.base, h.steps = m.readAt, 0
@@ -217,6 +216,9 @@ func (m *Machine) stepped(h *Host, r Record) {
 		if h.steps >= 2 {
 			h.settle()
 		}
+	}
+	if h.Settled {
+		h.base = h.Read
 	}
 }
 

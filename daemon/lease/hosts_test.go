@@ -86,6 +86,19 @@ func TestHosts(t *testing.T) {
 		rec.Sequence++
 		require.False(t, r.look(second).Settled)
 	})
+	t.Run("a write that hung for a lease unsettles, although its predecessor was seen late", func(t *testing.T) {
+		r := live1(t)
+		rec := r.set(3, layout.StateLive, 2, 7, 1)
+		r.look(second)
+		rec.Sequence++
+		r.look(second)
+		rec.Sequence++
+		require.True(t, r.look(second).Settled)
+		rec.Sequence++ // after that read; the next ones fail
+		r.look(times.Lease * 4 / 5)
+		rec.Sequence++ // L + margin later, over a next owner
+		require.False(t, r.look(times.Lease*9/20).Settled)
+	})
 	t.Run("standing still for L + margin", func(t *testing.T) {
 		r := live1(t)
 		r.set(3, layout.StateLeft, 2, 7, 1)

@@ -212,8 +212,9 @@ func (k *keyer) keyLease(m *lease.Machine, reading bool) {
 	}
 	k.sequence(own.Incarnation, *leaseAcked(m))
 	for i := range *leaseHosts(m) {
-		if h := &(*leaseHosts(m))[i]; !h.Settled { // otherwise no more renewals are counted
-			k.moment(*hostBase(h))
+		h := &(*leaseHosts(m))[i]
+		k.moment(max(*hostBase(h), k.now-length-tick))
+		if !h.Settled { // otherwise no more renewals are counted
 			k.b = append(k.b, byte(min(*hostSteps(h), 2)))
 		}
 	}
