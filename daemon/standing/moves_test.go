@@ -358,10 +358,11 @@ func (w *world) learn(i int) bool {
 	return again
 }
 
-// checkVoid checks what the lock machine of a host has learned.
+// checkVoid checks what the lock machine of a host has learned: it is called when that changes, and
+// when the other host goes live.
 func (w *world) checkVoid(i int) {
-	o := &w.hosts[1-i]
-	if inc := o.lm.Incarnation(); w.hosts[i].bm.IsOver(2-i, inc) && o.lm.Live(w.now) && !w.cut[1-i] {
+	bm, o := w.hosts[i].bm, &w.hosts[1-i]
+	if inc := o.lm.Incarnation(); bm != nil && bm.IsOver(2-i, inc) && o.lm.Live(w.now) && !w.cut[1-i] {
 		w.failf("VOID: host %d takes incarnation %d of host %d for over, which is live", i+1, inc, 2-i)
 	}
 }

@@ -355,6 +355,7 @@ func (w *world) joined(i int, resumed bool) {
 	h.bm = bakery.New(bakery.Config{Host: i + 1, Incarnation: h.lm.Incarnation(), Creation: 1, Permits: 1})
 	h.act, h.begun, h.views, h.unclaimed = bakery.Action{}, false, [both]bakery.View{}, false
 	h.slotsEnded, h.hostsAt, h.judgedAt = 0, 0, 0
+	w.checkVoid(1 - i)
 	own := w.slots[i].now
 	slot := own.Slot
 	note := h.note
