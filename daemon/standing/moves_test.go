@@ -89,6 +89,9 @@ func (m *mover) due(i, item int, what string, do func(c *world, h *host)) {
 // mayStall reports whether an item may be stalled now.
 func (m *mover) mayStall(i, item int) bool {
 	mask := uint32(1) << (i*items + item)
+	if m.sc.looks > 0 && !m.hosts[i].looking {
+		return false
+	}
 	return m.stalls > 0 && m.stalled&mask == 0 && m.offered&mask == 0 && (m.sc.items == 0 || m.sc.items&uint(mask) != 0)
 }
 

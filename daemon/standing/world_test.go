@@ -66,7 +66,7 @@ type scenario struct {
 	torn    int           // number of slots that a crash may leave unreadable
 	record  int           // number of host records that become unreadable at any time, for good
 	of      uint          // hosts whose record may: a bit for each; 0: both
-	looks   int           // number of looks for other hosts, by holders
+	looks   int           // number of looks for other hosts, by holders; stalls then begin during a look
 	left    bool          // the first host has left, and can only join again
 	after   time.Duration // fence-after, with policy fence; 0: policy lease
 	glue    func(*glue)
