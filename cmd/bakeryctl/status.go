@@ -23,7 +23,9 @@ STATE is "held, weak" if bakeryd cannot stop all processes of a command of this 
 because it has no cgroup. The field containment of --json states the reason. STATE is
 "held, orphan" if the bakeryctl of a lock has ended and its command, or processes that
 the command left, keep the lock. PID is then the first of these processes, and otherwise
-bakeryctl.`
+bakeryctl. STATE is "lingering" if no client has the lock, but this host keeps it for its
+next client for a few milliseconds (bakeryd --linger). Other hosts see it as held or
+entering then.`
 	cmd.Example = `  bakeryctl status
   bakeryctl status --json | jq '.locks[] | select(.holders != [])'
   bakeryctl status --device /dev/mapper/locks`
