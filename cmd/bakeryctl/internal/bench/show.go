@@ -125,7 +125,9 @@ func showHandOffs(w io.Writer, r *Report) {
 
 // showOthers writes what the tables do not show.
 func showOthers(w io.Writer, r *Report) {
-	if l := r.Uncontended; l != nil {
+	if l := r.Uncontended; l != nil && l.AddedUS < 0 {
+		fmt.Fprintf(w, "uncontended\tbakeryd is %s faster than the floor: the machine is busy\n", render.Micros(-l.AddedUS))
+	} else if l != nil {
 		fmt.Fprintf(w, "uncontended\tbakeryd adds %s to the floor: %.2f x the toy\n", render.Micros(l.AddedUS), l.AddedRatio)
 	}
 	if l := r.Reacquire; l != nil {
