@@ -120,8 +120,9 @@ type Options struct {
 
 	// NoLinger makes bakeryd release the lock for the other hosts as soon as this process does. By
 	// default the host of a program that locks often may keep the lock for a few milliseconds for its
-	// next request, which then needs no disk IO. Set it if this request is the last one for some time.
-	// Confirm and Witness imply it.
+	// next request, which then needs no disk IO. Set it if this request is the last one for some time,
+	// or if another host is told of the release and then requests the lock with NonBlock. Confirm and
+	// Witness imply it.
 	NoLinger bool
 
 	// OnWaiting, if not nil, is called with the number of waiters ahead and in total, when the wait
