@@ -252,6 +252,30 @@ func TestFenceAfter_DeviceHangsForLessThanThat_KeepsTheLease(t *testing.T) {
 	})
 }
 
+// TestFenceAfter_LeaseReturnsBeforeTheLock_KeepsTheLease: the device hung for both, and returns the IO of the
+// lease a moment earlier.
+func TestFenceAfter_LeaseReturnsBeforeTheLock_KeepsTheLease(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		_, b, f, held := c.fencedEarly()
+		for i := range 16 {
+			time.Sleep(timing.Of(c.SB).Renew() * 5 / 4)
+			table := f.Inject(disktest.Fault{To: c.Geo.Entry(1), Hang: true})
+			rest := f.Inject(disktest.Fault{From: c.Geo.Entry(1), Hang: true})
+			released := make(chan error, 1)
+			go func() { released <- held.Release() }()
+			time.Sleep(timing.Of(c.SB).Stuck() + time.Duration(i)*70*time.Millisecond)
+			table.Release()
+			time.Sleep(timing.Of(c.SB).Retry() / 2)
+			rest.Release()
+			require.NoError(t, <-released)
+			require.NoError(t, b.Err())
+			time.Sleep(timing.Of(c.SB).Renew())
+			held = acquire(t, b, locks.Request{Name: "job"})
+		}
+		require.NoError(t, held.Release())
+	})
+}
+
 // slowAgent is an agent whose attempts have no answer, and end some time after they were told to.
 type slowAgent struct {
 	fence.Agent

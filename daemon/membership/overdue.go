@@ -23,6 +23,9 @@ func (mb *Member) begins(u *underWay) { u.since, u.reported = mb.cfg.Clock.Now()
 func (mb *Member) returned(u *underWay) {
 	mb.mu.Lock()
 	was := *u
+	if mb.hangs(u) && u.since < mb.suspectedAt { // IO of locks that hung with it returns soon
+		mb.suspectedAt = mb.cfg.Clock.Now()
+	}
 	u.since = 0
 	mb.mu.Unlock()
 	if was.reported {

@@ -14,8 +14,7 @@ import (
 // false if none is in flight, or if IO of the lease itself fails or hangs: then the lease ends soon
 // anyway, and no lock is the cause. Called with mu held.
 func (mb *Member) stuckAt() (stall.IO, time.Duration, bool) {
-	hangs := func(u *underWay) bool { return u.since != 0 && (u.reported || mb.slow(u)) }
-	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, hangs) {
+	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, mb.hangs) {
 		return stall.IO{}, 0, false
 	}
 	io, ok := mb.cfg.Stalls.Oldest()
@@ -25,10 +24,11 @@ func (mb *Member) stuckAt() (stall.IO, time.Duration, bool) {
 	return io, max(io.Since+mb.times().Stuck(), mb.suspectedAt+mb.times().Retry()), ok
 }
 
-// slow reports whether IO of the lease has taken so long that the device may hang, with fence-after: IO of
-// locks is stuck then before IO of the lease counts as hanging.
-func (mb *Member) slow(u *underWay) bool {
-	return mb.cfg.SB.FenceAfter > 0 && mb.cfg.Clock.Now()-u.since >= mb.times().Retry()
+// hangs reports whether IO of the lease has taken so long that the device may hang. With fence-after, IO of
+// locks is stuck before it is reported that IO of the lease hangs. Called with mu held.
+func (mb *Member) hangs(u *underWay) bool {
+	early := mb.cfg.SB.FenceAfter > 0 && mb.cfg.Clock.Now()-u.since >= mb.times().Retry()
+	return u.since != 0 && (u.reported || early)
 }
 
 // loseForStall ends the lease if IO of a lock has blocked other hosts for too long. It puts every
