@@ -28,12 +28,12 @@ import (
 
 // fencedEarly returns two hosts of a lockspace with a lease of 30 s and a fence-after of 6 s. Host 2 has a
 // faulty device and holds a lock.
-func (c *cluster) fencedEarly() (a, b *Host, f *disktest.Faulty, held *driver.Hold) {
+func (c *cluster) fencedEarly(configure ...func(*Config)) (a, b *Host, f *disktest.Faulty, held *driver.Hold) {
 	c.t.Helper()
 	c.SB.Lease, c.SB.Policy, c.SB.FenceAfter = 30*time.Second, layout.PolicyFence, 6*time.Second
 	c.Format()
 	agent := func(cfg *Config) { cfg.Fence = fence.Config{Agent: "exec", Command: "false"} }
-	a = c.host(1, agent)
+	a = c.host(1, append(configure, agent)...)
 	f = disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 	c.t.Cleanup(f.RemoveFaults)
 	b = c.host(2, agent, through(f))
@@ -324,6 +324,31 @@ func TestFence_HostIsSilentAgain_OneAttemptAtATime(t *testing.T) {
 		eventually(t, "the second attempt", func() bool { return agent.began.Load() == 2 })
 		require.EqualValues(t, 1, agent.ended.Load())
 		f.RemoveFaults()
+		require.NoError(t, held.Release())
+	})
+}
+
+// TestFence_SecondAttemptWaits_RenewalEndsBoth: own IO of the fencing host failed, so it began to count the silence
+// again, and fenced again while its first attempt was under way.
+func TestFence_SecondAttemptWaits_RenewalEndsBoth(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		own := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		t.Cleanup(own.RemoveFaults)
+		a, b, f, held := c.fencedEarly(through(own))
+		agent := &slowAgent{Agent: new(fencetest.Fabric).Agent(1, 0)}
+		a.mem.UseAgent(agent)
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		eventually(t, "the fence", func() bool { return agent.began.Load() == 1 })
+		own.Inject(disktest.Fault{Err: unix.EIO})
+		time.Sleep(timing.Of(c.SB).Renew() * 5 / 4)
+		own.RemoveFaults()
+		time.Sleep(c.SB.FenceAfter + 2*timing.Of(c.SB).Renew())
+		require.Zero(t, agent.ended.Load())
+		f.RemoveFaults()
+		from := c.clock.Now()
+		eventually(t, "the end of the first attempt", func() bool { return agent.ended.Load() > 0 })
+		require.Less(t, c.clock.Now()-from, 2*timing.Of(c.SB).Renew())
+		require.NoError(t, b.Err())
 		require.NoError(t, held.Release())
 	})
 }

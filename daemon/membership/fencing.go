@@ -89,9 +89,9 @@ func (mb *Member) Unregister() {
 
 // attempt is an attempt to fence a host.
 type attempt struct {
-	of        lease.Host // as it was when the attempt began
-	stop      context.CancelCauseFunc
-	confirmed bool // owned by the attempt until it has ended
+	of        lease.Host              // as it was when the attempt began
+	stop      context.CancelCauseFunc // also ends those that it waits for
+	confirmed bool                    // owned by the attempt until it has ended
 	ended     chan struct{}
 }
 
@@ -102,6 +102,12 @@ var errRenewed = errors.New("the host has renewed its lease")
 func (mb *Member) attempt(a lease.Fence) {
 	ctx, stop := context.WithCancelCause(mb.over) // the end of the term waits for the fencing, and ends it
 	at, earlier := &attempt{of: mb.m.Hosts()[a.Host-1], stop: stop, ended: make(chan struct{})}, mb.attempts[a.Host]
+	if earlier != nil { // under way although its silence counts from a later time (STEADY)
+		at.stop = func(why error) {
+			stop(why)
+			earlier.stop(why)
+		}
+	}
 	mb.attempts[a.Host] = at
 	left := a.Until - mb.cfg.Clock.Now()
 	mb.io.Go(func() {
