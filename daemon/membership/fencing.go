@@ -118,7 +118,7 @@ func (mb *Member) attempt(a lease.Fence) {
 		if earlier != nil {
 			<-earlier.ended
 		}
-		if earlier == nil || !earlier.confirmed || earlier.of.Incarnation != a.Incarnation {
+		if ctx.Err() == nil && (earlier == nil || !earlier.confirmed || earlier.of.Incarnation != a.Incarnation) {
 			at.confirmed = mb.fence(ctx, a)
 		}
 		mb.mu.Lock()
