@@ -73,8 +73,7 @@ func (h *host) wrap(ctx context.Context, i int) {
 	}
 }
 
-// lockArgs returns the beginning of a bakeryctl lock. The command comes before all flags: bakeryctl
-// executes another program otherwise, and commands does not find it.
+// lockArgs returns the beginning of a bakeryctl lock.
 func (h *host) lockArgs(flags ...string) []string {
 	return append([]string{h.s.bakeryctl, "lock", "--socket", h.socket()}, flags...)
 }
