@@ -11,6 +11,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// lingering starts host 1, which keeps a hold for an hour.
+func lingering(t *testing.T, c *cluster) *mortal {
+	t.Helper()
+	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
+	m.rise()
+	return m
+}
+
 // linger has a host keep its hold of lock x for the next client, over a link. Each hold lasts for a
 // time.
 func (m *mortal) linger(lasts time.Duration) layout.Ticket {
@@ -42,8 +50,7 @@ func TestRestore_Lingering_ReleasesTheSlot(t *testing.T) {
 			var last layout.Ticket
 			for as := false; !as; { // on a slow machine a short hold may settle
 				c = realClusterAlone(t, 8, 4)
-				m = &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
-				m.rise()
+				m = lingering(t, c)
 				last = m.linger(lasts)
 				as = lasts > 0 == (c.Slot(1, 1).Phase == layout.Held)
 				require.Zero(t, m.d.sessions.Count())
@@ -62,8 +69,7 @@ func TestRestore_Lingering_ReleasesTheSlot(t *testing.T) {
 // next process.
 func TestHandOver_Lingering_ReleasesTheSlot(t *testing.T) {
 	c := realCluster(t, 8, 4)
-	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
-	m.rise()
+	m := lingering(t, c)
 	m.linger(0)
 	holder := m.link(`{"lock":{"name":"y","session":"` + fmt.Sprintf("%032x", 7) + `"}}`)
 	token := holder.until("granted").Token
@@ -79,8 +85,7 @@ func TestHandOver_Lingering_ReleasesTheSlot(t *testing.T) {
 // TestRestore_GrantedFromALingeringHold_KeepsTheHold: it is recorded like any other.
 func TestRestore_GrantedFromALingeringHold_KeepsTheHold(t *testing.T) {
 	c := realCluster(t, 8, 4)
-	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
-	m.rise()
+	m := lingering(t, c)
 	last := m.linger(0)
 	l := m.linkAs(7, "")
 	token := l.until("granted").Token
@@ -96,8 +101,7 @@ func TestRestore_GrantedFromALingeringHold_KeepsTheHold(t *testing.T) {
 // TestCount_GrantFromALingeringHold_IsAHandoff: and status shows no holder of a lingering hold.
 func TestCount_GrantFromALingeringHold_IsAHandoff(t *testing.T) {
 	c := realCluster(t, 8, 4)
-	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
-	m.rise()
+	m := lingering(t, c)
 	m.linger(0)
 	all := m.d.cfg.Tally.Locks.All()
 	require.EqualValues(t, 4, all["x"].Grants.Load())
@@ -121,8 +125,7 @@ func TestTable_ClientConfirmsOrHasAWitness_DoesNotLinger(t *testing.T) {
 	for _, option := range []string{"confirm", "witness"} {
 		t.Run(option, func(t *testing.T) {
 			c := realCluster(t, 8, 4)
-			m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
-			m.rise()
+			m := lingering(t, c)
 			for range 5 {
 				l := m.link(`{"lock":{"name":"x","` + option + `":true}}`)
 				g := l.until("granted")
@@ -142,8 +145,7 @@ func TestTable_ClientConfirmsOrHasAWitness_DoesNotLinger(t *testing.T) {
 // TestRestore_WrapperWaits_DoesNotLinger: the handover file does not keep that a client is a wrapper.
 func TestRestore_WrapperWaits_DoesNotLinger(t *testing.T) {
 	c := realCluster(t, 8, 4)
-	m := &mortal{c: c, id: 1, dir: t.TempDir(), state: t.TempDir(), configure: func(cfg *Config) { cfg.Linger = time.Hour }}
-	m.rise()
+	m := lingering(t, c)
 	token := m.linkAs(1, "").until("granted").Token
 	for n := range 3 {
 		m.linkAs(2+n, `,"confirm":true`).until("waiting")
