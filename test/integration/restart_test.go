@@ -205,7 +205,10 @@ func TestOrphan(t *testing.T) {
 
 // TestRestartTooLate: bakeryd restarts after its lease, and its state is void.
 func TestRestartTooLate(t *testing.T) {
-	s, a, b := briefPair(t)
+	t.Parallel()
+	lease := 3 * briefLease // the next holder must keep the lock while the machine stalls
+	s := briefSpace(t, "--lease", lease.String())
+	a, b := s.host(1), s.host(2)
 	j := s.journal("x")
 	incarnation := a.incarnation()
 	holder := a.work("x", "first")
@@ -217,7 +220,7 @@ func TestRestartTooLate(t *testing.T) {
 	j.entered("next")
 	began := sinceBoot()
 	a.up()
-	measured(t, "bakeryd started after its lease was over to serving, lease "+briefLease.String(), sinceBoot()-began)
+	measured(t, "bakeryd started after its lease was over to serving, lease "+lease.String(), sinceBoot()-began)
 	require.NotEqual(t, incarnation, a.incarnation())
 	again := a.waits("x", "again", b)
 	j.outside("again")
