@@ -32,11 +32,14 @@ func (g *Grants) Open() bool {
 	return !g.closed && g.made < layout.MaxGrants && !(g.wanted && g.MustLook())
 }
 
-// MustLook reports whether the next grant has to wait for a look.
-func (g *Grants) MustLook() bool { return g.made > 0 && g.made-g.clean >= g.bound }
+// Left returns the number of grants that need no other look than those reported; less than 1 if none.
+func (g *Grants) Left() int { return g.bound - (g.made - g.clean) }
 
-// LookSoon reports whether to begin a look, early enough that no grant waits for it.
-func (g *Grants) LookSoon() bool { return !g.wanted && g.made-g.clean >= (g.bound+1)/2 }
+// MustLook reports whether the next grant has to wait for a look.
+func (g *Grants) MustLook() bool { return g.made > 0 && g.Left() <= 0 }
+
+// LookSoon reports whether to begin a look: early grants are left before one would wait for it.
+func (g *Grants) LookSoon(early int) bool { return !g.wanted && g.Left() <= early }
 
 // Next makes the next grant of a ticket and returns its token.
 func (g *Grants) Next(ticket layout.Ticket) layout.Ticket {

@@ -417,10 +417,15 @@ func TestLinger_HostJoinsDuringALook_ItsSlotCounts(t *testing.T) {
 		t.Cleanup(f.RemoveFaults)
 		linger(t, c, a)
 		hung := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
-		for range 4 {
+		for looks := false; !looks; {
 			once(t, a, Request{Name: "x"})
+			synctest.Wait()
+			select {
+			case <-hung.Hit():
+				looks = true
+			default:
+			}
 		}
-		<-hung.Hit()
 		c.renewedTimes(a, 1) // it reads the host table
 		b := c.host(2)
 		waits := asking(t.Context(), b, Request{Name: "x"})

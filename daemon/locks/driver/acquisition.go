@@ -7,7 +7,6 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
-	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,7 +24,7 @@ import (
 //
 // The goroutine of a client executes served and lingering inline, without IO and without a timer of its
 // own: lk.alarm, armed only if it would fire too late, wakes the driver at lingerUntil. A look for other
-// hosts runs next to both (othersLook). If it finds one while no client comes, it wakes the driver.
+// hosts runs next to both (store.Looks). If it finds one while no client comes, it wakes the driver.
 //
 // A lingering hold has no record in the handover file. A next process finds its slot choosing, and writes
 // it idle, or held, and releases it (bakery.Machine.Resume). It is not lent to the directory's lock, which
@@ -55,6 +54,7 @@ func (lk *Lock) hold(before uint64, used bool) {
 	lk.requestWatch = requestWatch{next: now.Add(LookForRequests(lk.host.Disk.SB.Lease))}
 	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, grants: bakery.NewGrants(lk.host.Handoff, used), lookedAt: now}
 	lk.acquisition.settleSoon(now)
+	lk.looks.Drop()
 	lk.asked.Store(false)
 	if lk.m.OwnSlot().Phase == layout.Choosing && !used { // no other host was there
 		lk.again++
@@ -266,7 +266,7 @@ func (t *acquisition) next(held int) (bool, error) {
 		t.grants, t.lingerUntil = next, time.Time{}
 		t.settleSoon(now)
 		lk.Queue.CompleteReleases() // the holder before
-		if again && (t.grants.LookSoon() || t.wouldLinger() && now.Sub(t.lookedAt) >= lookEvery) {
+		if again && (t.grants.LookSoon(lk.looks.Early) || t.wouldLinger() && now.Sub(t.lookedAt) >= lookEvery) {
 			t.lookForOthers(now)
 		}
 	}
@@ -287,83 +287,48 @@ const SettleAfter = 50 * time.Millisecond
 // lingers. Without that the bound alone determines when to look.
 const lookEvery = time.Millisecond
 
-// othersLook is one read of the slots for other hosts, in a goroutine of its own: no client waits for
-// it unless it takes longer than half of the permitted grants. The fields below done are set when done
-// is closed; the others do not change.
-type othersLook struct {
-	of    *acquisition
-	made  int           // grants made when it began
-	began time.Duration // by the clock of the disk
-	done  chan struct{}
-	ended time.Duration
-
-	store.Survey
-	err error
-}
-
 // lookForOthers begins a look, unless one is in progress.
 func (t *acquisition) lookForOthers(now time.Time) {
 	lk := t.lk
-	if lk.looking != nil {
-		return
+	if lk.looks.Begin(lk.slots.Dev, lk.host.SlotCount(), lk.host.ID, lk.m.OwnSlot(), t.grants.Made(), lk.Queue.Signal) {
+		t.lookedAt = now
 	}
-	t.lookedAt = now
-	l := &othersLook{of: t, made: t.grants.Made(), began: lk.host.Disk.Clock.Now(), done: make(chan struct{})}
-	l.Views, lk.spareViews = lk.spareViews, nil
-	lk.looking = l
-	dev, n, hold := lk.slots.Dev, lk.host.SlotCount(), lk.m.OwnSlot()
-	lk.looks.Go(func() {
-		l.err = l.Read(dev, n, lk.host.ID, hold)
-		l.ended = lk.host.Disk.Clock.Now()
-		close(l.done)
-		if !l.Alone || l.Asked {
-			lk.Queue.Signal() // the driver judges it
-		}
-	})
 }
 
 // finishLook applies the result of a look that has ended. Only the machine judges a slot in use: its
 // host may be dead.
 func (t *acquisition) finishLook() {
 	lk := t.lk
-	l := lk.endedLook()
+	l := lk.looks.Take()
 	if l == nil {
 		return
 	}
-	defer func() { lk.spareViews = l.Views[:0] }()
-	if l.of != t || l.err != nil {
+	defer func() { lk.looks.Spare = l.Views[:0] }()
+	if l.Dropped || l.Err != nil {
 		return // the driver looks itself before a grant that needs it
 	}
 	t.asked = t.asked || l.Asked
+	if t.grants.Left() > 0 {
+		lk.looks.Early = max(lk.looks.Early-1, 1) // one grant later would have been early enough
+	}
 	switch {
 	case l.Alone:
-		t.grants.Looked(l.made, false)
-	case l.began >= lk.readBegan: // else these are older than the slots that the machine has seen
-		lk.slots.Views, l.Views, lk.readBegan, lk.readAt = l.Views, lk.slots.Views, l.began, l.ended
-		t.grants.Looked(l.made, t.wanted(lk.slots.Views))
+		t.grants.Looked(l.Made, false)
+	case l.Began >= lk.readBegan: // else these are older than the slots that the machine has seen
+		lk.slots.Views, l.Views, lk.readBegan, lk.readAt = l.Views, lk.slots.Views, l.Began, l.Ended
+		t.grants.Looked(l.Made, t.wanted(lk.slots.Views))
 	}
-}
-
-// endedLook returns a look once that has ended; nil if there is none.
-func (lk *Lock) endedLook() (ended *othersLook) {
-	if lk.looking != nil {
-		select {
-		case <-lk.looking.done:
-			ended, lk.looking = lk.looking, nil
-		default:
-		}
-	}
-	return ended
 }
 
 // awaitLook waits for a look that is in progress. It returns false if the next grant needs another
 // one.
 func (t *acquisition) awaitLook() (bool, error) {
 	lk := t.lk
-	if lk.looking != nil && lk.looking.of == t {
+	if l := lk.looks.Current(); l != nil {
 		defer lk.slots.Dev.Await(lk.slots.At(1))() // other hosts may wait for this hold
+		lk.looks.Early = min(lk.looks.Early+1, max(lk.host.Handoff/2, 1))
 		select {
-		case <-lk.looking.done:
+		case <-l.Done:
 		case <-lk.host.Lost:
 			return false, api.ErrLeaseLost
 		}

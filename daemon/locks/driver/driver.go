@@ -69,8 +69,8 @@ func (lk *Lock) freeMemory() {
 	if lk.Queue.Idle() {
 		lk.m.Forget()
 		lk.slots.Forget()
-		lk.endedLook() // its hold has ended, too
-		lk.spareViews = nil
+		lk.looks.Take() // its hold has ended, too
+		lk.looks.Spare = nil
 	}
 }
 

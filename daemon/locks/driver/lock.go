@@ -2,7 +2,6 @@ package driver
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,9 +45,7 @@ type Lock struct {
 	quiet            quiet           // owned by the driver
 	requestWatch     requestWatch    // for requests; owned by the driver
 	acquisition      *acquisition    // the hold on the disk, nil if none; owned by the driver
-	looking          *othersLook     // in progress or not applied yet, nil if none; owned by the driver
-	spareViews       []bakery.View   // for the next one; owned by the driver
-	looks            sync.WaitGroup  // looks in progress
+	looks            store.Looks     // for other hosts; owned by the driver
 	releasedAt       time.Time       // when the last acquisition ended; owned by the driver
 	// how often in a row this host took the lock again within its time to linger; owned by the driver
 	again   int
@@ -98,7 +95,7 @@ func New(host *Host, e layout.Entry) *Lock {
 		}),
 		// the previous bakeryd may have left the slot in any state
 		slots:  host.Disk.Slots(e, id, incarnation, host.Member.Resumed()),
-		driver: newDriverMutex(),
+		driver: newDriverMutex(), looks: store.Looks{Early: 1},
 	}
 	lk.alarm = time.AfterFunc(math.MaxInt64, lk.Queue.Signal)
 	lk.timer = time.NewTimer(math.MaxInt64)

@@ -204,47 +204,6 @@ func (a *Slots) Shows() (s bakery.Slot, certain bool) {
 	return protocolSlot(a.Own), a.known && !a.Failed
 }
 
-// Survey is one read of the slots of all hosts, for a goroutine that is not the driver.
-type Survey struct {
-	Views []bakery.View // at host id - 1
-	Alone bool          // no other host takes part in the lock, and no slot of one is unreadable
-	Asked bool          // another host's slot has a request to the holders of the ticket
-}
-
-// Read reads the slots of hosts 1..n of the device's lock. hold is the own slot, of host own. It
-// reuses the memory of Views. A slot that the driver has seen written, and that is blank now, counts
-// as idle: the driver's own reads find that. Disk.Stalls does not have the read, see Device.Await.
-func (s *Survey) Read(d Device, n, own int, hold bakery.Slot) error {
-	space := d.disk.SB.Space()
-	stride := space.Geometry.Stride
-	buf := lockspace.Pool.Get(n * stride)
-	defer lockspace.Pool.Put(buf)
-	bad, err := lockspace.ReadRecords(d.Device, buf, space.Geometry.Slot(d.lock, 1), stride)
-	if err != nil {
-		return fmt.Errorf("read the slots of lock %d: %w", d.lock, err)
-	}
-	s.Views, s.Alone, s.Asked = s.Views[:0], true, false
-	var last layout.Slot
-	for i := range n {
-		err := bad[i]
-		if err == nil {
-			last, err = space.RedecodeSlot(last, buf[i*stride:(i+1)*stride], d.lock, i+1)
-		}
-		if err != nil {
-			last = layout.Slot{}
-			s.Views = append(s.Views, bakery.View{})
-			s.Alone = s.Alone && i+1 == own
-			continue
-		}
-		s.Views = append(s.Views, bakery.View{Readable: true, Slot: protocolSlot(last)})
-		if i+1 != own {
-			s.Alone = s.Alone && last.Phase == layout.Idle && last.Creation <= hold.Creation
-			s.Asked = s.Asked || last.Request.Ticket >= hold.Ticket
-		}
-	}
-	return nil
-}
-
 // Removed reports whether this incarnation has left a removal of the lock in its own slot.
 func (a *Slots) Removed(creation uint64) bool {
 	return a.known && a.Own.Incarnation == a.incarnation && a.Own.Creation > creation
