@@ -6,12 +6,14 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
@@ -246,6 +248,45 @@ func TestSocket_ShortWaits_UseThePollerOnlyForLongOnes(t *testing.T) {
 		return !l.conn.isPolled()
 	})
 	require.Equal(t, 1, b.Links())
+}
+
+// TestSocket_QuickAnswer_NextReadSpins: a late one ends that.
+func TestSocket_QuickAnswer_NextReadSpins(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // on one processor no read spins
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
+	f, err := unpolled(uintptr(fds[0]))
+	require.NoError(t, err)
+	s := &socket{file: f}
+	defer s.Close()
+	answer := func() {
+		_, err := unix.Write(fds[1], []byte("x"))
+		require.NoError(t, err)
+	}
+	read := func() {
+		n, err := s.readSoon(make([]byte, 1))
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	for range 2 {
+		eventually(t, "an answer in time", func() bool {
+			answer()
+			read()
+			return s.quick
+		})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			read()
+		}()
+		eventually(t, "the read", func() bool { return waiting.Load() == 1 })
+		time.Sleep(spin)
+		answer()
+		<-done
+		require.False(t, s.quick)
+	}
 }
 
 func (s *socket) isPolled() bool {

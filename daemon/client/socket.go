@@ -26,6 +26,7 @@ import (
 type socket struct {
 	file        *os.File // of a non-blocking descriptor
 	kernelReads int      // consecutive reads that could wait in the kernel; owned by the reader
+	quick       bool     // the last answer came within spin; owned by the reader
 
 	mu           sync.Mutex // guards the fields below
 	arrivals     *os.File   // is readable while the connection is; nil if not needed
@@ -38,6 +39,10 @@ const (
 	// take.
 	shortWait = 2
 
+	// spin is how long a read first tries again and again, if the answer before came within that time:
+	// to sleep and to be woken would take as long. It yields the processor to any other thread.
+	spin = 50 * time.Microsecond
+
 	// After maxKernelReads consecutive reads that waited in the kernel, arrivals is closed.
 	maxKernelReads = 4
 
@@ -47,8 +52,8 @@ const (
 	connectPause = 5 * time.Millisecond
 )
 
-// waiting counts the goroutines of this process that wait for an answer. A single one may wait in
-// the kernel, which occupies a thread and may keep a processor from other goroutines for shortWait.
+// waiting counts the goroutines of this process that wait for an answer. A single one may spin, or wait
+// in the kernel, which occupies a thread and may keep a processor from other goroutines for shortWait.
 var waiting atomic.Int32
 
 func dial(ctx context.Context, path string) (*net.UnixConn, error) {
@@ -135,6 +140,8 @@ func (s *socket) read(p []byte) (n int, err error) {
 	switch {
 	case closed != nil:
 		return 0, net.ErrClosed
+	case err == unix.EAGAIN:
+		return 0, err
 	case err != nil:
 		return 0, os.NewSyscallError("read", err)
 	case n == 0 && len(p) > 0:
@@ -144,15 +151,28 @@ func (s *socket) read(p []byte) (n int, err error) {
 }
 
 // readSoon reads an answer that is expected soon.
-func (s *socket) readSoon(p []byte) (int, error) {
+func (s *socket) readSoon(p []byte) (n int, err error) {
+	begun := time.Now()
 	defer waiting.Add(-1)
-	if waiting.Add(1) > 1 || runtime.GOMAXPROCS(0) == 1 || !s.wait() {
+	if waiting.Add(1) > 1 || runtime.GOMAXPROCS(0) == 1 {
 		return s.Read(p)
 	}
+	err = unix.EAGAIN
+	for s.quick && errors.Is(err, unix.EAGAIN) && time.Since(begun) < spin {
+		rawio.Yield()
+		n, err = s.read(p)
+	}
+	if errors.Is(err, unix.EAGAIN) {
+		if s.quick = false; !s.wait() {
+			return s.Read(p)
+		}
+		n, err = s.read(p)
+	}
+	s.quick = time.Since(begun) < spin
 	if s.kernelReads++; s.kernelReads == maxKernelReads {
 		s.unpoll()
 	}
-	return s.read(p)
+	return n, err
 }
 
 // wait waits in the kernel for at most shortWait. It returns false if nothing came.

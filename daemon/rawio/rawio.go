@@ -21,6 +21,9 @@ func Read(fd uintptr, p []byte) (int, error) { return read(fd, p) }
 // full.
 func Write(fd uintptr, p []byte) (int, error) { return write(fd, p) }
 
+// Yield lets another thread have the processor.
+func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) } // cannot fail
+
 // Reader reads a connection that the runtime's poller knows, by [Read].
 type Reader struct {
 	conn syscall.RawConn
