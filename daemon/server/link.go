@@ -39,7 +39,7 @@ const (
 // counts them: by a client alone, and when eight clients of the host pass the lock on.
 //
 //	              alone  passed on
-//	pwrite, pread   3      1/8   slots: the claim, the others, the release; the others at each 8th grant
+//	pwrite, pread   3      1/7   slots: the claim, the others, the release; the others at each 7th grant
 //	write           2      2     granted and released, which wake the client
 //	epoll_pwait     3      2.6   the runtime waits for lines, and looks for some before a thread sleeps
 //	futex           0.6    0.9   the runtime's threads wake each other
