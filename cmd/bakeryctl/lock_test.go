@@ -99,6 +99,7 @@ func TestLock_InvalidArguments_NoRequest(t *testing.T) {
 		{[]string{"-q", "x", "true"}, 64, "bakeryctl: unknown shorthand flag: 'q' in -q" + see},
 		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create requires --device" + see},
 		{[]string{"--device", "", "x", "true"}, 64, "bakeryctl: --device is empty" + see},
+		{[]string{"--device", "d", "--socket", "s", "x", "true"}, 64, "bakeryctl: --device and --socket exclude each other: with --device no bakeryd is asked" + see},
 		{[]string{"x", "no-such-command"}, 127, "bakeryctl: no-such-command: command not found\n"},
 		{[]string{"x", "/no/such"}, 127, "bakeryctl: /no/such: command not found\n"},
 		{[]string{"x", ""}, 127, "bakeryctl: : command not found\n"},

@@ -101,6 +101,13 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			device := cmd.Flags().Lookup("device")
+			if device != nil && device.Value.String() != "" && cmd.Flags().Changed("socket") {
+				return cli.Usage(cmd.Name(), "--device and --socket exclude each other: with --device no bakeryd is asked")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no command given"), Hint: "run bakeryctl --help"}
 		},

@@ -63,8 +63,6 @@ func (o *Options) Check(given func(flag string) bool) error {
 	switch {
 	case given("device") && o.Device == "":
 		return errors.New("--device is empty, want the path of a lockspace")
-	case given("device") && given("socket"):
-		return errors.New("--device and --socket exclude each other: with --device no bakeryd is asked")
 	case o.Duration < leastBench || o.Duration > mostBench:
 		return fmt.Errorf("--duration %v, want %v to %v", o.Duration, leastBench, mostBench)
 	case given("only") && len(o.Only) == 0:
