@@ -138,6 +138,7 @@ var largeScenarios = []scenario{
 	{name: "driver, removal of permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, removes: 2, resumes: 1},
 	{name: "driver, removal, restart", hosts: 2, rounds: 1, modes: exclusive, removes: 1, crashes: 1, rejoin: true, resumes: 1},
 	{name: "driver, removal, bad slot", hosts: 2, rounds: 1, modes: exclusive, removes: 1, corrupt: 1, resumes: 1},
+	{name: "driver, removal, bad slot, again", hosts: 2, rounds: 2, modes: exclusive, removes: 1, corrupt: 1, resumes: 1},
 }
 
 // ofRun returns the items that the flags select: the small ones, all quick ones, or all.

@@ -72,6 +72,9 @@ func (w *world) resumeMoves(i int, to visit) {
 			continue
 		}
 		for _, e := range entries {
+			if !own.Readable && e == ac.entry && ac.m.step == stepUnmark {
+				continue // the directory shows that it is no longer the lock's
+			}
 			c := w.clone(i)
 			c.resumes--
 			c.losses -= int8(unknown)
@@ -109,6 +112,9 @@ func (w *world) resume(i int, e entry) {
 	slot := own.Slot
 	switch {
 	case lost:
+		if w.freed(e) {
+			w.lookup(i) // no client comes to an entry without a name
+		}
 		return // to be attached
 	case !own.Readable:
 		slot = Slot{Incarnation: ac.inc, Creation: e.creation, Ticket: ticket, Phase: layout.Held, Mode: ac.held}
