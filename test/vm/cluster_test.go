@@ -40,11 +40,12 @@ const (
 
 // setup describes a cluster.
 type setup struct {
-	hosts int             // 0: two
-	lease time.Duration   // 0: usual
-	fence bool            // policy fence, by reservations on both disks
-	after time.Duration   // fence-after; 0: none
-	cards map[string]card // watchdogs, by host name
+	hosts  int             // 0: two
+	lease  time.Duration   // 0: usual
+	fence  bool            // policy fence, by reservations on both disks
+	after  time.Duration   // fence-after; 0: none
+	aborts bool            // the target can abort writes
+	cards  map[string]card // watchdogs, by host name
 }
 
 // gather boots the machines a, b, ... and makes them join.
@@ -57,7 +58,11 @@ func gather(t *testing.T, s setup) *cluster {
 		s.lease = usual
 	}
 	c := &cluster{t: t, locks: image(t, "locks", locksSize), data: image(t, "data", dataSize)}
-	c.target = serve(t, c.locks, c.data)
+	target := serve
+	if s.aborts {
+		target = serveByKernel
+	}
+	c.target = target(t, c.locks, c.data)
 	for i := range s.hosts {
 		name := string(rune('a' + i))
 		h := &host{id: i + 1, locks: lay(t, c.target.portal), data: lay(t, c.target.portal)}

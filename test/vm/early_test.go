@@ -8,22 +8,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	fencing "github.com/bakeryd/bakeryd/daemon/fence"
 )
 
-// early is a cluster that fences long before the lease is over.
-var early = setup{lease: 30 * time.Second, fence: true, after: 6 * time.Second}
+// early is a cluster that fences long before the lease is over, on a target that aborts the writes of a
+// fenced host.
+var early = setup{lease: 30 * time.Second, fence: true, after: 6 * time.Second, aborts: true}
 
-// soon checks that a section entered within 10 s after a host's end, besides the time of the fence itself:
-// the target cannot abort writes, so that takes [fence.DefaultDrain] and more.
+// soon checks that a section entered long before the lease of a host that ended was over: after less than
+// 10 s, unless the lab's machine is overloaded.
 func (c *cluster) soon(entered, from time.Time) {
 	c.t.Helper()
 	c.othersWaited(entered, from, 0)
 	fence := c.hosts[1].fenceTook()
 	c.measured("the fence took %v, all else %v", fence.Round(10*time.Millisecond), (entered.Sub(from) - fence).Round(10*time.Millisecond))
-	require.GreaterOrEqual(c.t, fence, fencing.DefaultDrain)
-	require.Less(c.t, entered.Sub(from)-fence, 10*time.Second)
+	require.Less(c.t, entered.Sub(from), c.times.Lease/2)
 }
 
 var fenceLine = regexp.MustCompile(`time=(\S+) level=WARN msg="(host is silent, fencing it|host fenced)"`)

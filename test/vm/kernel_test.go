@@ -20,6 +20,7 @@ var modules = []string{
 	"softdog", "i6300esb", "ib700wdt",
 	"ext4", "crc32c_generic", // root filesystem
 	"tcm_loop", "target_core_file", // a SCSI target in the kernel
+	"iscsi_target_mod", "target_core_iblock", "virtio_net", // and one for other machines
 }
 
 // unpack downloads a Debian package and unpacks its files that match. Nothing is installed.
@@ -69,7 +70,9 @@ func fetchKernel(root string) (image string, err error) {
 	for _, folder := range []string{"arch/x86/crypto", "block", "crypto", "lib", "fs/configfs", "fs/ext4", "fs/jbd2", "fs/9p", "fs/netfs", "fs/fscache", "net/9p", "drivers/block", "drivers/char", "drivers/scsi", "drivers/target", "drivers/virtio", "drivers/watchdog"} {
 		wanted = append(wanted, "*/kernel/"+folder+"/*")
 	}
-	wanted = append(wanted, "*/kernel/fs/mbcache.ko*")
+	for _, module := range []string{"fs/mbcache", "drivers/net/virtio_net", "drivers/net/net_failover", "net/core/failover"} {
+		wanted = append(wanted, "*/kernel/"+module+".ko*")
+	}
 	if err := unpack(string(name[0]), dir, wanted...); err != nil {
 		return "", err
 	}

@@ -94,6 +94,50 @@ func (s *target) stop() {
 	s.tgtd = nil
 }
 
+// serveByKernel serves images as the kernel's own target, in a machine: unlike tgt it can abort writes. It
+// does not restart.
+func serveByKernel(t *testing.T, images ...string) *target {
+	t.Helper()
+	s := &target{t: t, portal: freePort(t)}
+	devices := []string{"-netdev", "user,id=net,restrict=on,hostfwd=tcp:" + s.portal + "-:3260", "-device", "virtio-net-pci,netdev=net"}
+	script := `
+		modprobe -a virtio_net crc32c_generic target_core_iblock iscsi_target_mod
+		ip address add 10.0.2.15/24 dev eth0
+		ip link set eth0 up
+		mkdir -p /var/target/pr
+		mount -t configfs configfs /sys/kernel/config
+		cd /sys/kernel/config/target
+		portals=iscsi/` + targetName + `/tpgt_1
+		mkdir -p $portals/np/0.0.0.0:3260
+		echo 0 >$portals/attrib/authentication
+		echo 1 >$portals/attrib/generate_node_acls
+		echo 1 >$portals/attrib/cache_dynamic_acls
+		echo 0 >$portals/attrib/demo_mode_write_protect
+		unit() {
+			until test -b /dev/disk$1; do
+				for disk in /sys/block/vd*; do
+					test "$(cat "$disk/serial")" != disk$1 || ln -s "${disk##*/}" /dev/disk$1
+				done
+				sleep 0.1
+			done
+			core=core/iblock_0/disk$1
+			mkdir -p $core $portals/lun/lun_$1
+			echo udev_path=/dev/disk$1 >$core/control
+			echo disk$1 >$core/wwn/vpd_unit_serial
+			echo 1 >$core/enable
+			ln -s $PWD/$core $portals/lun/lun_$1/disk
+		}
+`
+	for i, image := range images {
+		devices = append(devices, "-drive", fmt.Sprintf("if=none,id=disk%d,format=raw,cache=none,file.locking=off,file=%s", i+1, image),
+			"-device", fmt.Sprintf("virtio-blk-pci,drive=disk%d,serial=disk%d", i+1, i+1))
+		script += fmt.Sprintf("unit %d\n", i+1)
+	}
+	m := boot(t, "target", devices...)
+	m.sh(script + "echo 1 >$portals/enable")
+	return s
+}
+
 // unit returns one of its logical units, without a cable.
 func (s *target) unit(lun int) unit { return unit{s.portal, lun} }
 
