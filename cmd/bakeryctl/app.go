@@ -56,10 +56,46 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 }
 
+// commandPath returns the words that select a command, without bakeryctl.
+func commandPath(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), "bakeryctl ")
+}
+
+// none accepts no argument.
+func none(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		command := commandPath(cmd)
+		return cli.Usage(command, "%s takes no argument, not %q", command, args[0])
+	}
+	return nil
+}
+
+// oneAtMost accepts one argument or none.
+func oneAtMost(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			command := commandPath(cmd)
+			return cli.Usage(command, "%s takes one %s at most, not %d", command, what, len(args))
+		}
+		return nil
+	}
+}
+
+// some accepts one argument or more.
+func some(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			command := commandPath(cmd)
+			return cli.Usage(command, "no %s given", what)
+		}
+		return nil
+	}
+}
+
 // one accepts exactly one argument that check, unless nil, accepts.
 func one(what string, check func(string) error) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		command := strings.TrimPrefix(cmd.CommandPath(), "bakeryctl ")
+		command := commandPath(cmd)
 		if len(args) != 1 {
 			return cli.Usage(command, "%s takes one %s, not %d", command, what, len(args))
 		}

@@ -66,7 +66,7 @@ func TestEventsCommandErrors(t *testing.T) {
 		args  []string
 		error string
 	}{
-		{[]string{"a", "b"}, "accepts at most 1 arg(s), received 2"},
+		{[]string{"a", "b"}, "events takes one NAME at most, not 2\nhint: run bakeryctl events --help"},
 		{[]string{"a\nb"}, "lock name"},
 		{[]string{"--since", "soon"}, `--since: invalid time "soon": want 03:12, 2h, 2006-01-02`},
 		{[]string{"--until", "soon"}, `--until: invalid time "soon"`},

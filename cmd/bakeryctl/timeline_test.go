@@ -78,7 +78,7 @@ func TestTimelineErrors(t *testing.T) {
 		error string
 	}{
 		{[]string{good}, cli.ExitUsage, "no -o PATH given"},
-		{[]string{"-o", out}, cli.ExitUsage, "requires at least 1 arg(s)"},
+		{[]string{"-o", out}, cli.ExitUsage, "no EVENTS given\nhint: run bakeryctl timeline --help"},
 		{[]string{good, "-o", good}, cli.ExitUsage, "write " + good + ": it exists and is no page of bakeryctl timeline; use --force to replace it"},
 		{[]string{good, "-o", out, "--since", "soon"}, cli.ExitUsage, `--since: invalid time "soon"`},
 		{[]string{good, "-o", out, "--since", "1h", "--until", "2h"}, cli.ExitUsage, "is not after --since"},
