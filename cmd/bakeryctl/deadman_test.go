@@ -105,7 +105,7 @@ func TestLock_BakerydIsGone_PrintsAMessage(t *testing.T) {
 	eventually(t, "the wrapper to come back", func() bool { return b.Requests() == 2 })
 	p.write("")
 	p.exits(0)
-	message, at := "bakeryctl: bakeryd is gone; \"x\" is held until %s unless it comes back\n", until
+	message, at := "bakeryctl: bakeryd is gone; \"x\" is held until %s at most unless it comes back\n", until
 	for _, slack := range []time.Duration{0, -time.Second, -2 * time.Second, time.Second} {
 		if p.messages() == strings.Replace(message, "%s", at.Add(slack).Format(time.TimeOnly), 1) {
 			return

@@ -71,7 +71,7 @@ func (h *holder) run(beats <-chan time.Time) error {
 			_ = h.grant.Release() // lose has reported the loss
 			return &cli.Failure{Code: cli.ExitLost}
 		case <-h.grant.Silent:
-			h.Printf("bakeryd is gone; %q is held until %s unless it comes back", h.name, h.grant.Deadline().Format(time.TimeOnly))
+			h.Printf("bakeryd is gone; %q is held until %s at most unless it comes back", h.name, h.grant.Deadline().Format(time.TimeOnly))
 		case <-beats:
 			h.systemd.keepAlive()
 		}

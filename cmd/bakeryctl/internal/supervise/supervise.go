@@ -216,7 +216,7 @@ func (s *supervisor) run() int {
 			s.stop()
 			return cli.ExitLost
 		case <-s.grant.Silent:
-			s.Printf("bakeryd is gone; %q is held until %s unless it comes back",
+			s.Printf("bakeryd is gone; %q is held until %s at most unless it comes back",
 				s.launch.Lock, s.grant.Deadline().Format(time.TimeOnly))
 		case r := <-s.requests():
 			s.react(r)
