@@ -42,7 +42,7 @@ Exit codes:
   0      measured
   64     the command line is wrong
   66     the device or its lockspace is not usable, or the lock directory is full
-  69     bakeryd is unreachable, or refuses
+  69     bakeryd is unreachable, or refuses; or nothing could be measured
   77     permission denied: only for root and the user of bakeryd
   128+N  signal N ended it`
 	cmd.Example = `  bakeryctl bench

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
@@ -294,6 +295,18 @@ func TestRun_MeasurementWithoutMeans_IsSkipped(t *testing.T) {
 	r = b.done(t)
 	require.Equal(t, r.Floor.P50US, r.InProcess.FloorP50US)
 	require.Equal(t, "toy", r.Skipped[5].Name)
+}
+
+// TestRun_NoMeasurementHasMeans_IsAnError that has the reason of each one that was asked for.
+func TestRun_NoMeasurementHasMeans_IsAnError(t *testing.T) {
+	t.Parallel()
+	b := newTest(t.Context(), brief, newDisk().host(1))
+	b.Only = []string{inProcess, handOver}
+	b.why = map[string]string{inProcess: "no id", handOver: "no second id"}
+	err := b.measure()
+	require.ErrorIs(t, err, errNothing)
+	require.EqualError(t, err, "nothing could be measured; in_process: no id; handover: no second id")
+	require.Equal(t, cli.ExitUnavailable, failure(t.Context(), err).(*cli.Failure).Code)
 }
 
 func keys(m map[string]json.RawMessage) (all []string) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/load"
 )
@@ -25,7 +26,8 @@ const (
 // names lists all measurements, in the order in which they are made.
 var names = []string{uncontended, inProcess, reacquire, handOver, handOff, wrapper}
 
-// errNothing is returned when a measurement has counted nothing in the time given.
+// errNothing is returned when a measurement has counted nothing in the time given, and when no
+// measurement that was asked for is possible.
 var errNothing = errors.New("nothing could be measured")
 
 // run makes the measurements. Those that lack their means are skipped.
@@ -50,6 +52,7 @@ func newRun(ctx context.Context, o Options) *run {
 // measure makes the measurements. It returns errNothing, the first error of a host or a command, or
 // the cause of ctx's end.
 func (r *run) measure() error {
+	made, unable := 0, ""
 	for _, step := range []struct {
 		name string
 		able bool
@@ -67,12 +70,17 @@ func (r *run) measure() error {
 			r.skip(step.name, "not asked for")
 		case !step.able:
 			r.skip(step.name, r.why[step.name])
+			unable += fmt.Sprintf("; %s: %s", step.name, r.why[step.name])
 		default:
+			made++
 			r.progress.Begin("measuring "+step.name, r.Duration)
 			if err := step.run(); err != nil {
 				return fmt.Errorf("%s: %w", step.name, err)
 			}
 		}
+	}
+	if made == 0 {
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%w%s", errNothing, unable)}
 	}
 	if r.res.Floor == nil {
 		r.skip("floor", "it is measured together with uncontended, in_process and handover")
