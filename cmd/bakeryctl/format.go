@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -78,13 +79,13 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 		return a.print(created, func(w io.Writer) { showFormat(w, result) })
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "maximum `N`umber of hosts, 1 to 2000")
-	flags.IntVar(&o.Locks, "locks", lockspace.DefaultLocks, "maximum `N`umber of locks, 1 to 65536")
+	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "maximum number `N` of hosts, 1 to 2000")
+	flags.IntVar(&o.Locks, "locks", lockspace.DefaultLocks, "maximum number `N` of locks, 1 to 65536")
 	flags.DurationVar(&o.Lease, "lease", lockspace.DefaultLease, "`TIME` that a host may continue without reaching the device, 1s to 1h")
 	flags.StringVar(&o.Name, "name", "", "`NAME` of the lockspace, for display")
 	flags.StringVar(&stride, "stride", "auto", "`BYTES` from one record to the next; auto is the physical block size")
 	flags.StringVar(&policy, "policy", "lease", "when a silent host counts as dead: `lease|fence|manual`")
-	flags.DurationVar(&o.FenceAfter, "fence-after", 0, "with policy fence: fence a host that was silent for `TIME`, before its lease is over")
+	flags.DurationVar(&o.FenceAfter, "fence-after", 0, "with policy fence: fence a host that was silent for `TIME`, a fifth of the lease to the lease")
 	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
 	flags.BoolVar(&a.json, "json", false, "print the result as JSON")
 }
@@ -124,7 +125,8 @@ func failover(sb layout.Superblock) string {
 	case sb.Policy == layout.PolicyManual:
 		return "when an operator evicts the dead host"
 	case sb.FenceAfter > 0:
-		return fmt.Sprintf("%v after the last renewal of a host, which renews every %v, and the time of the fence", sb.FenceAfter, t.Renew())
+		return fmt.Sprintf("%v after the last renewal of a host, which renews every %v, and the time of the fence",
+			sb.FenceAfter, t.Renew().Round(time.Millisecond))
 	case sb.Policy == layout.PolicyFence:
 		return fmt.Sprintf("%v after the last renewal of a host, and the time of the fence", t.Dead())
 	}
