@@ -75,7 +75,7 @@ func parse(args, environ []string) (options, error) {
 	fs.StringVar(&o.listen, "listen", "", "loopback `address` and port to serve the status page and metrics on, such as 127.0.0.1:9415 (default: none)")
 	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, such as /dev/watchdog")
 	fs.StringVar(&o.daemon.Fence.Agent, "fence", "pr", "`agent` that fences dead hosts if the lockspace's policy is fence: pr or exec")
-	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec: fences $BAKERY_FENCE_HOST; exit 0 confirms")
+	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec, which it selects: fences $BAKERY_FENCE_HOST; exit 0 confirms")
 	fs.StringArrayVar(&o.daemon.Fence.Devices, "fence-device", nil, "agent pr: another `device` to fence dead hosts from; may be repeated")
 	fs.IntVar(&o.daemon.Handoff, "handoff", 8, "`times` a lock may pass between local clients while another host waits")
 	fs.DurationVar(&o.daemon.Linger, "linger", daemon.DefaultLinger, "`time` to keep a lock that a local client released for the next local client, which then needs no disk IO; 0 to 10ms, 0: release it immediately")
