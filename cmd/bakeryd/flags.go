@@ -123,7 +123,7 @@ func (o *options) check(fs *pflag.FlagSet, hostID, level string) error {
 		loopback = server.CheckLoopback(o.listen)
 	}
 	fence := &o.daemon.Fence
-	if fence.Command != "" && fence.Agent == "pr" && len(fence.Devices) == 0 {
+	if fence.Command != "" && !fs.Changed("fence") && len(fence.Devices) == 0 {
 		fence.Agent = "exec" // a command is of no use otherwise
 	}
 	id, err := strconv.Atoi(hostID)

@@ -220,6 +220,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x", "--fence", "shoot"}, nil, `--fence "shoot", want pr or exec`},
 		{[]string{"--device", "x", "--fence", "exec"}, nil, "--fence exec without --fence-exec"},
 		{[]string{"--device", "x", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-exec is for --fence exec"},
+		{[]string{"--device", "x", "--fence", "pr", "--fence-exec", "true"}, nil, "--fence-exec is for --fence exec"},
 		{[]string{"--device", "x", "--fence", "exec", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-device is for --fence pr"},
 		{[]string{"--device", "x", "--listen", "0.0.0.0:9415"}, nil, `--listen: not a loopback address: "0.0.0.0:9415", want 127.0.0.1`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_LISTEN=9415"}, `--listen: not a loopback address: "9415", want ADDRESS:PORT`},
