@@ -71,7 +71,8 @@ func TestDevice_NotUsable_HasAHint(t *testing.T) {
 		{[]string{"--device", precious, "--create"}, "to create a lockspace, run bakeryctl format " + precious + "; it destroys the contents"},
 		{[]string{"--device", blank, "--create"}, "to create a lockspace, run bakeryctl format " + blank + "; it destroys the contents"},
 		{[]string{"--device", missing}, "use --create to create a lockspace in a new file"},
-		{[]string{"--device", filepath.Join(missing, "in"), "--create"}, ""},
+		{[]string{"--device", filepath.Join(missing, "in"), "--create"},
+			"check the path; a new file is created only outside /dev, in a directory that exists"},
 		{[]string{"--device", dir, "--create"}, ""},
 	}
 	for _, test := range tests {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strconv"
 	"time"
@@ -138,7 +137,7 @@ var formatAdvice = slices.Concat([]cli.Advice{
 	{Err: format.ErrHostAlive, Hint: "stop bakeryd on that host, then format; with --force the hosts lose their locks, and format waits for that"},
 	{Err: format.ErrForeignVersion, Hint: "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"},
 	{Err: format.ErrOccupied, Hint: "use --force to destroy the contents"},
-	{Err: fs.ErrNotExist, Hint: "check the path; a new file is created only outside /dev, in a directory that exists"},
+	ondevice.NewFile,
 }, ondevice.Advice)
 
 // formatFailure returns an error of format.Format with its exit code and hint.

@@ -30,7 +30,7 @@ const maxWanted = 16
 func Acquire(ctx context.Context, o acquire.Request) (*supervise.Grant, error) {
 	if o.Create {
 		if err := ondevice.Create(ctx, o.Device); err != nil {
-			return nil, &cli.Failure{Code: cli.ExitNoDevice, Err: err}
+			return nil, cli.Advise(err, cli.ExitNoDevice, []cli.Advice{ondevice.NewFile})
 		}
 	}
 	d, err := daemon.Join(ctx, daemon.Config{Device: o.Device, Logger: ondevice.Logger(o.Stderr)})

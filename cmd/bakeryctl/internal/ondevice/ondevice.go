@@ -55,6 +55,9 @@ var Advice = []cli.Advice{
 	{Err: fs.ErrPermission, Hint: "run it as root or as a member of the device's group"},
 }
 
+// NewFile is the advice for a lockspace in a new file.
+var NewFile = cli.Advice{Err: fs.ErrNotExist, Hint: "check the path; a new file is created only outside /dev, in a directory that exists"}
+
 const hintSize = "use a larger device, or format for fewer --hosts or --locks"
 
 // Failure returns err with the exit code of an unusable device and a hint.
