@@ -23,7 +23,7 @@ func HostTable(w io.Writer, r *report.Report, p render.Paint) {
 		return
 	}
 	if r.ThisHost == nil {
-		fmt.Fprintf(w, "read from the device, which does not show whether a host is alive\n\n")
+		fmt.Fprintf(w, "read from the device: a host that is shown as live may be dead\n\n")
 	}
 	head := "ID\tNAME\tSTATE\tSEEN\tWATCHDOG"
 	if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return len(h.Verdicts) > 0 }) {

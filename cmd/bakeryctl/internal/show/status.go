@@ -102,7 +102,7 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 			time.Duration(l.FenceAfterMS)*time.Millisecond)
 	}
 	if r.ThisHost == nil {
-		fmt.Fprintf(w, "  read from the device, which does not show whether a host is alive\n")
+		fmt.Fprintf(w, "  read from the device: a host that is shown as live may be dead\n")
 		return
 	}
 	left := time.Duration(r.ThisHost.LeaseLeftMS) * time.Millisecond

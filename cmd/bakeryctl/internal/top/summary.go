@@ -44,7 +44,7 @@ func (s *screen) summary(most int) {
 		case s.answer == nil:
 			s.line(s.of(render.Warn, "asking "+s.source))
 		case s.answer.Report.ThisHost == nil:
-			s.line("read from the device, which does not show whether a host is alive")
+			s.line("read from the device: a host that is shown as live may be dead")
 		default:
 			s.line(s.of(render.Good, "all is well"))
 		}
