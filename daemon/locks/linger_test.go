@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -181,16 +182,108 @@ func TestLinger_LookHangs_GrantsStopAtTheBound(t *testing.T) {
 	})
 }
 
+// handOver passes a hold on among clients of its host while another host waits, until the next one is not
+// served. It returns the number of grants by the ticket since the hold, that one included.
+func handOver(t *testing.T, d *testHost, h *Hold, handoff int) (granted int) {
+	t.Helper()
+	ticket := h.Token().Number()
+	for granted = 1; granted < 3*handoff; granted++ {
+		next := asking(t.Context(), d, Request{Name: "x"})
+		synctest.Wait()
+		require.NoError(t, h.Release())
+		synctest.Wait()
+		if len(next) == 0 {
+			break
+		}
+		h = got(t, next)
+		require.Equal(t, ticket, h.Token().Number())
+	}
+	return granted
+}
+
+// TestLinger_OtherHostClaimsDuringALook_GrantsCountFromItsBegin: the look has not found that host.
+func TestLinger_OtherHostClaimsDuringALook_GrantsCountFromItsBegin(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		const handoff = 4
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		a := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = handoff })
+		b := c.host(2)
+		t.Cleanup(f.RemoveFaults)
+		hung := hangingLook(t, c, a, f, 1)
+		h := acquire(t, a, Request{Name: "x"})
+		waits := start(t, b, Request{Name: "x"})
+		hung.Release()
+		synctest.Wait()
+		require.Equal(t, handoff, handOver(t, a, h, handoff))
+		require.NoError(t, got(t, waits).Release())
+	})
+}
+
+// TestLinger_LookFails_DoesNotCount: the next one finds the other host.
+func TestLinger_LookFails_DoesNotCount(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		const handoff = 4
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		a := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = handoff })
+		b := c.host(2)
+		t.Cleanup(f.RemoveFaults)
+		linger(t, c, a)
+		h := acquire(t, a, Request{Name: "x"})
+		waits := start(t, b, Request{Name: "x"})
+		f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Err: unix.ENXIO, Times: 1})
+		require.LessOrEqual(t, handOver(t, a, h, handoff), handoff)
+		require.NoError(t, got(t, waits).Release())
+	})
+}
+
+// TestLinger_LookFindsAHost_EndsAtOnce: although no client comes.
+func TestLinger_LookFindsAHost_EndsAtOnce(t *testing.T) {
+	for how, comes := range map[string]func(t *testing.T, b *testHost) <-chan result{
+		"waits": func(t *testing.T, b *testHost) <-chan result { return start(t, b, Request{Name: "x"}) },
+		"requests the lock": func(t *testing.T, b *testHost) <-chan result {
+			_, err := b.Request(t.Context(), "x", "please")
+			require.NoError(t, err)
+			return nil
+		},
+	} {
+		runInCluster(t, how, func(t *testing.T, c *cluster) {
+			a, b := c.host(1, func(cfg *hostConfig) { cfg.Linger = time.Hour }), c.host(2)
+			linger(t, c, a)
+			h := acquire(t, a, Request{Name: "x"})
+			waits := comes(t, b)
+			time.Sleep(2 * time.Millisecond) // the next look is due
+			require.NoError(t, h.Release())
+			time.Sleep(10 * time.Millisecond)
+			require.False(t, c.shows(1))
+			if waits != nil {
+				require.NoError(t, got(t, waits).Release())
+			}
+		})
+	}
+}
+
 // hangingLook has a lingering host begin a look that hangs, and shows the slots as they were.
 func hangingLook(t *testing.T, c *cluster, d *testHost, f *disktest.Faulty, times int) *disktest.Injection {
 	t.Helper()
 	linger(t, c, d)
 	hung := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true, Returns: disktest.Stale, Times: times})
-	for range 3 {
-		once(t, d, Request{Name: "x"})
-	}
-	<-hung.Hit()
+	beginLook(t, d, hung)
 	return hung
+}
+
+// beginLook has clients come to a lingering host until it looks, which a fault hits.
+func beginLook(t *testing.T, d *testHost, fault *disktest.Injection) {
+	t.Helper()
+	for range 8 {
+		once(t, d, Request{Name: "x"})
+		synctest.Wait()
+		select {
+		case <-fault.Hit():
+			return
+		default:
+		}
+	}
+	t.Fatal("no look")
 }
 
 // TestLinger_LookHangsAfterTheRelease_LeaseGoesOn: no other host waits for a look of a hold that has
@@ -207,7 +300,11 @@ func TestLinger_LookHangsAfterTheRelease_LeaseGoesOn(t *testing.T) {
 		c.renewedTimes(d, twoLeases)
 		require.NoError(t, d.Err())
 		require.NoError(t, other.Release())
+		for range 2 * 8 { // more than the bound: the driver reads the slots itself
+			once(t, d, Request{Name: "x"})
+		}
 		hung.Release()
+		time.Sleep(3 * testLinger)
 		linger(t, c, d)
 	})
 }
@@ -220,6 +317,7 @@ func TestLinger_LookHangsWhileAClientWaits_LeaseEnds(t *testing.T) {
 		d := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = 4 })
 		t.Cleanup(f.RemoveFaults)
 		hangingLook(t, c, d, f, 0)
+		once(t, d, Request{Name: "x"}) // the last one that the bound permits
 		for range 8 {
 			asking(t.Context(), d, Request{Name: "x"})
 			time.Sleep(time.Millisecond / 2)
@@ -247,19 +345,7 @@ func TestLinger_LookOfAnEarlierHold_DoesNotCount(t *testing.T) {
 		waits := start(t, b, Request{Name: "x"})
 		hung.Release() // it has not found host 2
 		synctest.Wait()
-		ticket, granted := h.Token().Number(), 1
-		for ; granted < 3*handoff; granted++ {
-			next := asking(t.Context(), a, Request{Name: "x"})
-			synctest.Wait()
-			require.NoError(t, h.Release())
-			synctest.Wait()
-			if len(next) == 0 {
-				break
-			}
-			h = got(t, next)
-			require.Equal(t, ticket, h.Token().Number())
-		}
-		require.LessOrEqual(t, granted, handoff)
+		require.LessOrEqual(t, handOver(t, a, h, handoff), handoff)
 		require.NoError(t, got(t, waits).Release())
 	})
 }
@@ -417,15 +503,7 @@ func TestLinger_HostJoinsDuringALook_ItsSlotCounts(t *testing.T) {
 		t.Cleanup(f.RemoveFaults)
 		linger(t, c, a)
 		hung := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
-		for looks := false; !looks; {
-			once(t, a, Request{Name: "x"})
-			synctest.Wait()
-			select {
-			case <-hung.Hit():
-				looks = true
-			default:
-			}
-		}
+		beginLook(t, a, hung)
 		c.renewedTimes(a, 1) // it reads the host table
 		b := c.host(2)
 		waits := asking(t.Context(), b, Request{Name: "x"})

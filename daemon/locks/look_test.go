@@ -16,13 +16,15 @@ func TestLook_BeginsAsLateAsLooksPermit(t *testing.T) {
 	const handoff, grants, cycle = 8, 400, time.Millisecond
 	for _, tc := range []struct {
 		name   string
+		before time.Duration // as long as a look took first
 		takes  time.Duration
 		every  int // grants to a look, at least
 		atMost time.Duration
 	}{
-		{"half a grant", cycle / 2, handoff - 1, (grants + 1) * cycle},
-		{"two and a half grants", 5 * cycle / 2, handoff - 2, (grants + handoff) * cycle},
-		{"as long as all that the bound permits", handoff * cycle, handoff / 2, (2*grants - grants/handoff) * cycle},
+		{"half a grant", cycle / 2, cycle / 2, handoff - 1, (grants + 1) * cycle},
+		{"two and a half grants", 5 * cycle / 2, 5 * cycle / 2, handoff - 2, (grants + handoff) * cycle},
+		{"as long as all that the bound permits", handoff * cycle, handoff * cycle, handoff / 2, (2*grants - grants/handoff) * cycle},
+		{"half a grant, long ones before", handoff * cycle, cycle / 2, handoff - 1, (grants + 1) * cycle},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCluster(t, func(t *testing.T, c *cluster) {
@@ -41,12 +43,17 @@ func TestLook_BeginsAsLateAsLooksPermit(t *testing.T) {
 					}
 					return time.Since(began)
 				}
-				looks := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: tc.takes})
+				looksTake := func(delay time.Duration) *disktest.Injection {
+					return f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: delay})
+				}
+				looksTake(tc.before)
+				handOver(grants)
+				looks := looksTake(tc.takes)
 				handOver(5 * handoff)
 				before := looks.Fired()
 				took := handOver(grants)
 				require.NoError(t, h.Release())
-				require.LessOrEqual(t, looks.Fired()-before, grants/tc.every+1)
+				require.LessOrEqual(t, looks.Fired()-before, grants/tc.every+2)
 				require.LessOrEqual(t, took, tc.atMost)
 			})
 		})
