@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,23 +271,73 @@ func TestSocket_QuickAnswer_NextReadSpins(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	}
-	for range 2 {
+	readLate := func(after time.Duration) {
+		go func() {
+			for waiting.Load() == 0 {
+				runtime.Gosched()
+			}
+			time.Sleep(after)
+			answer()
+		}()
+		read()
+	}
+	eventually(t, "a late answer for which the kernel waited", func() bool {
 		eventually(t, "an answer in time", func() bool {
 			answer()
 			read()
 			return s.quick
 		})
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			read()
-		}()
-		eventually(t, "the read", func() bool { return waiting.Load() == 1 })
-		time.Sleep(spin)
-		answer()
-		<-done
+		s.kernelReads = 0
+		readLate(2 * spin)
 		require.False(t, s.quick)
+		return s.kernelReads > 0
+	})
+	eventually(t, "an answer in time", func() bool {
+		answer()
+		read()
+		return s.quick
+	})
+	readLate(10 * shortWait * time.Millisecond)
+	require.False(t, s.quick)
+	require.Zero(t, s.kernelReads, "the poller waited")
+
+	if runtime.NumCPU() == 1 {
+		return // the answer comes once the read sleeps
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	sleeps := func() int64 {
+		var u unix.Rusage
+		require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &u))
+		return u.Nvcsw
+	}
+	awake := func() bool { // although the answer comes later than the read begins
+		s.quick = true
+		var reads, ready atomic.Bool
+		go func() {
+			for ready.Store(true); !reads.Load(); {
+			}
+			for begun := time.Now(); time.Since(begun) < spin/3; {
+			}
+			answer()
+		}()
+		for !ready.Load() {
+			runtime.Gosched()
+		}
+		before := sleeps()
+		reads.Store(true)
+		read()
+		return sleeps() == before
+	}
+	eventually(t, "reads that do not sleep", func() bool {
+		n := 0
+		for range 20 {
+			if awake() {
+				n++
+			}
+		}
+		return n > 10
+	})
 }
 
 func (s *socket) isPolled() bool {
