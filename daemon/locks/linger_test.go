@@ -205,11 +205,7 @@ func handOver(t *testing.T, d *testHost, h *Hold, handoff int) (granted int) {
 func TestLinger_OtherHostClaimsDuringALook_GrantsCountFromItsBegin(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		const handoff = 4
-		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
-		a := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = handoff })
-		b := c.host(2)
-		t.Cleanup(f.RemoveFaults)
-		hung := hangingLook(t, c, a, f, 1)
+		a, b, hung := duringLook(t, c, handoff)
 		h := acquire(t, a, Request{Name: "x"})
 		waits := start(t, b, Request{Name: "x"})
 		hung.Release()
@@ -286,6 +282,15 @@ func beginLook(t *testing.T, d *testHost, fault *disktest.Injection) {
 	t.Fatal("no look")
 }
 
+// duringLook returns two hosts, of which a keeps the lock and looks for others. The look hangs.
+func duringLook(t *testing.T, c *cluster, handoff int) (a, b *testHost, hung *disktest.Injection) {
+	t.Helper()
+	f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+	a, b = c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = handoff }), c.host(2)
+	t.Cleanup(f.RemoveFaults)
+	return a, b, hangingLook(t, c, a, f, 1)
+}
+
 // TestLinger_LookHangsAfterTheRelease_LeaseGoesOn: no other host waits for a look of a hold that has
 // ended.
 func TestLinger_LookHangsAfterTheRelease_LeaseGoesOn(t *testing.T) {
@@ -333,11 +338,7 @@ func TestLinger_LookHangsWhileAClientWaits_LeaseEnds(t *testing.T) {
 func TestLinger_LookOfAnEarlierHold_DoesNotCount(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		const handoff = 4
-		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
-		a := c.host(1, lingering, through(f), func(cfg *hostConfig) { cfg.Handoff = handoff })
-		b := c.host(2)
-		t.Cleanup(f.RemoveFaults)
-		hung := hangingLook(t, c, a, f, 1)
+		a, b, hung := duringLook(t, c, handoff)
 		time.Sleep(2 * testLinger)
 		require.False(t, c.shows(1))
 

@@ -39,7 +39,8 @@ const (
 // counts them: by a client alone, and when eight clients of the host pass the lock on.
 //
 //	              alone  passed on
-//	pwrite, pread   3      1/7   slots: the claim, the others, the release; the others at each 7th grant
+//	pwrite, pread   3      0.3   slots: the claim, the others, the release; the others at each 7th grant,
+//	                             or earlier if reads take longer, as under strace
 //	write           2      2     granted and released, which wake the client
 //	epoll_pwait     3      2.6   the runtime waits for lines, and looks for some before a thread sleeps
 //	futex           0.6    0.9   the runtime's threads wake each other
