@@ -141,6 +141,27 @@ var largeScenarios = []scenario{
 	{name: "driver, removal, bad slot, again", hosts: 2, rounds: 2, modes: exclusive, removes: 1, corrupt: 1, resumes: 1},
 }
 
+// onMembers returns the scenarios in which a write may reach fewer than a majority, with a lockspace of
+// three members. It leaves out those that would take as long as all others together.
+func onMembers(list []scenario) (several []scenario) {
+	for _, sc := range list {
+		long := sc.hosts > 2 && sc.crashes+sc.cancels > 0 || sc.removes > 0 && sc.rejoin && sc.rounds > 1
+		if sc.crashes+sc.resumes > 0 && !long {
+			sc.name, sc.minority = "3 members, "+sc.name, 1
+			several = append(several, sc)
+		}
+	}
+	return several
+}
+
+// fiveMembers are scenarios with two writes of a slot that reach fewer than a majority.
+var fiveMembers = []scenario{
+	{name: "5 members, deaths", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 2, rejoin: true, minority: 2},
+	{name: "5 members, deaths, cancel", hosts: 2, rounds: 1, modes: exclusive, cancels: 1, crashes: 2, rejoin: true, minority: 2},
+	{name: "5 members, driver", hosts: 2, rounds: 2, modes: exclusive, settles: 1, resumes: 2, minority: 2},
+	{name: "5 members, driver, deaths", hosts: 2, rounds: 1, modes: exclusive, crashes: 2, rejoin: true, resumes: 1, minority: 2},
+}
+
 // ofRun returns the items that the flags select: the small ones, all quick ones, or all.
 func ofRun[T any](small, medium, large []T) []T {
 	switch {
@@ -154,6 +175,7 @@ func ofRun[T any](small, medium, large []T) []T {
 
 func TestExplore(t *testing.T) {
 	list := ofRun(smallScenarios, mediumScenarios, largeScenarios)
+	list = append(ofRun(onMembers(smallScenarios), onMembers(mediumScenarios), append(onMembers(largeScenarios), fiveMembers...)), list...)
 	t.Run("all", func(t *testing.T) {
 		for _, sc := range list {
 			t.Run(sc.name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func (w *world) faultMoves(i int, to visit) {
 		c := w.clone(i)
 		c.corrupt--
 		c.losses -= int8(unknown)
-		c.own(i).now = View{}
+		*c.own(i) = certain(View{})
 		to(c, i, "slot goes bad")
 	}
 }
@@ -51,7 +51,7 @@ func (w *world) death(i int, cost int8, to visit) {
 	c.crashes -= cost
 	c.losses -= unknown
 	n := c.actors[i]
-	n.crashed, n.act, n.noted, n.resumed = true, Action{}, false, false
+	n.crashed, n.repeating, n.act, n.noted, n.resumed = true, false, Action{}, false, false
 	n.table, n.found, n.sampled = nil, 0, false
 	n.grants, n.look = Grants{}, look{}
 	c.exit(i)
@@ -74,10 +74,17 @@ func (w *world) recordMoves(i int, to visit) {
 	if w.joins > 0 && h.Readable && (h.Gone || h.Joining && !w.sc.restive || !ac.crashed && !w.sc.restive && ac.inc == h.Incarnation) {
 		c := w.clone(i)
 		c.joins--
-		h = h.next()
+		h = w.newest(i).next()
 		h.Joining = true
 		c.setHost(i, h)
 		to(c, i, "record is claimed")
+		if w.sc.halfClaims() {
+			c := w.clone(i)
+			c.joins--
+			c.hosts = slices.Clone(c.hosts)
+			c.hosts[w.sc.hosts+i] = h
+			to(c, i, "record is half claimed")
+		}
 	}
 }
 
@@ -97,8 +104,7 @@ func (w *world) rewriteMoves(i int, to visit) {
 	}
 	if other := 1 - ac.entry.area; w.sc.removes > 0 && ac.act.Kind == 0 && !w.slot(other, i).now.Readable && !w.slot(other, i).writing {
 		c := w.clone(i)
-		s := c.slot(other, i)
-		s.now = View{Readable: true, Slot: Slot{Incarnation: ac.inc, Creation: w.areas[other], Ticket: s.next.Slot.Ticket}}
+		*c.slot(other, i) = certain(View{Readable: true, Slot: Slot{Incarnation: ac.inc, Creation: w.areas[other]}})
 		to(c, i, "rewrites its slot of the other entry")
 	}
 	if quiet && !ac.rewriting && !sec.writing && (!sec.now.Readable || rewrites) {
@@ -151,21 +157,21 @@ func (w *world) overMoves(i int, to visit) {
 // death becomes known; it comes back.
 func (w *world) deadMoves(i int, to visit) {
 	if s := w.own(i); s.writing {
-		for _, v := range []View{s.next, s.now, {}} {
-			if !v.Readable && w.losses == 0 {
+		for _, end := range append(s.halved(w.sc.minority), certain(s.next), s.unwritten(), certain(View{})) {
+			if !end.now.Readable && w.losses == 0 {
 				continue
 			}
 			c := w.clone(i)
-			c.losses -= int8(bit(!v.Readable))
-			*c.own(i) = sector{now: v}
-			to(c, i, w.say("last write ends as %v", v))
+			c.losses -= int8(bit(!end.now.Readable))
+			*c.own(i) = end
+			to(c, i, w.say("last write ends as %v", end.contents()))
 		}
 	}
 	if s := w.own(i); w.corrupt > 0 && w.losses > 0 && !w.calm && !s.writing && s.now.Readable {
 		c := w.clone(i)
 		c.corrupt--
 		c.losses--
-		c.own(i).now = View{}
+		*c.own(i) = certain(View{})
 		to(c, i, "slot goes bad")
 	}
 	h := w.hosts[i]
@@ -189,7 +195,7 @@ func (w *world) deadMoves(i int, to visit) {
 		n := c.actors[i]
 		n.crashed, n.rewriting, n.split = false, false, false
 		if !h.Joining {
-			h = h.next()
+			h = w.newest(i).next()
 			if !w.sc.unsure {
 				h = h.settled()
 			}

@@ -55,7 +55,7 @@ func (ac *actor) encode(sc *scenario) {
 	}
 	m, kind := ac.m, ac.act.Kind
 	c.b = append(c.b, byte(m.step), byte(kind), bit(m.cancel)|bit(m.attached)<<1|bit(m.attachOnly)<<2|bit(ac.rewriting)<<3|bit(ac.split)<<4|
-		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held)|bit(ac.noted)<<4|bit(ac.resumed)<<5)
+		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held)|bit(ac.noted)<<4|bit(ac.resumed)<<5|bit(ac.repeating)<<6)
 	c.view(&View{Slot: m.ownSlot, Readable: true})
 	c.n = append(c.n, m.last)
 	if sc.permits > 1 {
@@ -118,6 +118,9 @@ func (w *world) key(c *code) {
 		s := &w.disk[i]
 		c.b = append(c.b, bit(s.writing)|bit(s.seen)<<1)
 		c.view(&s.now)
+		for k := range s.newer[:w.sc.minority] {
+			c.view(&s.newer[k])
+		}
 		if s.writing {
 			c.view(&s.next)
 		}
@@ -128,6 +131,9 @@ func (w *world) key(c *code) {
 		c.n = append(c.n, ac.code.n...)
 		if w.sc.records() {
 			c.host(w.hosts[i])
+			if w.sc.halfClaims() {
+				c.host(w.claim(i))
+			}
 		}
 	}
 	c.b = append(c.b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.fails), byte(w.blind), byte(w.joins), byte(w.resumes), byte(w.losses), byte(w.spans), bit(w.fault != ""))

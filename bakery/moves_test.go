@@ -36,12 +36,16 @@ func (w *world) movesOf(i int, to visit) {
 		w.deadMoves(i, to)
 		return
 	}
-	if h := w.hosts[i]; !h.Readable || h.Incarnation != ac.inc {
+	if h := w.hosts[i]; !h.Readable || h.Incarnation != ac.inc || w.claim(i).Readable {
 		w.death(i, 0, to) // its lease cannot be renewed
 	}
 	if !w.calm {
 		w.faultMoves(i, to)
 		w.resumeMoves(i, to)
+	}
+	if ac.repeating {
+		w.repetition(i, to)
+		return
 	}
 	w.rewriteMoves(i, to)
 	w.overMoves(i, to)
@@ -218,11 +222,12 @@ func (w *world) hostMoves(i int, to visit) {
 			c := w.clone(i)
 			c.fails--
 			c.sampleHosts(i)
-			c.actors[i].table = slices.Clone(w.hosts)
+			c.actors[i].table = slices.Clone(w.hosts[:w.sc.hosts])
 			c.actors[i].table[h] = Host{}
 			c.tell(i)
 			to(c, i, w.say("reads the hosts, but not host %d", h+1))
 		}
+		w.claimMoves(i, to)
 		return
 	}
 	c := w.clone(i)
@@ -243,7 +248,7 @@ func (w *world) hostMoves(i int, to visit) {
 
 func (w *world) sampleHosts(i int) {
 	if mu := w.sc.mutate; mu == nil || !mu.staleHosts {
-		w.actors[i].table = w.hosts
+		w.actors[i].table = w.hosts[:w.sc.hosts]
 	}
 	w.actors[i].sampled = true
 }
@@ -281,7 +286,7 @@ func (w *world) entryMoves(i int, to visit) {
 func (w *world) landing(i int, to visit, then func(*world)) {
 	c := w.clone(i)
 	s := c.own(i)
-	*s = sector{now: s.next}
+	*s = w.landed(s)
 	then(c)
 	to(c, i, "write lands")
 }
@@ -289,14 +294,13 @@ func (w *world) landing(i int, to visit, then func(*world)) {
 // outcomes returns the possible results of a read of the sector now.
 func (s *sector) outcomes() []View {
 	if !s.writing {
-		return []View{s.now}
+		return s.contents()
 	}
 	out := []View{{}}
-	if s.now.Readable {
-		out = append(out, s.now)
-	}
-	if s.next != s.now {
-		out = append(out, s.next)
+	for _, v := range append(s.contents(), s.next) {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
 	}
 	return out
 }

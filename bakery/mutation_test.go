@@ -9,13 +9,17 @@ import (
 
 // mutation leaves out or reverses a rule, to show that its loss is noticed.
 type mutation struct {
-	splitWrite bool // a number is written after its flag
-	staleHosts bool // host records are those from before the slots were read
-	earlyLook  bool // the slots are read before the claim is written
-	keepNote   bool // the note of a grant outlives the hold
-	keepMode   bool // an upgrade under way is resumed as one that succeeded
-	flicker    bool // a write that was read may still never land
-	liveOnly   bool // an end is reported only for an incarnation that is taken for current
+	splitWrite bool            // a number is written after its flag
+	staleHosts bool            // host records are those from before the slots were read
+	earlyLook  bool            // the slots are read before the claim is written
+	keepNote   bool            // the note of a grant outlives the hold
+	keepMode   bool            // an upgrade under way is resumed as one that succeeded
+	flicker    bool            // a write that was read may still never land
+	forgets    bool            // members lose what they have acknowledged, but for fewer than a majority
+	unordered  bool            // a new incarnation's first write does not outrank what its predecessor left
+	unnoted    func(step) bool // a successor does not complete its predecessor's writes in these steps
+	writesBack bool            // it completes what it reads, not what was noted
+	liveOnly   bool            // an end is reported only for an incarnation that is taken for current
 
 	sightless bool                             // local grants do not wait for a look
 	deaf      bool                             // a look that finds another host counts as clean

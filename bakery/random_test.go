@@ -58,6 +58,7 @@ func newWalk(seed uint64) *walk {
 		removes: int8(rng.IntN(4)), crashes: int8(rng.IntN(5)), rejoin: rng.IntN(4) > 0, unsure: rng.IntN(2) == 0,
 		corrupt: int8(rng.IntN(4)), fails: int8(rng.IntN(4)), resumes: int8(rng.IntN(6)),
 		blind: int8(rng.IntN(3)), abandon: true, joins: int8(rng.IntN(3)), locals: int8(rng.IntN(12)), bound: 1 + rng.IntN(3),
+		minority: rng.IntN(mostMissing + 1),
 	}
 	if rng.IntN(3) == 0 {
 		sc.modes = exclusive

@@ -39,7 +39,7 @@ func (w *world) freed(e entry) bool { return e != w.dir && e.creation == w.areas
 // landed.
 func (w *world) saw(area, j int, v View) {
 	s := w.slot(area, j)
-	if w.resumes > 0 && s.writing && v == s.next && v != s.now && (w.sc.mutate == nil || !w.sc.mutate.flicker) {
+	if w.resumes > 0 && w.sc.minority == 0 && s.writing && v == s.next && v != s.now && (w.sc.mutate == nil || !w.sc.mutate.flicker) {
 		s.seen = true
 	}
 }
@@ -52,47 +52,66 @@ func (w *world) resumeMoves(i int, to visit) {
 		return
 	}
 	s := w.own(i)
-	ends := []View{s.now}
-	if s.writing {
-		ends = append(ends, s.next)
-		if s.seen {
-			ends = ends[1:]
-		}
-		if w.corrupt > 0 && !s.seen {
-			ends = append(ends, View{})
-		}
+	if s.writing && w.sc.minority > 0 {
+		w.unfinishedMoves(i, to)
+		return
 	}
-	entries := []entry{ac.entry}
-	if now := (entry{creation: w.areas[ac.entry.area], area: ac.entry.area}); now != ac.entry {
-		entries = append(entries, now)
-	}
-	for _, own := range ends {
-		unknown := bit(!own.Readable && !ac.noted)
-		if w.losses < int8(unknown) {
-			continue
-		}
-		for _, e := range entries {
-			if !own.Readable && e == ac.entry && ac.m.step == stepUnmark {
-				continue // the directory shows that it is no longer the lock's
-			}
-			c := w.clone(i)
-			c.resumes--
-			c.losses -= int8(unknown)
-			if s.writing && !own.Readable {
-				c.corrupt--
-			}
-			*c.own(i) = sector{now: own}
-			c.resume(i, e)
-			to(c, i, w.say("restarts with %v by creation %d", own, e.creation))
+	for _, end := range w.endings(s) {
+		for _, own := range end.contents() {
+			w.restarts(i, end, own, to)
 		}
 	}
 }
 
+// endings returns what may become of a slot when its driver ends.
+func (w *world) endings(s *sector) []sector {
+	if !s.writing {
+		return []sector{*s}
+	}
+	ends := []sector{s.unwritten(), certain(s.next)}
+	if s.seen {
+		ends = ends[1:]
+	}
+	if w.corrupt > 0 && !s.seen {
+		ends = append(ends, certain(View{}))
+	}
+	return ends
+}
+
+// restarts visits the successor of host i's driver, which finds its slot like end, reads own from it, and
+// the entry as it was or as it is.
+func (w *world) restarts(i int, end sector, own View, to visit) {
+	ac := w.actors[i]
+	entries := []entry{ac.entry}
+	if now := (entry{creation: w.areas[ac.entry.area], area: ac.entry.area}); now != ac.entry {
+		entries = append(entries, now)
+	}
+	unknown := bit(!own.Readable && !ac.noted)
+	if w.losses < int8(unknown) {
+		return
+	}
+	for _, e := range entries {
+		if !own.Readable && e == ac.entry && ac.m.step == stepUnmark {
+			continue // the directory shows that it is no longer the lock's
+		}
+		c := w.clone(i)
+		if !ac.repeating {
+			c.resumes--
+		}
+		c.losses -= int8(unknown)
+		if w.own(i).writing && !own.Readable {
+			c.corrupt--
+		}
+		*c.own(i) = end
+		c.resume(i, e, own)
+		to(c, i, w.say("restarts with %v by creation %d", own, e.creation))
+	}
+}
+
 // resume continues host i's work with a new machine, from the contents of the disk.
-func (w *world) resume(i int, e entry) {
+func (w *world) resume(i int, e entry, own View) {
 	ac := w.actors[i]
 	ticket := ac.m.Token()
-	own := w.own(i).now
 	if ac.where == kept {
 		w.forget(i)
 	}
@@ -107,7 +126,7 @@ func (w *world) resume(i int, e entry) {
 		ac.noted = false
 	}
 	ac.entry, ac.act, ac.rewriting, ac.sampled, ac.resumed = e, Action{}, false, false, true
-	ac.table, ac.found, ac.mask = nil, 0, 0
+	ac.table, ac.found, ac.mask, ac.repeating = nil, 0, 0, false
 	ac.m = w.machine(i)
 	slot := own.Slot
 	switch {

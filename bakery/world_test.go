@@ -30,6 +30,7 @@ type scenario struct {
 	rejoin   bool          // a dead host may come back
 	unsure   bool          // at first its record does not prove that it is the only incarnation
 	corrupt  int8          // maximum of sectors that go bad, in all
+	minority int           // members of the lockspace that may be missing: 1 of 3, 2 of 5; 0: it has one
 	rewrites int8          // maximum of unchanged rewrites of the own slot, per host
 	resumes  int8          // maximum of drivers that end and are followed by another of the same incarnation, in all
 	locals   int8          // maximum of local grants after the first of a hold, per host; with one permit
@@ -48,14 +49,6 @@ type scenario struct {
 // records reports whether host records may change, or fail to be read.
 func (sc *scenario) records() bool {
 	return sc.crashes > 0 || sc.fails > 0 || sc.blind > 0 || sc.joins > 0
-}
-
-// sector is one slot on the disk: a regular register. A read that overlaps a
-// write returns the old contents, the new ones, or garbage.
-type sector struct {
-	now, next View
-	writing   bool
-	seen      bool // a read has returned the new contents
 }
 
 // entry is the directory entry of the world's one name.
@@ -90,6 +83,7 @@ type actor struct {
 	split     bool // mutation: the second half of a write is to come
 	noted     bool // the note for the next driver: the slot's ticket was granted
 	resumed   bool // granted by Resume
+	repeating bool // the driver has ended, and its successor completes the write under way
 
 	settles, cancels, changes, rewrites, locals int8
 
@@ -110,7 +104,7 @@ type actor struct {
 type world struct {
 	sc     *scenario
 	disk   []sector // slots of the first entry, then, if locks are removed, of the second
-	hosts  []Host   // host records, as single registers; never changed in place
+	hosts  []Host   // host records, then half-written claims of them; never changed in place
 	actors [worldHosts]*actor
 	rest
 
@@ -157,7 +151,7 @@ func newWorld(sc *scenario) *world {
 	}
 	w.disk = make([]sector, areas*sc.hosts)
 	for i := range w.disk {
-		w.disk[i].now.Readable = true
+		w.disk[i] = certain(View{Readable: true})
 	}
 	for i := range sc.hosts {
 		w.hosts = append(w.hosts, Host{Readable: true, Incarnation: uint64(i + 1)})
@@ -168,6 +162,9 @@ func newWorld(sc *scenario) *world {
 		// A first read of a blank lock returns no ticket.
 		ac.m.attached = true
 		ac.encode(sc)
+	}
+	if sc.halfClaims() {
+		w.hosts = append(w.hosts, make([]Host, sc.hosts)...)
 	}
 	return w
 }
@@ -197,6 +194,9 @@ func (w *world) own(i int) *sector { return w.slot(w.actors[i].entry.area, i) }
 // setHost replaces a host record.
 func (w *world) setHost(i int, h Host) {
 	w.hosts = slices.Clone(w.hosts)
+	if w.sc.halfClaims() && h.Incarnation != w.hosts[i].Incarnation {
+		w.hosts[w.sc.hosts+i] = Host{} // the write is greater
+	}
 	w.hosts[i] = h
 }
 
@@ -280,11 +280,12 @@ func (w *world) took(i int, a Action) {
 		}
 		w.write(i, a.Slot)
 	case Read:
-		ac.mask = 1 << i
-		ac.got = [worldHosts]View{}
-		ac.got[i] = w.own(i).now
+		ac.got, ac.mask = [worldHosts]View{}, 0
+		if own := w.own(i).contents(); len(own) == 1 {
+			ac.got[i], ac.mask = own[0], 1<<i
+		}
 		if mu := w.sc.mutate; mu != nil && mu.staleHosts {
-			ac.table = w.hosts
+			ac.table = w.hosts[:w.sc.hosts]
 		}
 		if ac.m.step == stepWait {
 			ac.doored = true
