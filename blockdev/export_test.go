@@ -17,3 +17,6 @@ func (d *Disk) Begin() (end func(), ok bool) {
 
 // WriteZeroes does what Zero does if neither the filesystem nor the driver makes zeroes.
 func (d *Disk) WriteZeroes(off, n int64) error { return d.writeZeroes(off, n) }
+
+// DiskID returns the name of the disk with a directory in sysfs.
+var DiskID = diskID
