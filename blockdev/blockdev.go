@@ -2,7 +2,8 @@
 //
 // It opens a block device or a file so that every write is one request and durable when it
 // returns. It reports the block sizes and the duration of each request. It never knows the meaning
-// of a sector or which host may write it. Package test/disktest simulates disks for tests.
+// of a sector or which host may write it. Package mirror makes one device of several disks, and
+// test/disktest simulates disks for tests.
 //
 // Begin with [Device], the interface that the other packages use. [Open] returns the real one.
 // One contract suite (contract_test.go) runs over every implementation.

@@ -28,6 +28,7 @@ func TestContract(t *testing.T) {
 		"two loops": twoLoopsStorage,
 		"memory":    memoryStorage,
 		"faulty":    faultyStorage,
+		"mirror":    mirrorStorage,
 	} {
 		t.Run(name, func(t *testing.T) { runContract(t, storage) })
 	}

@@ -44,7 +44,10 @@ func (h *Handle) Write(p []byte, off int64) error {
 // Zero implements Device.
 func (h *Handle) Zero(off, n int64) error { return h.do(Request{Op: OpZero, N: n, Off: off}) }
 
-func (h *Handle) do(r Request) error {
+func (h *Handle) do(r Request) error { return h.Do(r, h.serve) }
+
+// Do checks and counts a request, and passes a valid one to serve.
+func (h *Handle) Do(r Request, serve func(Request) error) error {
 	if err := h.info.check(r); err != nil {
 		return h.Fail(r, err)
 	}
@@ -52,7 +55,7 @@ func (h *Handle) do(r Request) error {
 	if !ok {
 		return h.Fail(r, ErrClosed)
 	}
-	err := h.serve(r)
+	err := serve(r)
 	h.ledger.end(id, err)
 	return err
 }

@@ -36,6 +36,7 @@ var imports = []struct{ path, imports string }{
 	{"bakery", "layout"},
 	{"blockdev/latency", ""},
 	{"blockdev", "blockdev/latency"},
+	{"blockdev/mirror", "blockdev"},
 
 	// Tools for the rest. Each knows one thing, and no lockspace.
 	{"daemon/text", ""},

@@ -1,0 +1,199 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// maxReads and maxWrites are the limits of requests in flight on one member. Each occupies a
+// thread, on a hung member until it returns. A read that waits for its turn is given up when the
+// other members sufficed.
+const maxReads, maxWrites = 32, 64
+
+var errNotOpened = errors.New("is still being opened")
+
+// State is the state of a member.
+type State uint8
+
+// The states of a member.
+const (
+	Checking State = iota // being opened, or checked after an error: requests wait
+	Up                    // it is read and written
+	Down                  // missing, failed or not the right disk: requests fail
+)
+
+func (st State) String() string { return [...]string{"checking", "up", "down"}[st] }
+
+// Status is what is known of a member.
+type Status struct {
+	Name   string
+	State  State
+	Since  time.Time // when it came up, or ceased to be up
+	Err    error     // the last one, also of a member that is up; nil if none
+	Behind int       // number of records that this process wrote, and that it lacks
+	Stats  blockdev.Stats
+}
+
+// member is a disk of a set. Its fields are guarded by Set.mu.
+type member struct {
+	Member
+	position int
+	dev      blockdev.Device // nil if not open; only a check changes it
+	disk     string          // see blockdev.Info.Disk
+	state    State
+	since    time.Time
+	err      error // the last one
+	failures int   // number of failed requests
+	checking bool  // a check runs, also in state Down
+
+	reads  int         // number in flight
+	queue  []*reading  // reads that wait
+	writes int         // number in flight
+	ready  []*register // records with a copy that can be begun
+}
+
+// Members returns the state of the members.
+func (s *Set) Members() []Status {
+	list, devs := make([]Status, len(s.members)), make([]blockdev.Device, len(s.members))
+	s.mu.Lock()
+	for i, m := range s.members {
+		list[i] = Status{Name: m.Name, State: m.state, Since: m.since, Err: m.err}
+		devs[i] = m.dev
+	}
+	for _, r := range s.registers {
+		for i := range list {
+			if r.behind(i) {
+				list[i].Behind++
+			}
+		}
+	}
+	s.mu.Unlock()
+	for i, dev := range devs {
+		if dev != nil {
+			list[i].Stats = dev.Stats()
+		}
+	}
+	return list
+}
+
+// Recheck makes a member count for nothing until Options.Check passes again. A caller that found
+// its own record on it gone calls this with what it found.
+func (s *Set) Recheck(position int, reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recheck(s.members[position], reason)
+}
+
+// recheck checks a member again after an error of one of its requests. Called with mu held.
+func (s *Set) recheck(m *member, err error) {
+	m.failures++
+	if m.state == Up && !s.closed {
+		m.state, m.since, m.err = Checking, time.Now(), err
+		s.startCheck(m)
+	}
+}
+
+// startCheck starts the check of a member that has none. Called with mu held.
+func (s *Set) startCheck(m *member) {
+	m.checking = true
+	s.owned.Go(func() {
+		for s.check(m) {
+			select {
+			case <-time.After(s.opts.Retry):
+			case <-s.closing:
+			}
+		}
+	})
+}
+
+// check checks a member until it is up, down or closed: IDENTITY. It reports whether it is down,
+// to be checked again after a pause.
+func (s *Set) check(m *member) (again bool) {
+	s.mu.Lock()
+	dev, failures, closed := m.dev, m.failures, s.closed
+	s.mu.Unlock()
+	var err error
+	if dev == nil && !closed {
+		dev, err = m.Open()
+	}
+	if err == nil && !closed {
+		err = s.verify(m, dev)
+	}
+	s.mu.Lock()
+	switch {
+	case s.closed:
+		m.checking = false
+	case err != nil:
+		m.dev, again = nil, true
+		s.setDown(m, err)
+	case failures != m.failures: // an error since the check began
+		m.dev = dev
+		s.mu.Unlock()
+		return s.check(m)
+	default:
+		m.dev, dev, m.checking = dev, nil, false
+		s.setUp(m)
+	}
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	if dev != nil {
+		s.closeDevice(m, dev)
+	}
+	return again
+}
+
+// closeDevice closes a device. It waits for the requests in flight.
+func (s *Set) closeDevice(m *member, dev blockdev.Device) {
+	if err := dev.Close(); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.faults = append(s.faults, fmt.Errorf("close %s: %w", m.Name, err))
+	}
+}
+
+// verify returns an error if dev cannot be the member, or is not: SAME-DISK.
+func (s *Set) verify(m *member, dev blockdev.Device) error {
+	info := dev.Info()
+	if s.opts.Stride%info.LogicalBlock != 0 || info.Size < s.opts.Size {
+		return fmt.Errorf("the disk has %d bytes in blocks of %d, the set needs %d in blocks of %d",
+			info.Size, info.LogicalBlock, s.opts.Size, s.opts.Stride)
+	}
+	disk := info.Disk()
+	s.mu.Lock()
+	m.disk = disk
+	for _, other := range s.members {
+		if other != m && disk != "" && other.disk == disk {
+			s.mu.Unlock()
+			return fmt.Errorf("%w: %s and %s are %s; name each disk once", ErrSameDisk, other.Name, m.Name, disk)
+		}
+	}
+	s.mu.Unlock()
+	return s.opts.Check(m.position, dev)
+}
+
+// setDown makes the requests of a member fail. Called with mu held.
+func (s *Set) setDown(m *member, err error) {
+	m.state, m.err, m.disk = Down, err, ""
+	for _, rd := range m.queue {
+		rd.answers <- answer{member: m.position, err: err}
+	}
+	m.queue = nil
+	for _, r := range s.registers {
+		r.unavailable(m.position, err)
+		s.finishWrites(r)
+	}
+}
+
+// setUp makes a member take part, and begins what waits for it. Called with mu held.
+func (s *Set) setUp(m *member) {
+	m.state, m.since = Up, time.Now()
+	queue := m.queue
+	m.queue = nil
+	for _, rd := range queue {
+		s.beginRead(m, rd)
+	}
+	s.startWrites(m)
+}

@@ -1,0 +1,118 @@
+// Package mirror makes one device of 3 or 5 member disks. It works while a majority of them does.
+//
+// It knows records: blocks of one size, the stride, each with one writer at a time and a version
+// that only grows. It never knows what else is in a record (see [Codec]), or which host may write
+// it. A lockspace on one disk does not use it.
+//
+// Begin with [Open]. register.go and poll.go decide, without goroutines and IO. read.go, write.go
+// and member.go carry that out.
+//
+// # Invariants
+//
+// A record is a regular register: a read returns the last version whose write had returned when
+// the read began, or a later one. This rests on:
+//
+//   - MAJORITY: a write returns nil once a majority of the members acknowledged its version or a
+//     later one. A majority without acknowledgement can only be an error.
+//   - VALID: a read takes the greatest version of a majority of valid copies. A damaged copy is no
+//     copy. The majority is counted for each record, not for each disk.
+//   - FIFO: a record has one write in flight on each member. A copy waits for the one before it.
+//   - NEWEST: of the contents that wait for a member, only the newest is kept. A write that failed
+//     is not repeated over newer content.
+//   - UNKNOWN: after a write failed, the copy there counts for nothing until a later one returned.
+//   - IDENTITY: a member is read and written only after its check passed. After an error it is
+//     checked again. An answer to a read from before that check counts for nothing.
+//   - SAME-DISK: no disk is two members.
+//
+// Assumed of each member: a write that failed does not land after a later write of the same
+// process to the same record has returned.
+package mirror
+
+import (
+	"errors"
+	"math/bits"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// maxMembers is the greatest number of member disks.
+const maxMembers = 5
+
+// Version orders the contents of a record. The zero Version is that of a block of zeroes that was
+// never written.
+type Version struct{ Epoch, Counter uint64 }
+
+// Less reports whether v is older than w.
+func (v Version) Less(w Version) bool {
+	return v.Epoch < w.Epoch || v.Epoch == w.Epoch && v.Counter < w.Counter
+}
+
+// Codec knows the records. Its methods may be called concurrently.
+type Codec interface {
+	// Version returns the version of the record in a block that was read at off from the member
+	// at a position. It returns an error if that is no valid record of this set, address and
+	// position. A block of zeroes is valid, and has the zero Version. A read of the set returns
+	// the block of any position.
+	Version(block []byte, off int64, position int) (Version, error)
+
+	// Place makes a record the copy for the member at a position.
+	Place(block []byte, position int)
+}
+
+// Member is one of the disks.
+type Member struct {
+	Name string // for errors, usually the path
+
+	// Open opens the disk. It is called again, with pauses, after the disk was missing or failed.
+	Open func() (blockdev.Device, error)
+}
+
+// Options configure Open.
+type Options struct {
+	Stride int   // size of a record, a multiple of the logical block of every member
+	Size   int64 // size of the set, a multiple of Stride; no member may be smaller
+	Codec  Codec
+
+	ReadOnly bool // the members are opened for reading only
+
+	// Check returns an error if dev is not the disk at the position: if its superblock does not
+	// name the set and the position, or if it lost what this process had written there. It must
+	// not use the set, except for Set.Acked.
+	Check func(position int, dev blockdev.Device) error
+
+	// Timeout limits how long Open and Close wait for members that the majority can do without,
+	// and a read for copies beyond those of a majority.
+	Timeout time.Duration
+
+	// Retry is the pause before a failed disk is opened again, and before a failed copy is
+	// written again.
+	Retry time.Duration
+}
+
+var (
+	// ErrNoMajority is returned when the members that did not fail are no majority. It comes with
+	// the errors of the others.
+	ErrNoMajority = errors.New("no majority of the member disks")
+
+	// ErrSameDisk is returned when two members are the same disk.
+	ErrSameDisk = errors.New("two members are the same disk")
+
+	// ErrOlder is returned by a write of a version below one that was written before.
+	ErrOlder = errors.New("older than the version that was written before")
+
+	// ErrDropped is returned when the copies of a write were dropped before they were begun.
+	ErrDropped = errors.New("dropped before it was begun")
+)
+
+// Positions is a set of members. Bit i is the member at position i.
+type Positions uint8
+
+// At returns the set of the member at a position.
+func At(position int) Positions { return 1 << position }
+
+// Has reports whether the member at a position is in the set.
+func (ps Positions) Has(position int) bool { return ps&At(position) != 0 }
+
+// Count returns the number of members.
+func (ps Positions) Count() int { return bits.OnesCount8(uint8(ps)) }

@@ -1,0 +1,226 @@
+package mirror
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// unreadable fills the block of a record that has no majority of valid copies. It is no record and
+// no zeroes.
+const unreadable = "no majority of the member disks has a valid copy of this record\n"
+
+// Copy is what one member showed of one record.
+type Copy struct {
+	Record   int // of the records that were read
+	Position int // of the member
+	Version  Version
+	Block    []byte // valid during the call
+	Err      error  // why there is no valid copy; nil if there is one
+}
+
+// reading is a read of the set as its members see it.
+type reading struct {
+	off     int64
+	n       int
+	answers chan answer // has room for one of each member
+	done    bool        // the caller has returned; guarded by Set.mu
+}
+
+// answer is the result of one member.
+type answer struct {
+	member int
+	buf    []byte // nil after an error
+	err    error
+}
+
+// ReadCopies reads as Read does, and calls visit for each copy that was seen. After the majority it
+// waits for the members in need as well, but no longer than Options.Timeout. p gets the greatest
+// version that was seen. There is no call for a member that did not answer.
+func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) error {
+	r := blockdev.Request{Op: blockdev.OpRead, N: int64(len(p)), Off: off, Bytes: p}
+	return s.Do(r, func(r blockdev.Request) error {
+		if err := s.read(r, need, visit); err != nil {
+			return s.Fail(r, err)
+		}
+		return nil
+	})
+}
+
+// read reads a range from all members, and returns when every record has a majority of valid
+// copies. A record that has none, although all members answered, reads as unreadable. If fewer than
+// a majority answer, read waits for them.
+func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
+	q := newPoll(len(s.members), len(r.Bytes)/s.opts.Stride)
+	rd := &reading{off: r.Off, n: len(r.Bytes), answers: make(chan answer, len(s.members))}
+	s.mu.Lock()
+	for _, m := range s.members {
+		s.beginRead(m, rd)
+	}
+	s.mu.Unlock()
+	var bufs [maxMembers][]byte
+	defer func() { s.endRead(rd, &bufs) }()
+	var late <-chan time.Time
+	for state := pollWaits; state == pollWaits || state == pollSettled && !q.has(need); state = q.state() {
+		if late == nil && q.enough() {
+			timer := time.NewTimer(s.opts.Timeout)
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case a := <-rd.answers:
+			bufs[a.member] = a.buf
+			q.answer(a.member, a.err)
+			s.count(q, r, a, visit != nil)
+			continue
+		case <-late:
+		case <-s.aborted:
+			return blockdev.ErrClosed
+		}
+		break
+	}
+	if q.state() == pollImpossible {
+		return s.noMajority(q.errs)
+	}
+	if visit != nil {
+		s.visit(q, r, &bufs, visit)
+	}
+	return s.complete(q, r)
+}
+
+// count counts the copies of a member that answered, and puts the newest into the result.
+func (s *Set) count(q *poll, r blockdev.Request, a answer, all bool) {
+	if a.err != nil {
+		return
+	}
+	for i := range q.records {
+		if !all && !q.lacks(i) {
+			continue
+		}
+		at := i * s.opts.Stride
+		block := a.buf[at : at+s.opts.Stride]
+		if v, err := s.opts.Codec.Version(block, r.Off+int64(at), a.member); err == nil && q.count(i, v) {
+			copy(r.Bytes[at:], block)
+		}
+	}
+}
+
+// visit calls visit for every copy of the members that answered or failed.
+func (s *Set) visit(q *poll, r blockdev.Request, bufs *[maxMembers][]byte, visit func(Copy)) {
+	for i := range q.records {
+		for m, buf := range bufs {
+			c := Copy{Record: i, Position: m, Err: q.errs[m]}
+			if buf != nil {
+				at := i * s.opts.Stride
+				c.Block = buf[at : at+s.opts.Stride]
+				c.Version, c.Err = s.opts.Codec.Version(c.Block, r.Off+int64(at), m)
+			}
+			if buf != nil || c.Err != nil {
+				visit(c)
+			}
+		}
+	}
+}
+
+// complete completes the records without a majority. If a member failed to read the whole range,
+// because of one bad sector perhaps, they are read one by one.
+func (s *Set) complete(q *poll, r blockdev.Request) error {
+	for i := 0; q.open > 0 && i < len(q.records); i++ {
+		if !q.lacks(i) {
+			continue
+		}
+		at := i * s.opts.Stride
+		block := r.Bytes[at : at+s.opts.Stride]
+		if q.failed != 0 && len(q.records) > 1 {
+			one := blockdev.Request{Op: r.Op, N: int64(len(block)), Off: r.Off + int64(at), Bytes: block}
+			if err := s.read(one, 0, nil); !errors.Is(err, ErrNoMajority) {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		copy(block, bytes.Repeat([]byte(unreadable), len(block)/len(unreadable)+1))
+	}
+	return nil
+}
+
+// beginRead begins a read of a member, now or when it can. Called with mu held.
+func (s *Set) beginRead(m *member, rd *reading) {
+	switch {
+	case m.state == Down:
+		rd.answers <- answer{member: m.position, err: m.err}
+	case m.state == Up && m.reads < maxReads:
+		m.reads++
+		go s.readMember(m, m.dev, rd, m.failures)
+	default:
+		m.queue = append(m.queue, rd)
+	}
+}
+
+// readMember reads a member, for one read after the other while any waits. failures is the number
+// of the member's failures when the read was begun.
+func (s *Set) readMember(m *member, dev blockdev.Device, rd *reading, failures int) {
+	for rd != nil {
+		buf := pool.Get(rd.n)
+		err := dev.Read(buf, rd.off)
+		s.mu.Lock()
+		if err != nil {
+			s.recheck(m, err)
+		}
+		unused := s.deliver(m, rd, answer{m.position, buf, err}, failures)
+		m.reads--
+		rd = nil
+		if m.state == Up && len(m.queue) > 0 {
+			rd, dev, failures = m.queue[0], m.dev, m.failures
+			m.queue = slices.Delete(m.queue, 0, 1)
+			m.reads++
+		}
+		s.mu.Unlock()
+		if unused {
+			pool.Put(buf)
+		}
+	}
+}
+
+// deliver hands an answer to the caller of a read, and reports whether its buffer is not needed.
+// An answer from before the last check counts for nothing: the member is read again. Called with
+// mu held.
+func (s *Set) deliver(m *member, rd *reading, a answer, failures int) (unused bool) {
+	switch {
+	case rd.done:
+		return true
+	case a.err != nil:
+		a.buf = nil
+		rd.answers <- a
+		return true
+	case failures != m.failures:
+		s.beginRead(m, rd)
+		return true
+	}
+	rd.answers <- a
+	return false
+}
+
+// endRead ends a read whose caller returns.
+func (s *Set) endRead(rd *reading, bufs *[maxMembers][]byte) {
+	s.mu.Lock()
+	rd.done = true
+	for _, m := range s.members {
+		m.queue = slices.DeleteFunc(m.queue, func(other *reading) bool { return other == rd })
+	}
+	s.mu.Unlock()
+	for len(rd.answers) > 0 { // nothing is added any more
+		if a := <-rd.answers; a.buf != nil {
+			pool.Put(a.buf)
+		}
+	}
+	for _, buf := range bufs {
+		if buf != nil {
+			pool.Put(buf)
+		}
+	}
+}

@@ -1,0 +1,379 @@
+package mirror_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/test/disktest"
+)
+
+// A minority fails and returns: reads and writes go on, and what it missed is written again.
+func TestSet_MinorityFails_ContinuesAndRestoresIt(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		bubble(t, n, func(t *testing.T, r *rig) {
+			require.NoError(t, r.put(1, 1))
+			synctest.Wait()
+			for i := range n / 2 {
+				r.members[i].Inject(eio)
+			}
+			require.NoError(t, r.put(1, 2))
+			require.NoError(t, r.put(2, 1))
+			r.requireGet(1, 2)
+			for i := range n / 2 {
+				st := r.state(i)
+				require.Equal(t, mirror.Down, st.State)
+				require.ErrorIs(t, st.Err, unix.EIO)
+				require.Equal(t, 2, st.Behind)
+				require.Equal(t, 1, r.onDisk(i, 1))
+			}
+			time.Sleep(2 * retry)
+			for i := range n {
+				require.Equal(t, mirror.Up, r.state(i).State)
+				require.Zero(t, r.state(i).Behind)
+				require.Equal(t, 2, r.onDisk(i, 1))
+				require.Equal(t, 1, r.onDisk(i, 2))
+			}
+		})
+	}
+}
+
+func TestSet_MajorityFails_ReturnsErrorThatNamesThem(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		require.NoError(t, r.put(1, 1))
+		r.members[0].Inject(eio)
+		r.members[2].Inject(eio)
+		for range 2 { // when the requests fail, and when it is known that the disks are down
+			_, read := r.get(1, 2)
+			for _, err := range []error{read, r.put(1, 2)} {
+				require.ErrorIs(t, err, mirror.ErrNoMajority)
+				require.ErrorIs(t, err, unix.EIO)
+				require.ErrorContains(t, err, "disk0: ")
+				require.ErrorContains(t, err, "disk2: ")
+				require.NotContains(t, err.Error(), "disk1: ")
+			}
+			synctest.Wait()
+		}
+		time.Sleep(2 * retry)
+		r.requireGet(1, 2)
+		require.NoError(t, r.put(1, 3))
+	})
+}
+
+// A hung member has a limited number of requests, and gets the newest of what it missed.
+func TestSet_MemberHangs_Continues(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		release := r.members[1].Hang(disktest.Fault{})
+		start := time.Now()
+		for i := range records - 1 {
+			for v := range 5 {
+				require.NoError(t, r.put(i+1, uint64(v+1)))
+			}
+			r.requireGet(i+1, 5)
+		}
+		require.Zero(t, time.Since(start), "nothing waits for it")
+		st := r.state(1)
+		require.Equal(t, mirror.Up, st.State, "it did not fail")
+		require.Equal(t, records-1, st.Behind)
+		require.Equal(t, 64+32, st.Stats.InFlight)
+
+		time.Sleep(time.Minute)
+		release()
+		require.Zero(t, r.state(1).Behind)
+		for i := range records - 1 {
+			require.Equal(t, 5, r.onDisk(1, i+1))
+		}
+		stats := r.Members()[1].Stats
+		require.Equal(t, uint64(64+records-1), stats.Write.Count, "those that hung, and the newest of each record")
+		require.Equal(t, uint64(32+1), stats.Read.Count, "those that hung, and the first check")
+	})
+}
+
+func TestSet_MajorityHangs_WaitsUntilItReturns(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		release := r.members[0].Hang(disktest.Fault{})
+		r.members[1].Hang(disktest.Fault{})
+		var done sync.WaitGroup
+		var returned [2]bool
+		done.Go(func() {
+			require.NoError(t, r.put(1, 1))
+			returned[0] = true
+		})
+		done.Go(func() {
+			_, err := r.get(1, 3)
+			require.NoError(t, err)
+			returned[1] = true
+		})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, [2]bool{}, returned)
+		release()
+		done.Wait()
+		r.requireGet(1, 1)
+	})
+}
+
+func TestSet_MajorityHangs_CloseReturns(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		r.members[0].Hang(disktest.Fault{})
+		r.members[1].Hang(disktest.Fault{})
+		var done sync.WaitGroup
+		done.Go(func() { require.ErrorIs(t, r.put(1, 1), blockdev.ErrClosed) })
+		done.Go(func() {
+			_, err := r.get(1, 1)
+			require.ErrorIs(t, err, blockdev.ErrClosed)
+		})
+		synctest.Wait()
+		start := time.Now()
+		require.ErrorContains(t, r.Close(), "in flight for more than 5s")
+		require.Equal(t, timeout, time.Since(start))
+		done.Wait()
+		require.ErrorIs(t, r.Close(), blockdev.ErrClosed)
+	})
+}
+
+func TestClose_SlowMember_GetsItsCopies(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		r.members[2].Inject(disktest.Fault{Delay: 50 * time.Millisecond})
+		for v := range 3 {
+			require.NoError(t, r.put(1, uint64(v+1)))
+		}
+		require.NoError(t, r.Close())
+		require.Equal(t, 3, r.onDisk(2, 1))
+	})
+}
+
+func TestRead_SlowMember_IsNotWaitedFor(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		r.members[0].Inject(disktest.Fault{Delay: 50 * time.Millisecond})
+		start := time.Now()
+		for v := range 100 {
+			require.NoError(t, r.put(1, uint64(v+1)))
+			r.requireGet(1, v+1)
+		}
+		require.Zero(t, time.Since(start))
+	})
+}
+
+func TestRead_DamagedCopies_AreNoVotes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		for i := range 4 {
+			require.NoError(t, r.put(i+1, 5))
+		}
+		synctest.Wait()
+		r.damage(0, 1)
+		r.damage(1, 2)
+		r.damage(2, 2)
+		got, err := r.get(1, 5)
+		require.NoError(t, err)
+		require.Equal(t, []int{5, -1, 5, 5, 0}, got)
+		require.NoError(t, r.put(2, 6))
+		r.requireGet(2, 6)
+	})
+}
+
+// A bad sector costs one copy of one record, and a hung disk with a damaged copy one record.
+func TestRead_BadSectors_CostOneCopyEach(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		for i := range 4 {
+			require.NoError(t, r.put(i+1, 5))
+		}
+		synctest.Wait()
+		r.members[0].Inject(at(1, eio))
+		r.damage(1, 2)
+		got, err := r.get(1, 4)
+		require.NoError(t, err)
+		require.Equal(t, []int{5, 5, 5, 5}, got)
+		require.Equal(t, mirror.Up, r.state(0).State)
+
+		r.members[0].RemoveFaults()
+		r.members[0].Hang(disktest.Fault{})
+		start := time.Now()
+		got, err = r.get(1, 4)
+		require.NoError(t, err)
+		require.Equal(t, []int{5, -1, 5, 5}, got)
+		require.Equal(t, timeout, time.Since(start))
+	})
+}
+
+func TestReadCopies_ShowsWhatEachMemberHas(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, r *rig) {
+		require.NoError(t, r.put(1, 1))
+		synctest.Wait()
+		r.members[0].Inject(at(1, disktest.Fault{Op: blockdev.OpRead, Delay: time.Second}))
+		r.members[0].Hang(at(1, disktest.Fault{Op: blockdev.OpWrite}))
+		r.members[1].Hang(at(1, disktest.Fault{}))
+		acked, err := r.WriteCount(encode(blockdev.Alloc(stride), stride, mirror.Version{Epoch: 1, Counter: 2}), stride)
+		require.NoError(t, err)
+		require.Equal(t, mirror.At(2)|mirror.At(3)|mirror.At(4), acked)
+		r.damage(2, 1)
+
+		newest := uint64(2)
+		look := func(need mirror.Positions) (seen [5]int, took time.Duration) {
+			start := time.Now()
+			p := blockdev.Alloc(stride)
+			require.NoError(t, r.ReadCopies(p, stride, need, func(c mirror.Copy) {
+				require.Zero(t, c.Record)
+				seen[c.Position] = int(c.Version.Counter)
+				if c.Err != nil {
+					seen[c.Position] = -1
+				}
+			}))
+			require.Equal(t, int(newest), versionIn(p, stride))
+			return seen, time.Since(start)
+		}
+		seen, took := look(0)
+		require.Equal(t, [5]int{1, 0, -1, 2, 2}, seen, "the third vote is that of the slow one")
+		require.Equal(t, time.Second, took)
+		r.members[4].Inject(at(1, disktest.Fault{Delay: 2 * time.Second}))
+		seen, took = look(mirror.At(4) | mirror.At(0))
+		require.Equal(t, [5]int{1, 0, -1, 2, 2}, seen)
+		require.Equal(t, 2*time.Second, took)
+		_, took = look(mirror.At(1))
+		require.Equal(t, timeout+time.Second, took, "no longer than the timeout for a hung one, once a majority answered")
+		newest = 3
+		require.NoError(t, r.put(1, newest))
+		r.members[3].Inject(at(1, eio))
+		seen, _ = look(mirror.At(3) | mirror.At(4))
+		require.Equal(t, [5]int{1, 0, 3, -1, 3}, seen)
+	})
+}
+
+func TestDrop_Copies_AreNotBegun(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		release := r.members[2].Hang(disktest.Fault{Op: blockdev.OpWrite})
+		for i := range 2 {
+			require.NoError(t, r.put(i+1, 1))
+			require.NoError(t, r.put(i+1, 2))
+		}
+		synctest.Wait()
+		require.Equal(t, mirror.At(2), r.Drop(stride, stride))
+		release()
+		synctest.Wait()
+		require.Equal(t, 1, r.onDisk(2, 1), "the second was dropped")
+		require.Equal(t, 2, r.onDisk(2, 2))
+		require.Zero(t, r.Drop(0, records*stride))
+
+		// A failed copy that was dropped is not repeated, and a write that cannot succeed returns.
+		r.members[2].Hang(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO})
+		r.members[1].Hang(disktest.Fault{Op: blockdev.OpWrite})
+		var done sync.WaitGroup
+		for v := range 2 {
+			done.Go(func() {
+				err := r.put(1, uint64(v+3))
+				if v == 1 {
+					require.ErrorIs(t, err, mirror.ErrDropped)
+				}
+			})
+			synctest.Wait()
+		}
+		require.Equal(t, mirror.At(1)|mirror.At(2), r.Drop(0, records*stride))
+		r.members[1].RemoveFaults()
+		r.members[2].RemoveFaults()
+		done.Wait()
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{4, 3, 1}, []int{r.onDisk(0, 1), r.onDisk(1, 1), r.onDisk(2, 1)})
+	})
+}
+
+func TestWrite_BadSector_IsRetriedWithPauses(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		bad := r.members[1].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO}))
+		require.NoError(t, r.put(1, 1))
+		require.NoError(t, r.put(2, 1))
+		time.Sleep(10*retry + retry/2)
+		require.Equal(t, 11, bad.Fired())
+		require.Equal(t, mirror.Up, r.state(1).State)
+		require.Equal(t, 1, r.state(1).Behind)
+		require.Equal(t, mirror.Version{Epoch: 1, Counter: 1}, r.Acked(stride, 0))
+		require.Zero(t, r.Acked(stride, 1))
+		bad.Release()
+		time.Sleep(2 * retry)
+		require.Equal(t, 1, r.onDisk(1, 1))
+		require.Equal(t, mirror.Version{Epoch: 1, Counter: 1}, r.Acked(stride, 1))
+	})
+}
+
+func TestWrite_AfterFailure_IsNotDelayed(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		r.members[1].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO, Times: 1}))
+		require.NoError(t, r.put(1, 1))
+		require.Equal(t, mirror.Up, r.state(1).State)
+		require.NoError(t, r.put(1, 2))
+		synctest.Wait()
+		require.Equal(t, 2, r.onDisk(1, 1))
+	})
+}
+
+// A member that failed and acknowledged later is no failure.
+func TestWrite_FailedCopySucceedsLater_Counts(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, r *rig) {
+		write := disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO}
+		r.members[1].Inject(write)
+		write.Times = 1
+		r.members[0].Inject(write)
+		failing := r.members[2].Hang(write)
+		r.members[3].Hang(disktest.Fault{Op: blockdev.OpWrite})
+		r.members[4].Hang(disktest.Fault{Op: blockdev.OpWrite})
+		var done sync.WaitGroup
+		done.Go(func() { require.NoError(t, r.put(1, 1)) })
+		time.Sleep(retry + retry/2)
+		require.Equal(t, 1, r.onDisk(0, 1))
+		failing()
+		synctest.Wait()
+		r.members[3].RemoveFaults()
+		r.members[4].RemoveFaults()
+		done.Wait()
+	})
+}
+
+func TestZero_CopyInFlight_IsWaitedFor(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		r.members[2].Inject(disktest.Fault{Op: blockdev.OpWrite, Delay: 50 * time.Millisecond})
+		require.NoError(t, r.put(1, 1))
+		require.NoError(t, r.Zero(stride, stride))
+		time.Sleep(time.Second)
+		require.Zero(t, r.onDisk(2, 1))
+	})
+}
+
+func TestWrite_NoNewVersion_IsRefused(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		require.NoError(t, r.put(1, 2))
+		require.NoError(t, r.put(1, 2), "a write that is repeated")
+		require.ErrorIs(t, r.put(1, 1), mirror.ErrOlder)
+		require.ErrorContains(t, r.Write(encode(blockdev.Alloc(stride), stride, mirror.Version{}), stride), "zero version")
+		require.ErrorContains(t, r.Write(encode(blockdev.Alloc(stride), 0, mirror.Version{Epoch: 1}), stride), "no record")
+		r.requireGet(1, 2)
+	})
+}
+
+func TestZero_MemberMissing_ChangesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		require.NoError(t, r.put(1, 1))
+		r.members[2].Inject(eio)
+		require.NoError(t, r.put(1, 2))
+		synctest.Wait()
+		require.ErrorContains(t, r.Zero(stride, stride), "disk2 is down")
+		r.requireGet(1, 2)
+		time.Sleep(2 * retry)
+		require.NoError(t, r.Zero(stride, stride))
+		r.requireGet(1, 0)
+		require.NoError(t, r.put(1, 1), "versions begin again")
+		synctest.Wait()
+		r.members[1].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO, Times: 1}))
+		require.NoError(t, r.put(1, 2))
+		synctest.Wait()
+		require.NoError(t, r.Zero(stride, stride))
+		time.Sleep(2 * retry)
+		require.Zero(t, r.onDisk(1, 1), "the failed copy is not written again")
+		r.members[0].Inject(disktest.Fault{Op: blockdev.OpZero, Err: unix.EIO})
+		require.ErrorIs(t, r.Zero(stride, stride), unix.EIO)
+	})
+}
