@@ -74,11 +74,20 @@ type rig struct {
 }
 
 func newRig(t testing.TB, n int) *rig {
-	r := &rig{t: t, members: make([]*disktest.Faulty, n), missing: make([]atomic.Bool, n)}
+	var disks []*disktest.Memory
+	for range n {
+		disks = append(disks, disktest.NewMemory(records*stride, stride, stride))
+	}
+	r := newHost(t, disks)
 	for i := range n {
-		r.disks = append(r.disks, disktest.NewMemory(records*stride, stride, stride))
 		r.label(i)
 	}
+	return r
+}
+
+// newHost returns the disks as one more host sees them.
+func newHost(t testing.TB, disks []*disktest.Memory) *rig {
+	r := &rig{t: t, disks: disks, members: make([]*disktest.Faulty, len(disks)), missing: make([]atomic.Bool, len(disks))}
 	r.opts = mirror.Options{Stride: stride, Size: records * stride, Codec: codec{}, Timeout: timeout, Retry: retry, Check: func(i int, dev blockdev.Device) error {
 		p := blockdev.Alloc(stride)
 		if err := dev.Read(p, 0); err != nil {

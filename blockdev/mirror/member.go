@@ -29,12 +29,14 @@ func (st State) String() string { return [...]string{"checking", "up", "down"}[s
 
 // Status is what is known of a member.
 type Status struct {
-	Name   string
-	State  State
-	Since  time.Time // when it came up, or ceased to be up
-	Err    error     // the last one, also of a member that is up; nil if none
-	Behind int       // number of records that this process wrote, and that it lacks
-	Stats  blockdev.Stats
+	Name  string
+	State State
+	Since time.Time // when it came up, or ceased to be up
+	Err   error     // the last one, also of a member that is up; nil if none
+	Stats blockdev.Stats
+
+	Failures int // number of its failed requests
+	Behind   int // number of records that this process wrote, and that it lacks
 }
 
 // member is a disk of a set. Its fields are guarded by Set.mu.
@@ -60,7 +62,7 @@ func (s *Set) Members() []Status {
 	list, devs := make([]Status, len(s.members)), make([]blockdev.Device, len(s.members))
 	s.mu.Lock()
 	for i, m := range s.members {
-		list[i] = Status{Name: m.Name, State: m.state, Since: m.since, Err: m.err}
+		list[i] = Status{Name: m.Name, State: m.state, Since: m.since, Err: m.err, Failures: m.failures}
 		devs[i] = m.dev
 	}
 	for _, r := range s.registers {

@@ -25,7 +25,8 @@
 //   - SAME-DISK: no disk is two members.
 //
 // Assumed of each member: a write that failed does not land after a later write of the same
-// process to the same record has returned.
+// process to the same record has returned. Assumed of the caller: a record gets another writer only
+// when the one before has no copy of it in flight (see [Set.Drop]).
 package mirror
 
 import (

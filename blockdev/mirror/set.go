@@ -180,7 +180,13 @@ func (s *Set) zero(off, n int64) error {
 
 // Drop gives up the copies in a range that were not begun, on all members. It returns the members
 // with a copy in the range in flight. It is called before the right to write a record is lost or
-// given away.
+// given away. A copy that is in flight then may land over that of the next writer, and undo a write
+// that a majority acknowledged:
+//
+//	host A               host B               members 0, 1, 2
+//	writes 5                                  5 5 -  in flight on 2
+//	                     writes 6, not on 0   5 6 6  acknowledged by 1 and 2
+//	its copy lands on 2                       5 6 5  a read of 0 and 2 returns 5
 func (s *Set) Drop(off, n int64) (inFlight Positions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -282,6 +282,32 @@ func TestDrop_Copies_AreNotBegun(t *testing.T) {
 	})
 }
 
+// TestDrop_CopyInFlight_UndoesTheNextWriter shows why the record is not given away before.
+func TestDrop_CopyInFlight_UndoesTheNextWriter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, a *rig) {
+		b := newHost(t, a.disks)
+		var err error
+		b.Set, err = b.open()
+		require.NoError(t, err)
+		a.members[2].Hang(disktest.Fault{Op: blockdev.OpWrite})
+		b.members[0].Hang(disktest.Fault{Op: blockdev.OpWrite})
+		require.NoError(t, a.put(1, 5))
+		require.Equal(t, mirror.At(2), a.Drop(0, records*stride))
+		require.NoError(t, b.put(1, 6))
+		b.requireGet(1, 6)
+		a.members[2].RemoveFaults()
+		synctest.Wait()
+		release := b.members[1].Hang(disktest.Fault{Op: blockdev.OpRead})
+		b.requireGet(1, 5)
+		release()
+		b.members[0].RemoveFaults()
+		synctest.Wait()
+		require.Zero(t, a.Drop(0, records*stride))
+		b.requireGet(1, 6)
+		require.NoError(t, b.Close())
+	})
+}
+
 func TestWrite_BadSector_IsRetriedWithPauses(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, r *rig) {
 		bad := r.members[1].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO}))
@@ -291,6 +317,7 @@ func TestWrite_BadSector_IsRetriedWithPauses(t *testing.T) {
 		require.Equal(t, 11, bad.Fired())
 		require.Equal(t, mirror.Up, r.state(1).State)
 		require.Equal(t, 1, r.state(1).Behind)
+		require.Equal(t, 11, r.state(1).Failures)
 		require.Equal(t, mirror.Version{Epoch: 1, Counter: 1}, r.Acked(stride, 0))
 		require.Zero(t, r.Acked(stride, 1))
 		bad.Release()
