@@ -88,7 +88,8 @@ var (
 	// disk.
 	ErrNoDirectIO = errors.New("no direct IO on this filesystem")
 
-	// ErrBusy is returned when a device is mounted, part of another device, or held exclusively.
+	// ErrBusy is returned when a device is mounted, part of another device, held exclusively, or
+	// locked.
 	ErrBusy = errors.New("device is in use")
 
 	// ErrNotDevice is returned when the opened path is neither a block device nor a regular file.

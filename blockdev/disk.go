@@ -115,6 +115,22 @@ func (d *Disk) inspect(opts Options) error {
 	return nil
 }
 
+// Lock locks n bytes at off for this Disk. Another Lock of any of them on this machine returns
+// ErrBusy until the Disk is closed and its last request has returned, even if the process is gone.
+// Therefore a process that locks what it writes knows that no write of an earlier process can still
+// land.
+func (d *Disk) Lock(off, n int64) error {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: off, Len: n}
+	err := unix.FcntlFlock(uintptr(d.fd), unix.F_OFD_SETLK, &lock)
+	if err == unix.EAGAIN {
+		err = fmt.Errorf("%w: another process has it, or has a request in flight", ErrBusy)
+	}
+	if err != nil {
+		return fmt.Errorf("lock %d bytes at %d of %s: %w", n, off, d.info.Path, err)
+	}
+	return nil
+}
+
 func (d *Disk) serve(r Request) error {
 	switch r.Op {
 	case OpRead:

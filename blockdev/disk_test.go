@@ -221,6 +221,29 @@ func TestCloseWaitsForRequests(t *testing.T) {
 	require.NoError(t, <-closed)
 }
 
+// A second descriptor of the open file stands for a request in flight: the kernel holds the file for
+// both.
+func TestDisk_Lock_EndsWithLastRequest(t *testing.T) {
+	file := backingFile(t)
+	for _, path := range []string{file, loop(t, file, 512)} {
+		d, next := mustOpen(t, path, blockdev.Options{}), mustOpen(t, path, blockdev.Options{})
+		require.NoError(t, d.Lock(4096, 512))
+		require.NoError(t, d.Lock(4096, 512))
+		require.NoError(t, next.Lock(8192, 512), "other bytes")
+		require.ErrorIs(t, next.Lock(4096, 4096), blockdev.ErrBusy)
+		inFlight, err := unix.Dup(d.FD())
+		require.NoError(t, err)
+		require.NoError(t, d.Close())
+		require.EqualError(t, next.Lock(4096, 512), "lock 512 bytes at 4096 of "+path+
+			": device is in use: another process has it, or has a request in flight")
+		require.NoError(t, unix.Close(inFlight))
+		require.NoError(t, next.Lock(4096, 512))
+		require.NoError(t, next.Close())
+	}
+	d := mustOpen(t, file, blockdev.Options{ReadOnly: true})
+	require.ErrorIs(t, d.Lock(0, 1), unix.EBADF, "a reader locks nothing")
+}
+
 // Faults work with real devices too.
 func TestFaultyOnLoop(t *testing.T) {
 	f := disktest.NewFaulty(mustOpen(t, loop(t, backingFile(t), 4096), blockdev.Options{}), disktest.FaultyOptions{})

@@ -65,7 +65,9 @@ type Codec interface {
 type Member struct {
 	Name string // for errors, usually the path
 
-	// Open opens the disk. It is called again, with pauses, after the disk was missing or failed.
+	// Open opens the disk, and locks what this process writes there (blockdev.Disk.Lock): FIFO
+	// includes the requests of an earlier process. It is called again, with pauses, after the
+	// disk was missing or failed.
 	Open func() (blockdev.Device, error)
 }
 
