@@ -13,13 +13,14 @@
 // the read began, or a later one. This rests on:
 //
 //   - MAJORITY: a write returns nil once a majority of the members acknowledged its version or a
-//     later one. A majority without acknowledgement can only be an error.
+//     later one. It returns an error once that is impossible.
 //   - VALID: a read takes the greatest version of a majority of valid copies. A damaged copy is no
 //     copy. The majority is counted for each record, not for each disk.
 //   - FIFO: a record has one write in flight on each member. A copy waits for the one before it.
 //   - NEWEST: of the contents that wait for a member, only the newest is kept. A write that failed
 //     is not repeated over newer content.
-//   - UNKNOWN: after a write failed, the copy there counts for nothing until a later one returned.
+//   - UNKNOWN: after a write failed, the copy there counts as not acknowledged until a later write
+//     returned.
 //   - IDENTITY: a member is read and written only after its check passed. After an error it is
 //     checked again. An answer to a read from before that check counts for nothing.
 //   - SAME-DISK: no disk is two members.
