@@ -18,7 +18,35 @@ function record(r) {
 	return sprintf("incarnation %d, %s", int(r / 8), r % 8 == 0 ? "joining" : r % 8 == 7 && model == "claim" ? "left" : "live, write " r % 8)
 }
 
+function entry(e) {
+	return (e % 2 ? "x, created " : "free, ") int(e / 2)
+}
+
+function intent(i) {
+	return i ? entry(int((i - 128) / 2)) " at " i % 2 + 1 : "nothing"
+}
+
+function directory() {
+	if ($2 == "reads")
+		return "reads " $3 + 1 ": " entry($4) (NF > 5 && !$6 ? " (on one member)" : "")
+	if ($2 == "writes")
+		return "writes " $3 + 1 ": " entry($4)
+	if ($2 == "lands")
+		return "lands on member " $3 + 1 ": " entry($5) " at " $4 + 1
+	if ($2 == "intents")
+		return "reads intents: " intent($3 + $4 + $5) ($6 + $7 + $8 ? ", " intent($6 + $7 + $8) : "")
+	if ($2 == "intends" || $2 == "RETURNS")
+		return $2 ": " intent($3)
+	if ($2 == "slotlands")
+		return "intent lands: " intent($3)
+	if ($2 == "ENTERS" || $2 == "USES" || $2 == "TOLD" || $2 == "REMOVED")
+		return $2 " " $3 + 1 ": " entry($4)
+	return substr($0, 4)
+}
+
 function told() {
+	if (model == "directory")
+		return directory()
 	if ($2 == "writes" || $2 == "lands" || $2 == "landslate")
 		return ($2 == "landslate" ? "lands late" : $2) ": " (model == "lock" ? slot($3) : record($3))
 	if ($2 == "reads" && (model == "lock" || model == "cover"))
