@@ -82,7 +82,7 @@ bit  dead[3], known[3];    /* known: its lease and its holders are over */
 byte deaths = DEATHS, restarts = RESTARTS;
 byte done;                 /* the hosts that have no more to do, a bit each */
 
-/* What clients know. */
+/* The clients' knowledge. */
 byte uses[3];              /* the intent-like word of the lock that a client of the host holds */
 byte live;                 /* the lock that a client was told of, and that is not being removed */
 int  removed;              /* locks that a client was told are removed, a bit each */
@@ -195,8 +195,8 @@ inline read_entry(p) {
 	}
 }
 
-/* read_intents reads what all other hosts intend. What was written last counts, and what is
- * half-written, if the read returns that. */
+/* read_intents reads what all other hosts intend. The content written last counts, and one that is
+ * half-written, if the read returns it. */
 #ifdef INTENTS_NEWEST       /* of a slot that is half-written, the newest content counts alone */
 #define read_intent(k) if \
 	:: old[k] = (k == h -> 0 : intends[k]); new[k] = 0 \
@@ -224,8 +224,6 @@ inline read_intents() {
 #define some(condition) (condition(old[0]) || condition(old[1]) || condition(old[2]) || \
 	condition(new[0]) || condition(new[1]) || condition(new[2]))
 #define is_here(i)  ((i) && place(i) == p)
-#define is_at0(i)   ((i) && place(i) == 0)
-#define is_at1(i)   ((i) && place(i) == 1)
 #define is_very(i)  ((i) == intent(p, e))
 #define is_other(i) ((i) && place(i) == p && content(i) != e)
 #define is_clear(i) ((i) && place(i) == p && !named(content(i)) && creation(content(i)) > creation(e))
@@ -382,6 +380,10 @@ create:
 			:: !torn && named(r[0]) -> p = 0; e = r[0]; found = 1
 			:: !torn && named(r[1]) && !named(r[0]) -> p = 1; e = r[1]; found = 1
 			:: !torn && !named(r[0]) && !named(r[1]) ->
+				if /* where there is room: other names may have the other place */
+				:: got = 0
+				:: got = 1
+				fi;
 				d_step {
 					e = 0; v = 0;
 #ifndef ELSEWHERE           /* the name is created elsewhere than where it is intended */
@@ -403,11 +405,12 @@ create:
 					:: v -> w = 2   /* two dead hosts intend it in two places */
 					:: !v && e -> w = 1
 #ifdef PLACE_USED           /* an intended place is used */
-					:: !v && !e && true -> p = 0; w = 1
+					:: !v && !e -> p = got; w = 1
 #else
-					:: !v && !e && !some(is_at0) -> p = 0; w = 1
-					:: !v && !e && some(is_at0) && !some(is_at1) -> p = 1; w = 1
-					:: !v && !e && some(is_at0) && some(is_at1) -> w = 2 /* full */
+					:: !v && !e ->
+						p = got;
+						p = (some(is_here) -> 1 - p : p);
+						w = (some(is_here) -> 2 : 1) /* 2: full */
 #endif
 					fi;
 					if
