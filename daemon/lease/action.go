@@ -18,7 +18,10 @@ type ReadTable struct{ Hosts int }
 // Write requests a durable write of the own record, begun after the event that returned this
 // action. It ends in [Machine.Written] or [Machine.WriteFailed], either only when that write has
 // returned. At most one is under way.
-type Write struct{ Record layout.HostRecord }
+type Write struct {
+	Record     layout.HostRecord
+	Generation uint64 // that of the host id, for the copies on several members
+}
 
 // Wait requests a [Machine.Tick] at a time. It replaces the previous one. Each event but the last
 // returns one, unless the machine waits only for IO.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/members"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -19,6 +20,7 @@ func (m *Machine) claim(r Record) {
 		m.own.Incarnation = m.cfg.Incarnation()
 	}
 	m.spent = append(m.spent, m.own.Incarnation)
+	m.generation = r.Generation + 1 // VERSIONS
 	m.acked, m.clean, m.stands = r.Sequence, true, -1
 	m.inherit(r)
 	m.trodden = m.trodden || r.State == layout.StateLeft && r.ReadHorizon >= m.id
@@ -50,9 +52,17 @@ func (m *Machine) confirm(records []Record) {
 		m.unreadable(r.Err)
 		return
 	}
+	stands := r.Incarnation == m.own.Incarnation
+	if m.members != nil { // COUNT
+		shown, unread := members.Shown(r.Copies, m.counted, m.own.Incarnation)
+		if stands = shown >= m.members.Quorum(); !stands && shown+unread >= m.members.Quorum() {
+			m.undecided()
+			return
+		}
+	}
 	m.blind = -1
 	switch {
-	case r.Incarnation != m.own.Incarnation:
+	case !stands:
 		m.giveWay(r)
 	case m.hosts[m.id-1].Gone:
 		m.finish(Refused{Reason: fmt.Errorf("join as host %d: %w", m.id, ErrVerdict)})
@@ -64,6 +74,18 @@ func (m *Machine) confirm(records []Record) {
 		m.phase = entering
 		m.write(layout.StateLive, m.own.Sequence+1)
 	}
+}
+
+// undecided reads again, because members that count were not read; at last it repeats the claim.
+func (m *Machine) undecided() {
+	if m.blind < 0 {
+		m.blind = m.now
+	}
+	if m.now-m.blind >= m.t.Alive() {
+		m.startOver(m.now)
+		return
+	}
+	m.timer = m.now + m.t.Poll()
 }
 
 // giveWay ends a claim that another host has overwritten.

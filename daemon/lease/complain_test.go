@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/complaints"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -88,7 +89,7 @@ func TestHeldUp(t *testing.T) {
 	require.Equal(t, []layout.Complaint{bySlot}, r.table[0].Complaints, "all are to read it")
 	r.wait(last + 2*times.Alive() + times.Alive())
 	require.Empty(t, r.table[0].Complaints)
-	require.Empty(t, r.m.complaints)
+	require.Zero(t, r.m.complaints.Len())
 }
 
 // TestHeldUp_NotRepeated_IsNotPublished: two complaints far apart are two writes under way.
@@ -140,14 +141,14 @@ func TestHeldUp_OwnSlotOrNotLive_HasNoEffect(t *testing.T) {
 	r.read(0)
 	r.join()
 	require.Nil(t, r.m.HeldUp(r.now, layout.Complaint{Host: 1, Lock: 7}, true))
-	require.Empty(t, r.m.complaints)
+	require.Zero(t, r.m.complaints.Len())
 	r.out = r.m.HeldUp(r.m.Deadline(), bySlot, true)
 	want[Lost](r)
 	require.Nil(t, r.m.HeldUp(r.now, bySlot, true))
 }
 
 // TestManyComplaints: all get into the record in rotation, new ones first, up to
-// roomForComplaints.
+// complaints.Room.
 func TestManyComplaints(t *testing.T) {
 	r := live1(t)
 	r.now += times.Watch()
@@ -177,10 +178,10 @@ func TestManyComplaints(t *testing.T) {
 		}
 	}
 	require.Len(t, said, n)
-	for lock := range 2 * roomForComplaints {
+	for lock := range 2 * complaints.Room {
 		r.m.HeldUp(r.now, layout.Complaint{Host: 2, Lock: lock}, true)
 	}
-	require.Len(t, r.m.complaints, roomForComplaints)
+	require.Equal(t, complaints.Room, r.m.complaints.Len())
 }
 
 // TestLeftWithoutComplaints: a host that has left publishes no complaints.
@@ -238,7 +239,7 @@ func TestComplainedSoon(t *testing.T) {
 	require.Equal(t, rec.Complaints, r.wait(at+times.Renew()))
 }
 
-// TestComplainedBound: no more than roomForComplaints are kept.
+// TestComplainedBound: no more than complaints.Room are kept.
 func TestComplainedBound(t *testing.T) {
 	r := live1(t)
 	for lock := 0; lock < 20*layout.MaxComplaints; lock += layout.MaxComplaints {
@@ -246,11 +247,11 @@ func TestComplainedBound(t *testing.T) {
 		for i := range layout.MaxComplaints {
 			rec.Complaints = append(rec.Complaints, layout.Complaint{Host: 1, Lock: lock + i})
 		}
-		r.m.reportAt = r.now + time.Hour
+		r.m.complaints.ReportAt = r.now + time.Hour
 		r.out = r.m.Refresh(r.now)
 		r.quiet()
 	}
-	require.Len(t, r.m.received, roomForComplaints)
+	require.Len(t, r.m.complaints.Received, complaints.Room)
 }
 
 // TestComplained_SenderNotLive_IsIgnored: complaints of a host that is not live do not count.

@@ -140,7 +140,7 @@ func (m *Machine) publishStatements() {
 		if h.unaffected(v) {
 			continue
 		}
-		if w.operator && !h.Gone && m.readAt-h.Since <= m.t.Alive() {
+		if w.operator && !h.Gone && m.readAt-h.still() <= m.t.Alive() {
 			v.Kind = layout.VerdictWish
 		}
 		switch {

@@ -72,11 +72,17 @@ func (m *Machine) Written(now time.Duration) []Action {
 	return m.end()
 }
 
+// WrittenOn is Written with several members: those that had acknowledged the record by now, a majority.
+func (m *Machine) WrittenOn(now time.Duration, members []int) []Action {
+	m.counted = members
+	return m.Written(now)
+}
+
 // WriteFailed reports that the last [Write] returned, but may not be durable. It may still land.
 func (m *Machine) WriteFailed(now time.Duration) []Action {
 	m.returned(&m.writing, "WriteFailed")
 	m.clean, m.failed = false, true
-	m.complaintsFailed()
+	m.complaints.Failed()
 	m.begin(now)
 	m.timer, m.wrote = m.now+m.t.Retry(), m.now
 	if m.phase == claiming || m.phase == entering {
@@ -155,8 +161,8 @@ func (m *Machine) wake() (time.Duration, bool) {
 		if quiet && m.room() {
 			next = min(next, m.nextRead())
 		}
-		if len(m.received) > 0 {
-			next = min(next, m.reportAt)
+		if len(m.complaints.Received) > 0 {
+			next = min(next, m.complaints.ReportAt)
 		}
 		return next, true
 	case leaving:
@@ -213,14 +219,14 @@ func (m *Machine) write(state layout.HostState, sequence uint64) {
 	}
 	m.own.Complaints = nil
 	if state == layout.StateLive {
-		m.own.Complaints = m.nextComplaints()
+		m.own.Complaints = m.complaints.Next(m.now, m.t)
 	}
 	m.own.Verdicts = nil
 	for _, v := range m.verdicts {
 		m.own.Verdicts = append(m.own.Verdicts, v.Verdict)
 	}
 	m.writing, m.writeAt, m.term0 = true, m.now, m.now
-	m.emit(Write{Record: m.own})
+	m.emit(Write{Record: m.own, Generation: m.generation})
 }
 
 // ID returns the host id, or 0 if none was chosen yet.

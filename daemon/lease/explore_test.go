@@ -33,7 +33,11 @@ func explore(w *world, horizon time.Duration) *explorer {
 	for e.found == "" {
 		if len(e.now) > 0 {
 			w := e.now[len(e.now)-1]
-			e.now = e.now[:len(e.now)-1]
+			if *shortest {
+				w, e.now = e.now[0], e.now[1:]
+			} else {
+				e.now = e.now[:len(e.now)-1]
+			}
 			e.expand(w)
 			if w.trace != nil { // not the caller's
 				w.moved = nil // other worlds share its machine now
@@ -64,7 +68,7 @@ func (e *explorer) add(w *world, list *[]*world) {
 	for i := range w.nodes {
 		m := w.nodes[i].m
 		e.wentLive = e.wentLive || m.held
-		e.hidden = e.hidden || m.Live(w.now) && w.disk[m.id-1].Incarnation != m.own.Incarnation
+		e.hidden = e.hidden || m.Live(w.now) && w.shown(m.id)[0].Incarnation != m.own.Incarnation
 	}
 	if e.found = w.wrong(); e.found != "" {
 		e.at = w
@@ -127,6 +131,11 @@ func (e *explorer) expand(w *world) {
 			e.add(c, &e.now)
 		}
 	}
+	for g := range w.late {
+		c := w.clone()
+		c.do(g, doLandLate)
+		e.add(c, &e.now)
+	}
 	for g := range w.ghost {
 		c := w.clone()
 		c.do(g, doGhost)
@@ -183,7 +192,7 @@ func (w *world) nextMoment() (time.Duration, bool) {
 // settled reports whether no fault is possible any more: of the hosts with one id all but one are
 // over, with no IO under way, and each host that is alone with its id takes tickets.
 func (w *world) settled() bool {
-	if len(w.ghost) > 0 {
+	if len(w.ghost) > 0 || len(w.late) > 0 {
 		return false
 	}
 	if w.deaths {
@@ -222,13 +231,14 @@ func (w *world) key(b []byte) []byte {
 		b = w.keyNode(b, &w.nodes[i])
 		b = w.keyMortal(b, &w.nodes[i])
 	}
+	b = w.keySeveral(b)
 	for _, f := range w.fences {
 		b = append(b, byte(f.PRKey), byte(f.Incarnation), 0xfa)
 	}
 	for _, x := range w.cut {
 		b = append(b, byte(x), 0xf9)
 	}
-	return append(b, byte(w.crashes), byte(w.fails), byte(w.rejoins), byte(w.evicts), keyBits(w.broken != ""))
+	return append(b, byte(w.crashes), byte(w.fails), byte(w.rejoins), byte(w.evicts), byte(w.leaves), keyBits(w.broken != ""))
 }
 
 func (w *world) keyNode(b []byte, n *node) []byte {
@@ -267,6 +277,7 @@ func (w *world) keyNode(b []byte, n *node) []byte {
 		b = append(b, keyBits(m.watch >= 0, h.Since > m.watch))
 		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State})
 	}
+	b = w.keyCopies(b, n)
 	for k := range n.sampled {
 		b = w.keyRecord(b, n.view[w.sampleAt(n.id-1, k)].HostRecord)
 	}

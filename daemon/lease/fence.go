@@ -14,16 +14,7 @@ import (
 
 // turnAt returns when this host's next window for fencing a host begins, of those not reported yet.
 func (m *Machine) turnAt(h *Host, e electorate) time.Duration {
-	window, n, rank := int64(m.t.FenceWindow()), e.n, e.rank
-	k := h.turns
-	if passed := m.now - h.DeadAt(m.t); passed > 0 {
-		k = max(k, int64(passed)/window)
-		if k == int64(passed)/window && int64(passed)%window >= int64(m.t.FenceTime()) {
-			k++ // the rest of the window lets the attempt of this one end
-		}
-	}
-	k += ((rank-k)%n + n) % n
-	return h.DeadAt(m.t) + time.Duration(k*window)
+	return m.t.NextWindow(h.DeadAt(m.t), m.now, h.turns, e.n, e.rank)
 }
 
 // electorate is the number of hosts that seem to live, including this one, and the number of them

@@ -44,6 +44,7 @@ type Host struct {
 	steps       int           // number of renewals since
 	maxWatchdog time.Duration // greatest Watchdog of any incarnation of this id
 	steady      time.Duration // time from which its silence counts, if it is silent since before (STEADY)
+	window      time.Duration // with several members: time since which the same majority of copies stands still
 	turns       int64         // number of fencing windows that have passed or were reported
 }
 
@@ -54,8 +55,11 @@ func (h Host) DeadAt(t timing.Times) time.Duration {
 	if !h.Readable {
 		return h.Damaged + t.Blind() + h.maxWatchdog
 	}
-	return max(h.Since, h.steady) + t.Silence(h.Watchdog)
+	return max(h.still(), h.steady) + t.Silence(h.Watchdog)
 }
+
+// still returns the time since which the record stands still (PER-MEMBER).
+func (h Host) still() time.Duration { return max(h.Since, h.window) }
 
 // Overdue reports whether a live host has been silent, or its record unreadable, for longer than
 // any host that keeps its lease without trouble.
@@ -93,6 +97,9 @@ func (m *Machine) Hosts() []Host { return append([]Host(nil), m.found()...) }
 // observe applies a read of the table. It concludes nothing about records that the read did not
 // cover.
 func (m *Machine) observe(records []Record) {
+	for i := range records {
+		records[i] = m.merge(i+1, records[i])
+	}
 	for i, r := range records {
 		// A record becomes blank again only by a format, which has another uuid. Here its sector
 		// was zeroed. Treating the host as gone would void its locks immediately, although it
@@ -109,15 +116,34 @@ func (m *Machine) observe(records []Record) {
 			written := r.Incarnation != h.Incarnation || r.Sequence != h.Sequence
 			m.see(h, r)
 			if written && i+1 != m.id {
-				m.receiveComplaints(r)
+				m.complaints.Receive(m.id, r.HostRecord)
 			}
 		}
 	}
 	for i, r := range records {
-		if r.Err == nil && !(i+1 == m.id && r.Incarnation == m.own.Incarnation) { // own verdicts count when they are durable
-			m.applyVerdicts(i+1, r)
-		}
+		m.applyVerdicts(i+1, r)
 	}
+}
+
+// merge returns the record that its copies make. A version older than the greatest ever seen changes nothing
+// (GREATEST-EVER), but a live host takes its own record as it was read: see disowned.
+func (m *Machine) merge(id int, r Record) Record {
+	if m.members == nil {
+		return r
+	}
+	own := m.spent
+	if m.held {
+		own = nil
+	}
+	c, err := m.members.Read(id, r.Copies, own, m.now, m.readAt, m.t.Lease)
+	if err != nil {
+		return Record{Err: err, Copies: r.Copies}
+	}
+	if id != m.id || !m.held {
+		c = m.members.Newest(id, c, own)
+	}
+	m.hosts[id-1].window = m.members.Still(id, r.Copies)
+	return Record{HostRecord: c.HostRecord, Generation: c.Generation, Copies: r.Copies}
 }
 
 // damage records whether a record is unreadable. Only an unbroken span of such reads counts. One
@@ -188,7 +214,7 @@ func (m *Machine) see(h *Host, r Record) {
 	case r.Sequence != h.Sequence || r.State != h.State:
 		m.stepped(h, r)
 		h.Since, h.turns = m.now, 0
-	case m.readAt-h.Since >= m.t.Dead()+h.maxWatchdog:
+	case m.readAt-h.still() >= m.t.Dead()+h.maxWatchdog:
 		h.settle()
 	}
 	h.Incarnation, h.State, h.Sequence = r.Incarnation, r.State, r.Sequence
@@ -212,7 +238,9 @@ func (m *Machine) stepped(h *Host, r Record) {
 	case h.State != layout.StateLive, r.State != layout.StateLive, m.now-h.base > m.t.Lease:
 		h.base, h.steps = m.readAt, 0
 	default:
-		h.steps++
+		if h.steps++; m.members != nil {
+			h.steps = m.members.Steps(r.ID, r.Incarnation)
+		}
 		if h.steps >= 2 {
 			h.settle()
 		}
@@ -254,7 +282,7 @@ func (m *Machine) covered(records []Record) bool {
 			return false
 		case r.State == layout.StateJoining && m.foundBy(h):
 		case r.ReadHorizon >= m.id:
-		case h.Settled && (h.Gone || h.State == layout.StateLive && h.Read-h.Since >= m.t.Dead()+h.maxWatchdog):
+		case h.Settled && (h.Gone || h.State == layout.StateLive && h.Read-h.still() >= m.t.Dead()+h.maxWatchdog):
 		default:
 			return false
 		}
@@ -275,6 +303,5 @@ func (m *Machine) passes(h Host) bool {
 // had not ended when this read began, or comes later. By then the own record had stood for longer
 // than a budget.
 func (m *Machine) foundBy(h Host) bool {
-	still := h.Read-h.Since >= m.t.Dead()
-	return still && m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen()
+	return h.Read-h.still() >= m.t.Dead() && m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen()
 }

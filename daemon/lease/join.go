@@ -42,9 +42,12 @@ func (m *Machine) taken(r Record) {
 		m.watch = m.now
 	}
 	h := m.hosts[m.id-1]
-	stood, dead := m.readAt-h.Since, m.t.Dead()+h.maxWatchdog
+	stood, dead := m.readAt-h.still(), m.t.Dead()+h.maxWatchdog
 	if r.State == layout.StateJoining { // so that other hosts see it settled: see startOver
 		dead = m.restless(h)
+	}
+	if m.members != nil && h.Since > m.watch && !m.stirred {
+		m.stirred, m.watch = true, h.Since
 	}
 	switch {
 	case m.cfg.ID == 0 && (!same || h.Since > m.watch):
@@ -58,7 +61,7 @@ func (m *Machine) taken(r Record) {
 		m.finish(Refused{Reason: m.conflict(r, ErrNotLeft)})
 	default:
 		if same && stood >= m.t.Alive() {
-			m.delay(m.conflict(r, ErrNotLeft), h.Since+dead)
+			m.delay(m.conflict(r, ErrNotLeft), h.still()+dead)
 		}
 		m.timer = m.now + m.t.Retry()
 	}

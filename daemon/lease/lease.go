@@ -16,7 +16,7 @@
 //   - own lease: renew.go
 //   - other hosts: reach.go (which are read), hosts.go (their state), death.go (detection of
 //     deaths)
-//   - statements about them: verdict.go, fence.go, evict.go; requests to them: complain.go
+//   - statements about them: verdict.go, fence.go, evict.go; requests to them: package complaints
 //
 // # Short and long claim
 //
@@ -132,6 +132,8 @@
 //     or when another incarnation of the same id is settled: seen to keep its lease, or to stand
 //     still for L + margin. A record that only shows another incarnation proves nothing: a claim
 //     may have overwritten a live host's.
+//
+// With several member disks each record has a copy on each. Package members has the rules for that.
 package lease
 
 import (
@@ -139,6 +141,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/complaints"
+	"github.com/bakeryd/bakeryd/daemon/lease/members"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -187,14 +191,23 @@ type Config struct {
 	Had     []int // host ids that this machine has had
 	Reclaim bool  // an operator allows this machine to take the id if its record is abandoned
 
+	Members int // number of member disks; 0 or 1: one disk, whose records have no copies
+
 	Policy layout.Policy // from the superblock: the condition for declaring a silent host dead
 	Resume *Term         // continue this lease, if it still stands; nil: join with a new incarnation
 }
+
+// Copy is what one member disk returned for a host record.
+type Copy = members.Copy
 
 // Record is the result of one read of one host record.
 type Record struct {
 	layout.HostRecord
 	Err error // why the record is unreadable; the other fields then have no meaning
+
+	// With several members the driver gives only Copies, one of each; the machine sets the rest.
+	Copies     []Copy
+	Generation uint64 // that of the host id
 }
 
 // phase is the stage of a machine.
@@ -231,6 +244,7 @@ type Machine struct {
 	writing      bool
 	writeAt      time.Duration // time of the request for the last write
 	own          layout.HostRecord
+	generation   uint64 // of the own record
 	acked        uint64 // sequence of the last acknowledged write
 	spent        []uint64
 	clean        bool          // no write of this incarnation has failed or was acknowledged too late
@@ -247,6 +261,8 @@ type Machine struct {
 	delayed bool          // Delayed was returned
 	wrote   time.Duration // when the last write of a claim of this id returned; -1: none
 	rewrote bool          // this machine has claimed an abandoned record of this id
+	counted []int         // members that had acknowledged the claim when it was complete
+	stirred bool          // one change of the record since watch was not taken for a renewal
 	trodden bool          // an earlier host with this id took tickets: all reads cover the id since
 
 	// Live.
@@ -267,9 +283,9 @@ type Machine struct {
 	asked       bool        // Asked was returned
 	term        *Term       // lease to continue
 
-	complaints []complaint        // by this host
-	received   []layout.Complaint // by other hosts, not reported yet
-	reportAt   time.Duration      // time of the next report
+	members *members.Table // nil with one disk
+
+	complaints complaints.List
 
 	// Leaving.
 	giveUp time.Duration // end of leaving without a lease
@@ -284,7 +300,8 @@ func New(cfg Config) *Machine {
 	return &Machine{
 		cfg: cfg, t: cfg.Times, id: cfg.ID,
 		watch: -1, blind: -1, stands: -1, wrote: -1, term: cfg.Resume,
-		tried: make([]bool, cfg.Hosts),
-		hosts: make([]Host, cfg.Hosts),
+		tried:   make([]bool, cfg.Hosts),
+		hosts:   make([]Host, cfg.Hosts),
+		members: members.New(cfg.Hosts, cfg.Members),
 	}
 }

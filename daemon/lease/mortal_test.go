@@ -21,6 +21,7 @@ type mortal struct {
 	by      time.Duration // end of the time in which they may happen; 0: no end
 	rejoins int           // number of times that a node which lost its lease may join again
 	fails   int           // number of writes that may still fail, to land later or not
+	leaves  int           // number of times that a node which may die leaves
 	evicts  int           // number of evictions left, by the last node
 
 	fences []Fence  // with fence-after: fences that agents have begun
@@ -51,6 +52,10 @@ func (w *world) mishaps(i int) (moves []move) {
 	if w.fails > 0 && (w.by == 0 || w.now <= w.by) && w.mayDie>>i&1 == 1 && n.writing && !n.down {
 		moves = append(moves, doFail)
 	}
+	moves = append(moves, w.choices(n)...)
+	if w.leaves > 0 && w.mayDie>>i&1 == 1 && !n.down && n.m.phase == live {
+		moves = append(moves, doLeave)
+	}
 	if w.evicts > 0 && i == len(w.nodes)-1 && n.m.Live(w.now) {
 		moves = append(moves, doEvict)
 	}
@@ -63,17 +68,23 @@ func (w *world) mishaps(i int) (moves []move) {
 func (w *world) doMortal(n *node, mv move) {
 	switch mv {
 	case doCrash:
-		w.crashes--
+		w.crashes = max(w.crashes-1, 0)
 		n.down, n.reading, n.writing, n.wake, n.view, n.sampled = true, false, false, 0, nil, 0
 	case doResume, doResumeOld:
 		term := n.terms[1]
 		if mv == doResumeOld {
 			term = n.terms[0]
 		}
-		term.Clean = n.terms[1].Clean // stored whenever it changes
-		n.holds = append(slices.Clone(n.holds), w.holdOf(n))
+		term.Clean, term.ReadHorizon = n.terms[1].Clean, n.terms[1].ReadHorizon // stored whenever they change
+		if n.m.own.State != layout.StateLeft {                                  // its holders were stopped first
+			n.holds = append(slices.Clone(n.holds), w.holdOf(n))
+		}
 		n.down = false
-		w.again(n, func(cfg *Config) { cfg.Resume = &term })
+		w.again(n, func(cfg *Config) {
+			if cfg.Resume = &term; term.Incarnation == 0 { // void
+				cfg.Resume = nil
+			}
+		})
 	case doRejoin:
 		w.rejoins--
 		w.again(n, func(cfg *Config) {
@@ -84,10 +95,14 @@ func (w *world) doMortal(n *node, mv move) {
 	case doFail:
 		w.fails--
 		n.writing = false
-		if !n.landed {
+		if !n.landed && w.copies == nil {
 			w.ghost = append(slices.Clone(w.ghost), n.record)
 		}
 		w.carry(n, n.m.WriteFailed(w.now))
+	case doLeave:
+		w.leaves--
+		n.holds = nil // released first
+		w.carry(n, n.m.Leave(w.now))
 	case doEvict:
 		w.evicts--
 		host := w.nodes[0].m
@@ -122,7 +137,11 @@ func (w *world) again(n *node, change func(*Config)) {
 
 // keep stores what a driver stores of the lease.
 func (n *node) keep() {
-	if term, ok := n.m.Term(); ok {
+	term, ok := n.m.Term()
+	if !ok && n.m.cfg.Members > 1 && n.m.phase == leaving { // LEFT-FIRST
+		n.terms = [2]Term{}
+	}
+	if ok {
 		if n.terms[0].Incarnation != term.Incarnation {
 			n.terms[0] = term
 		}
@@ -195,11 +214,12 @@ func (w *world) wrongDeath() string {
 	}
 	living := w.living()
 	for _, h := range living {
-		for _, r := range w.disk {
-			for _, v := range r.Verdicts {
-				if v.Kind.Dead() && v.Host == h.id && v.Incarnation == h.incarnation && !slices.Contains(w.cut, v.Incarnation) {
-					return "VERDICT"
-				}
+		if slices.Contains(w.evicted, h.incarnation) {
+			continue
+		}
+		for id := range w.disk {
+			if slices.ContainsFunc(w.shown(id+1), func(r layout.HostRecord) bool { return condemns(r, h.id, h.incarnation) }) && !slices.Contains(w.cut, h.incarnation) {
+				return "VERDICT"
 			}
 		}
 		for i := range w.nodes {
@@ -230,7 +250,7 @@ func (w *world) wrongDeath() string {
 // published reports whether the disk shows a verdict on an incarnation, or none is needed any
 // more.
 func (w *world) published(id int, incarnation uint64) bool {
-	if r := w.disk[id-1]; r.Incarnation != incarnation || r.State == layout.StateLeft {
+	if w.most(id, func(r layout.HostRecord) bool { return r.Incarnation != incarnation || r.State == layout.StateLeft }) {
 		return true
 	}
 	return w.condemned(id, incarnation)
@@ -238,10 +258,18 @@ func (w *world) published(id int, incarnation uint64) bool {
 
 // condemned reports whether the disk shows a verdict on an incarnation.
 func (w *world) condemned(id int, incarnation uint64) bool {
-	return slices.ContainsFunc(w.disk, func(r layout.HostRecord) bool {
-		return slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
-			return v.Host == id && v.Incarnation == incarnation && v.Kind.Dead()
-		})
+	for by := range w.disk {
+		if w.most(by+1, func(r layout.HostRecord) bool { return condemns(r, id, incarnation) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// condemns reports whether a record has a verdict on an incarnation.
+func condemns(r layout.HostRecord, id int, incarnation uint64) bool {
+	return slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
+		return v.Host == id && v.Incarnation == incarnation && v.Kind.Dead()
 	})
 }
 

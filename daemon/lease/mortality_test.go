@@ -22,9 +22,14 @@ type lives struct {
 	copied   bool          // the last host has the first one's machine id and host id
 	apart    int           // distance between their ids; 0: one
 	stalls   int
-	stalled  uint32 // only these items are stalled; 0: any
-	medium   bool   // not explored by every run
+	stalled  uint32        // only these items are stalled; 0: any
+	medium   bool          // not explored by every run
+	members  int           // 0: one disk
+	ids      int           // number of host ids; 0: those of the hosts
+	span     time.Duration // end of the exploration; 0: long enough for deaths
+	prepare  func(*world)  // with several members: what happened before
 	mortal
+	several
 }
 
 func (l lives) world(mu mutation) *world {
@@ -41,15 +46,23 @@ func (l lives) world(mu mutation) *world {
 		}
 		cfgs = append(cfgs, cfg)
 	}
-	w := newWorld(l.hosts*apart, cfgs...)
+	w := newWorld(max(l.hosts*apart, l.ids), cfgs...)
+	if l.members > 0 {
+		w.spread(l.members)
+	}
 	w.mutate(mu)
 	w.mortal = l.mortal
-	w.deaths, w.crashes, w.fails, w.evicts = true, 0, 0, 0
+	w.deaths, w.crashes, w.fails, w.evicts, w.leaves = true, 0, 0, 0, 0
 	for i := l.hosts - l.late; i < l.hosts; i++ {
 		w.stalled |= 1 << itemOf(i, doStart)
 	}
 	w.calmly(l.hosts - l.late)
-	w.crashes, w.fails, w.evicts = l.crashes, l.fails, l.evicts
+	w.crashes, w.fails, w.evicts, w.leaves = l.crashes, l.fails, l.evicts, l.leaves
+	copies := w.copies
+	w.several = l.several
+	if w.copies = copies; l.prepare != nil {
+		l.prepare(w)
+	}
 	if l.stalled != 0 {
 		w.spared = ^l.stalled
 	}
@@ -88,6 +101,9 @@ const soon = 12 * unit
 // horizon returns the end of the exploration of a world that begins now. A host that is fenced early is
 // declared dead, and its lease is over, long before deathHorizon, unless it joins again.
 func (l lives) horizon(w *world) time.Duration {
+	if l.span > 0 {
+		return w.now + l.span
+	}
 	if l.after > 0 && l.rejoins == 0 {
 		return w.now + exploreTimes.Lease + 2*unit
 	}

@@ -19,50 +19,62 @@ import (
 type mutation uint8
 
 const (
-	sound          mutation = iota
-	noBudget                // a claim does not measure its steps
-	noWait                  // a claim looks immediately
-	lateT0                  // the lease runs from the acknowledgement
-	revive                  // an acknowledgement after the end of the lease renews it
-	earlyCover              // the read horizon is not raised by a read after the own record was written
-	shortLeft               // every record that says left is claimed the short way
-	rebooted                // another boot id is proof of death
-	shortStill              // a joining record that stood still is claimed the short way
-	hidden                  // a record is believed to show the host that is live
-	judgeEarly              // a host is declared dead after half a lease
-	judgeJoining            // a joining record that stood still is declared dead
-	actEarly                // a verdict is acted on before it is durable
-	sinceAsked              // Since is the time of the request for the read that first showed a record
-	noWatchdog              // no wait for watchdogs
-	wishKills               // a wish is treated as a verdict
-	resumeBlind             // an incarnation under a verdict is resumed
-	resumeLate              // a resumed lease runs from the resumption
-	nameUnclean             // Lost names the incarnation whatever became of its writes
-	deaf                    // a claim goes live under a verdict on itself
-	coverSoon               // no wait for a joining record
-	narrowLook              // a claim looks only at the records that it found before
-	nearsighted             // a live host reads up to its own record
-	noSweep                 // no host searches for hosts beyond the read horizon
-	unheeded                // the read horizons of other hosts do not count
-	assumed                 // a record that was not read counts as read, and unchanged
-	unheard                 // a host publishes verdicts before it is ready
-	sparse                  // reads that lie far apart make an unbroken span
-	abandonedEarly          // a record is abandoned after half of the span
-	endedJoiner             // a joiner that was overwritten is remembered as ended
-	ownBlind                // a lease is renewed whether or not the own record can be read
-	lateRead                // a renewal's term does not depend on how long its read took
-	coverDamaged            // a joiner passes every unreadable record
-	foundAlways             // an unreadable record is passed without waiting for the look of a joiner behind it
-	judgeDamaged            // the span of a damaged record counts from the last change seen
-	evictTorn               // an operator's command treats one unreadable read as silence
-	shortDamaged            // a claim of an abandoned record is short
-	hadSuffices             // a machine takes an id that it had, whatever the policy
-	noBackoff               // a long claim that failed is repeated immediately
-	uncut                   // a host that is silent for fence-after is declared dead without being fenced
-	hasty                   // a fenced host is declared dead at once, although it renewed before the fence
-	staleRead               // a fenced host is declared dead by a read that was requested before the fence
-	grantsOn                // a host grants locks until its lease is over
-	unsteady                // the silence of others counts through an outage of the device
+	sound           mutation = iota
+	noBudget                 // a claim does not measure its steps
+	noWait                   // a claim looks immediately
+	lateT0                   // the lease runs from the acknowledgement
+	revive                   // an acknowledgement after the end of the lease renews it
+	earlyCover               // the read horizon is not raised by a read after the own record was written
+	shortLeft                // every record that says left is claimed the short way
+	rebooted                 // another boot id is proof of death
+	shortStill               // a joining record that stood still is claimed the short way
+	hidden                   // a record is believed to show the host that is live
+	judgeEarly               // a host is declared dead after half a lease
+	judgeJoining             // a joining record that stood still is declared dead
+	actEarly                 // a verdict is acted on before it is durable
+	sinceAsked               // Since is the time of the request for the read that first showed a record
+	noWatchdog               // no wait for watchdogs
+	wishKills                // a wish is treated as a verdict
+	resumeBlind              // an incarnation under a verdict is resumed
+	resumeLate               // a resumed lease runs from the resumption
+	nameUnclean              // Lost names the incarnation whatever became of its writes
+	deaf                     // a claim goes live under a verdict on itself
+	coverSoon                // no wait for a joining record
+	narrowLook               // a claim looks only at the records that it found before
+	nearsighted              // a live host reads up to its own record
+	noSweep                  // no host searches for hosts beyond the read horizon
+	unheeded                 // the read horizons of other hosts do not count
+	assumed                  // a record that was not read counts as read, and unchanged
+	unheard                  // a host publishes verdicts before it is ready
+	sparse                   // reads that lie far apart make an unbroken span
+	abandonedEarly           // a record is abandoned after half of the span
+	endedJoiner              // a joiner that was overwritten is remembered as ended
+	ownBlind                 // a lease is renewed whether or not the own record can be read
+	lateRead                 // a renewal's term does not depend on how long its read took
+	coverDamaged             // a joiner passes every unreadable record
+	foundAlways              // an unreadable record is passed without waiting for the look of a joiner behind it
+	judgeDamaged             // the span of a damaged record counts from the last change seen
+	evictTorn                // an operator's command treats one unreadable read as silence
+	shortDamaged             // a claim of an abandoned record is short
+	hadSuffices              // a machine takes an id that it had, whatever the policy
+	noBackoff                // a long claim that failed is repeated immediately
+	uncut                    // a host that is silent for fence-after is declared dead without being fenced
+	hasty                    // a fenced host is declared dead at once, although it renewed before the fence
+	staleRead                // a fenced host is declared dead by a read that was requested before the fence
+	grantsOn                 // a host grants locks until its lease is over
+	unsteady                 // the silence of others counts through an outage of the device
+	countAll                 // a claim counts members that had not acknowledged it when it was complete
+	minorityVerdict          // a verdict is acted on although a minority shows it
+	deafMinority             // a host ignores a verdict on itself that a minority shows
+	lastRead                 // the record is the newest of a read, whatever was seen before
+	anyStill                 // a record stands still if its newest version does
+	anySteps                 // renewals on different members count together
+	keptTerm                 // the term is kept while left is written
+	unnoted                  // the next process does not know what the last write showed
+	sameGeneration           // a claim does not increase the generation
+	dropSoon                 // a verdict is dropped when a minority shows another incarnation
+	stirs                    // the first change of a record is taken for a renewal
+	resumeSure               // a resumed record is taken for one on a majority
 )
 
 // The package has no mutations. Tests that need them run in a test binary of their own, whose sources are
@@ -129,10 +141,8 @@ var patches = []struct{ file, old, new string }{
 	{"evict.go", `|| !m.ready {`,
 		`|| !m.ready && m.mutation != unheard {`},
 	{"hosts.go", `m.applyVerdicts(i+1, r)
-		}
 	}`,
 		`m.applyVerdicts(i+1, r)
-		}
 	}
 	if m.mutation == assumed {
 		for i := len(records); i < len(m.hosts); i++ {
@@ -207,10 +217,35 @@ var patches = []struct{ file, old, new string }{
 		m.t0 = m.now
 	}
 	own := m.cfg.Self`},
-	{"verdict.go", `case v.Kind.Dead():
-			m.declareDead(v, by)`,
-		`case v.Kind.Dead(), m.mutation == wishKills:
-			m.declareDead(v, by)`},
+	{"verdict.go", `case v.Kind.Dead() && (m.condemns(v) || votes >= m.members.Quorum()):`,
+		`case m.mutation == deafMinority && m.condemns(v):
+		case v.Kind.Dead() && (m.condemns(v) || votes >= m.members.Quorum() || m.mutation == minorityVerdict), m.mutation == wishKills:`},
+	{"claim.go", `members.Shown(r.Copies, m.counted, m.own.Incarnation)`,
+		`members.Shown(r.Copies, m.counted, m.own.Incarnation)
+		if m.mutation == countAll {
+			shown, unread = members.Shown(r.Copies, []int{0, 1, 2}, m.own.Incarnation)
+		}`},
+	{"hosts.go", `if id != m.id || !m.held {`, `if (id != m.id || !m.held) && m.mutation != lastRead {`},
+	{"hosts.go", `m.hosts[id-1].window = m.members.Still(id, r.Copies)`,
+		`if m.mutation != anyStill {
+		m.hosts[id-1].window = m.members.Still(id, r.Copies)
+	}`},
+	{"hosts.go", `if h.steps++; m.members != nil {`, `if h.steps++; m.members != nil && m.mutation != anySteps {`},
+	{"verdict.go", `return s.Incarnation == h.Incarnation &&`, `return m.mutation == dropSoon || s.Incarnation == h.Incarnation &&`},
+	{"resume.go", `m.own.State == layout.StateLeft {`, `m.own.State == layout.StateLeft && m.mutation != keptTerm {`},
+	{"resume.go", `m.cover(t.ReadHorizon)`,
+		`if m.mutation != unnoted {
+			m.cover(t.ReadHorizon)
+		}`},
+	{"resume.go", `m.acked = 0 //`,
+		`if m.mutation != resumeSure {
+			m.acked = 0
+		} //`},
+	{"claim.go", `m.generation = r.Generation + 1 // VERSIONS`,
+		`if m.generation = r.Generation + 1; m.mutation == sameGeneration {
+		m.generation = max(r.Generation, 1)
+	}`},
+	{"join.go", `!m.stirred {`, `!m.stirred && m.mutation != stirs {`},
 	{"verdict.go", `m.unpublished = true
 	return true`,
 		`m.unpublished = true

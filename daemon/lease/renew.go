@@ -115,3 +115,29 @@ func (m *Machine) pace() {
 		m.timer = m.now + m.t.Poll()
 	}
 }
+
+// HeldUp reports that an unreadable record blocks a client of this host, so that other hosts repair it. The
+// driver repeats the call while that is so. Unless it is certain that no write is under way, the complaint
+// is published after it was repeated for [timing.Times.Retry]. Most calls return no action.
+func (m *Machine) HeldUp(now time.Duration, by layout.Complaint, certain bool) []Action {
+	now = max(now, m.now)
+	if m.phase != live || by.Host == m.id || !m.complaints.HeldUp(now, m.t, by, certain) {
+		return nil
+	}
+	m.begin(now)
+	return m.end()
+}
+
+// complainAt returns when to renew the lease early for a complaint that was not published yet.
+func (m *Machine) complainAt() time.Duration {
+	if m.complaints.Waiting() {
+		return m.writeAt + m.t.Watch()
+	}
+	return never
+}
+
+func (m *Machine) reportComplaints() {
+	if of := m.complaints.Report(m.now, m.t); of != nil {
+		m.emit(Complained{Of: of})
+	}
+}

@@ -7,23 +7,28 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Term is the part of a lease that a driver keeps outside of its process, so that the next
-// process can continue it on the same boot. It may be of any earlier acknowledgement. The driver
-// must store it again when Clean becomes false. It is void once [Lost] or [Left] was returned.
+// Term is the part of a lease that a driver keeps outside of its process, so that the next process can
+// continue it on the same boot. It may be of any earlier acknowledgement. The driver must store it again when
+// Clean becomes false, with several members before each write. It is void if Term returns none.
 type Term struct {
 	ID          int
 	Incarnation uint64
 	T0          time.Duration // start of the lease
 	Ready       bool          // tickets may be taken
 	Clean       bool          // no write of the record has failed, or is under way
+	ReadHorizon int           // with several members: the highest that any write has shown (NOTE-FIRST)
 }
 
 // Term returns the present lease, and whether it runs.
 func (m *Machine) Term() (Term, bool) {
-	if !m.leased() {
+	if !m.leased() || m.members != nil && m.own.State == layout.StateLeft { // LEFT-FIRST
 		return Term{}, false
 	}
-	return Term{ID: m.id, Incarnation: m.own.Incarnation, T0: m.t0, Ready: m.ready, Clean: m.clean && !m.writing}, true
+	t := Term{ID: m.id, Incarnation: m.own.Incarnation, T0: m.t0, Ready: m.ready, Clean: m.clean && !m.writing}
+	if m.members != nil {
+		t.ReadHorizon = m.own.ReadHorizon
+	}
+	return t, true
 }
 
 // resumeTerm continues the incarnation of [Config.Resume], if its record and its lease still
@@ -63,6 +68,11 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 	}
 	own.ReadHorizon = r.ReadHorizon
 	m.own, m.acked, m.stands = own, r.Sequence, m.now
+	m.generation = r.Generation
+	if m.members != nil {
+		m.acked = 0 // r may be on a minority, and the next read an older one
+		m.cover(t.ReadHorizon)
+	}
 	m.spent = append(m.spent, r.Incarnation)
 	m.readHorizon, m.proven, m.shown = max(m.readHorizon, r.ReadHorizon), max(m.proven, r.ReadHorizon), r.ReadHorizon
 	m.inherit(r)
@@ -75,7 +85,7 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 		m.emit(Ready{})
 	}
 	for i, r := range records { // wishes for this host, which had no id before
-		if r.Err == nil && i+1 != m.id {
+		if i+1 != m.id {
 			m.applyVerdicts(i+1, r)
 		}
 	}

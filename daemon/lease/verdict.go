@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/members"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -15,16 +16,37 @@ type verdict struct {
 
 // applyVerdicts applies the verdicts in a record of another host, or of an earlier host with this
 // id.
+//
+// With several members, one that a minority shows may vanish with its author, and the host that it
+// names may never read it (CO-SIGN). That host obeys it. A live one publishes it too, and then acts.
 func (m *Machine) applyVerdicts(by int, r Record) {
-	for _, v := range r.Verdicts {
+	copies, own := r.Copies, uint64(0)
+	if m.members == nil && r.Err == nil && len(r.Verdicts) > 0 {
+		copies = []Copy{{HostRecord: r.HostRecord, Read: true}}
+	}
+	if by == m.id { // own verdicts count when they are durable
+		own = m.own.Incarnation
+	}
+	members.Verdicts(copies, own, func(name string, v layout.Verdict, votes int) {
 		switch {
 		case v.Host > len(m.hosts):
-		case v.Kind.Dead():
+		case v.Kind.Dead() && (m.condemns(v) || votes >= m.members.Quorum()):
 			m.declareDead(v, by)
+		case v.Kind.Dead():
+			if m.phase == live && m.ready && !m.hosts[v.Host-1].unaffected(v) {
+				m.publish(v)
+			}
 		case v.Host == m.id && v.Incarnation == m.own.Incarnation && m.phase == live:
-			m.ask(by, r.Name)
+			m.ask(by, name)
 		}
-	}
+	})
+}
+
+// condemns reports whether a verdict is on the incarnation of this machine, or on the one that it
+// is to continue.
+func (m *Machine) condemns(v layout.Verdict) bool {
+	t := m.term
+	return v.Host == m.id && v.Incarnation == m.own.Incarnation || t != nil && v.Host == t.ID && v.Incarnation == t.Incarnation
 }
 
 // ask asks this host to leave, once.
@@ -111,11 +133,13 @@ func (m *Machine) published() {
 	}
 }
 
-// drop removes each verdict whose host, by the last read, shows another incarnation or left.
+// drop removes each verdict whose host shows another incarnation or left, with several members on most (DROP).
 func (m *Machine) drop() {
 	m.verdicts = slices.DeleteFunc(m.verdicts, func(v verdict) bool {
 		h := m.hosts[v.Host-1]
-		return h.Readable && (h.Incarnation != v.Incarnation || h.State == layout.StateLeft)
+		return h.Readable && (h.Incarnation != v.Incarnation || h.State == layout.StateLeft) && m.members.Most(v.Host, func(s members.Sighting) bool {
+			return s.Incarnation == h.Incarnation && (s.State == layout.StateLeft || h.Incarnation != v.Incarnation)
+		})
 	})
 }
 

@@ -30,9 +30,13 @@ type node struct {
 	sampled int // number of its ids that were already sampled
 	view    []Record
 
+	got       uint8 // several members: those that were sampled
+	strays    bool  // several members: the read may sample any of them
+	landedOn  uint8 // several members: those that the write under way has landed on
 	writing   bool
 	landed    bool
 	record    layout.HostRecord
+	generated uint64 // generation of record
 	submitted time.Duration
 
 	proven time.Duration // time of the request for the last acknowledged write
@@ -71,6 +75,7 @@ type world struct {
 	moved   *Machine // the machine that no other world shares
 
 	mortal // further faults; see mortal_test.go
+	several
 }
 
 type step struct {
@@ -99,19 +104,39 @@ const (
 	doFail
 	doEvict
 	doCut
+	doSampleOf // of the first of five members; those of the others follow
+	_
+	_
+	_
+	_
+	doLandOn
+	_
+	_
+	_
+	_
+	doDelay // of the copy on the first member
+	_
+	_
+	_
+	_
+	doLandLate
+	doStray
+	doLeave
 )
 
 var moveNames = []string{"start", "tick", "sample", "read returns", "write lands", "write returns", "ghost lands", "stall", "release",
-	"crashes", "resumes", "resumes from an old term", "joins again", "write fails", "evicts", "has fenced"}
+	"crashes", "resumes", "resumes from an old term", "joins again", "write fails", "evicts", "has fenced",
+	"samples member 0", "samples member 1", "samples member 2", "samples member 3", "samples member 4", "lands on member 0", "lands on member 1", "lands on member 2", "lands on member 3", "lands on member 4",
+	"is late on member 0", "is late on member 1", "is late on member 2", "is late on member 3", "is late on member 4", "late copy lands", "reads other members", "leaves"}
 
 // The items of a node that may be stalled: its process, its read, its write.
 const items = 3
 
 func itemOf(n int, mv move) int {
-	switch mv {
-	case doSample:
+	switch {
+	case mv == doSample, mv >= doSampleOf && mv < doLandOn:
 		return n*items + 1
-	case doLand:
+	case mv == doLand, mv >= doLandOn && mv < doDelay:
 		return n*items + 2
 	}
 	return n * items
@@ -162,11 +187,15 @@ func (w *world) clone(moving ...int) *world {
 	disk, nodes := c.disk, c.nodes
 	*c = *w
 	c.disk, c.nodes = append(disk[:0], w.disk...), append(nodes[:0], w.nodes...)
+	c.copies = cloneCopies(w.copies)
 	c.moved = nil
 	for _, i := range moving {
 		n := &c.nodes[i]
 		n.m = copyTo(take(&w.spare.machines), n.m)
 		n.view = slices.Clone(n.view)
+		for j := range n.view {
+			n.view[j].Copies = slices.Clone(n.view[j].Copies)
+		}
 		n.adopt()
 		c.moved = n.m
 	}
@@ -188,6 +217,7 @@ func copyTo(c, m *Machine) *Machine {
 	*c = *m
 	c.spent, c.tried, c.hosts = append(spent[:0], m.spent...), append(tried[:0], m.tried...), append(hosts[:0], m.hosts...)
 	c.verdicts, c.statements = append(verdicts[:0], m.verdicts...), append(words[:0], m.statements...)
+	c.members = m.members.Clone()
 	return c
 }
 
@@ -212,6 +242,9 @@ func (w *world) enabled(i int) []move {
 	if n.wake != 0 && w.now >= n.wake {
 		moves = append(moves, doTick)
 	}
+	if w.copies != nil {
+		return append(moves, w.enabledOn(n)...)
+	}
 	if n.reading {
 		if n.sampled < w.toSample(n) {
 			moves = append(moves, doSample)
@@ -232,6 +265,10 @@ func (w *world) enabled(i int) []move {
 // do makes one move of a node.
 func (w *world) do(i int, mv move) {
 	w.trace = &step{before: w.trace, node: i, what: mv, now: w.now}
+	if mv == doLandLate {
+		w.landLate(i)
+		return
+	}
 	if mv == doGhost {
 		if !slices.Contains(w.cut, w.ghost[i].Incarnation) {
 			w.disk[w.ghost[i].ID-1] = w.ghost[i]
@@ -254,7 +291,7 @@ func (w *world) do(i int, mv move) {
 			n.sampled++
 		}
 	case doDeliver:
-		n.reading = false
+		n.reading, n.got, n.strays = false, 0, false
 		w.carry(n, n.m.TableRead(w.now, n.view))
 		if !n.reading {
 			n.view, n.sampled = nil, 0
@@ -264,13 +301,25 @@ func (w *world) do(i int, mv move) {
 			w.refuse(n)
 			break
 		}
+		if w.copies != nil {
+			w.landAll(n)
+			break
+		}
 		w.disk[n.record.ID-1] = n.record
 		n.landed = true
 	case doAck:
 		n.writing = false
 		n.proven = n.submitted
+		if w.copies != nil {
+			w.acknowledge(n)
+			break
+		}
 		w.carry(n, n.m.Written(w.now))
 	default:
+		if mv >= doSampleOf && mv < doLeave {
+			w.doOn(n, mv)
+			break
+		}
 		w.doMortal(n, mv)
 	}
 	n.keep()
@@ -299,7 +348,9 @@ func (w *world) toSample(n *node) (k int) {
 func (w *world) checkReach(n *node) {
 	for i := range w.nodes {
 		o := &w.nodes[i]
-		speaks := len(w.disk[o.m.ID()-1].Verdicts) > 0 && w.disk[o.m.ID()-1].Incarnation == o.m.own.Incarnation
+		speaks := slices.ContainsFunc(w.shown(o.m.ID()), func(r layout.HostRecord) bool {
+			return len(r.Verdicts) > 0 && r.Incarnation == o.m.own.Incarnation
+		})
 		if n.m.phase == live && (o.m.Ready() || speaks) && o.m.Live(w.now) && o.m.ID() > n.extent {
 			w.broken = "HEARD"
 		}
@@ -316,12 +367,17 @@ func (w *world) carry(n *node, actions []Action) {
 				panic("two reads under way")
 			}
 			n.reading, n.extent, n.sampled, n.view = true, a.Hosts, 0, make([]Record, a.Hosts)
+			n.got, n.strays = 0, false
+			for j := range n.view {
+				n.view[j].Copies = make([]Copy, len(w.copies))
+			}
 			w.checkReach(n)
 		case Write:
 			if n.writing {
 				panic("ONE-WRITE: two writes under way")
 			}
 			n.writing, n.landed, n.record, n.submitted = true, false, a.Record, w.now
+			n.landedOn, n.generated = 0, a.Generation
 		case Wait:
 			n.wake = a.Until
 		default:

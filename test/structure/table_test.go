@@ -61,7 +61,9 @@ var imports = []struct{ path, imports string }{
 
 	// The lockspace, with no host joined.
 	{"daemon/lease/timing", "layout"},
-	{"daemon/lease", "daemon/lease/timing layout"},
+	{"daemon/lease/complaints", "daemon/lease/timing layout"},
+	{"daemon/lease/members", "layout"},
+	{"daemon/lease", "daemon/lease/complaints daemon/lease/members daemon/lease/timing layout"},
 	{"daemon/lockspace", "blockdev daemon/text layout"},
 	{"daemon/lockspace/measure", "blockdev blockdev/latency daemon/lockspace daemon/retry daemon/text"},
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},

@@ -101,6 +101,21 @@ func (t Times) FenceWindow() time.Duration { return max(t.Lease, 10*time.Second)
 // from one of its own reads, and these are up to Alive apart.
 func (t Times) FenceTime() time.Duration { return t.FenceWindow() - t.Alive() }
 
+// NextWindow returns when the next window of the host with a rank begins, of those from the kth on. The
+// windows of n hosts take turns from a time on. A window whose time for an attempt is over is left out:
+// the rest of it lets the attempt end.
+func (t Times) NextWindow(from, now time.Duration, k, n, rank int64) time.Duration {
+	window := int64(t.FenceWindow())
+	if passed := now - from; passed > 0 {
+		k = max(k, int64(passed)/window)
+		if k == int64(passed)/window && int64(passed)%window >= int64(t.FenceTime()) {
+			k++
+		}
+	}
+	k += ((rank-k)%n + n) % n
+	return from + time.Duration(k*window)
+}
+
 // Unseen returns how long a joiner whose look came just before a write may still go live without
 // having seen it: the budget of that step, by any clock.
 func (t Times) Unseen() time.Duration { return t.Margin() }
