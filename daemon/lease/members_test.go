@@ -270,7 +270,7 @@ func TestMembers_CountedMembersNotRead_ClaimIsRepeated(t *testing.T) {
 	r.readFrom(0, 1)
 	r.writeTo(0, 0, 1)
 	first := r.m.own.Incarnation
-	r.copies[2] = r.copies[1] // repaired by nobody: it does not count
+	r.copies[2] = r.copies[1] // it shows the claim, but had not acknowledged it
 	r.follow(r.now+3*times.Dead(), func() bool { return has[Write](r.rig) }, []int{1, 2})
 	require.NotEqual(t, first, r.m.own.Incarnation)
 	require.Equal(t, uint64(2), want[Write](r.rig).Generation)

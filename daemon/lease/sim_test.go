@@ -52,7 +52,8 @@ type sim struct {
 	now     time.Duration
 	times   timing.Times
 	disk    []layout.HostRecord
-	torn    []int // number of writes that are landing on a record
+	copies  [][]Copy // several members; nil: one disk
+	torn    []int    // number of writes that are landing on a record
 	events  []simEvent
 	hosts   []*simHost
 	calm    bool
@@ -95,7 +96,7 @@ func (s *sim) start(h *simHost) {
 		h.left = make([]uint64, len(s.disk))
 	}
 	h.m = New(Config{
-		ID: id, Hosts: len(s.disk), Times: s.times, Left: slices.Clone(h.left), Policy: s.policy, Resume: h.resume,
+		ID: id, Hosts: len(s.disk), Members: len(s.copies), Times: s.times, Left: slices.Clone(h.left), Policy: s.policy, Resume: h.resume,
 		Self: layout.HostRecord{Name: h.name, MachineID: machineID(h.machine), BootID: [16]byte{h.machine, h.boots}},
 		Incarnation: func() uint64 {
 			s.serial++
@@ -128,6 +129,10 @@ func (s *sim) carry(h *simHost, actions []Action) {
 		case ReadTable:
 			s.startRead(h, a.Hosts)
 		case Write:
+			if s.copies != nil {
+				s.startWriteOn(h, Copy{HostRecord: a.Record, Generation: a.Generation})
+				continue
+			}
 			s.startWrite(h, a.Record)
 		case Wait:
 			h.wake = a.Until
@@ -163,6 +168,10 @@ func (s *sim) carry(h *simHost, actions []Action) {
 }
 
 func (s *sim) startRead(h *simHost, hosts int) {
+	if s.copies != nil {
+		s.startReadOn(h, hosts)
+		return
+	}
 	took, life := s.delay(), h.life
 	view := make([]Record, hosts)
 	for i := range view {

@@ -18,6 +18,7 @@ type mortalHost struct {
 	down    bool         // there is no process
 	resume  *Term        // the term that the next machine resumes
 	holds   []hold       // holders of earlier lives
+	flights []flight     // with several members: the copies on their way
 	pending []func(bool) // writes of this life, to be decided if they have not landed
 }
 
@@ -41,7 +42,10 @@ func (s *sim) fenceEarly(early bool) {
 // keep stores the term, at random times, and immediately when it is no longer clean.
 func (h *simHost) keep(s *sim) {
 	term, ok := h.m.Term()
-	if ok && (h.term == nil || h.term.Incarnation != term.Incarnation || !term.Clean || s.rng.IntN(2) == 0) {
+	if !ok && h.m.members != nil && h.m.phase == leaving { // LEFT-FIRST
+		h.term = nil
+	}
+	if ok && (h.term == nil || h.term.Incarnation != term.Incarnation || !term.Clean || h.term.ReadHorizon != term.ReadHorizon || s.rng.IntN(2) == 0) {
 		h.term = &term
 	}
 }
@@ -199,7 +203,13 @@ func (s *sim) checkHolds() string {
 
 // condemned reports whether the disk shows a verdict on an incarnation.
 func (s *sim) condemned(id int, incarnation uint64) bool {
-	return slices.ContainsFunc(s.disk, func(r layout.HostRecord) bool {
+	all := slices.Clone(s.disk)
+	for _, member := range s.copies {
+		for _, c := range member {
+			all = append(all, c.HostRecord)
+		}
+	}
+	return slices.ContainsFunc(all, func(r layout.HostRecord) bool {
 		return slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
 			return v.Kind.Dead() && v.Host == id && v.Incarnation == incarnation
 		})

@@ -15,7 +15,7 @@ import (
 
 // An unreadable slot blocks all hosts, and only its owner may rewrite it: the slot may show a hold,
 // or a last ticket that no other host has seen. A directory entry is rewritten by a host that knows it. An idle host does not read its own slots for that. Instead a blocked host
-// complains in its host record (package lease, complain.go), and the host concerned checks that
+// complains in its host record (package lease/complaints), and the host concerned checks that
 // slot. A host checks what it holds or waits for by itself, every half lease. It checks all of its
 // slots once, half a lease after it has joined, because they may have become unreadable while it
 // was away.
