@@ -183,8 +183,9 @@ func TestLinger_LookHangs_GrantsStopAtTheBound(t *testing.T) {
 }
 
 // handOver passes a hold on among clients of its host while another host waits, until the next one is not
-// served. It returns the number of grants by the ticket since the hold, that one included.
-func handOver(t *testing.T, d *testHost, h *Hold, handoff int) (granted int) {
+// served. It returns the number of grants by the ticket since the hold, that one included. Then the other
+// host's client has the lock, and after it the next one.
+func handOver(t *testing.T, d *testHost, h *Hold, waits <-chan result, handoff int) (granted int) {
 	t.Helper()
 	ticket := h.Token().Number()
 	for granted = 1; granted < 3*handoff; granted++ {
@@ -193,11 +194,14 @@ func handOver(t *testing.T, d *testHost, h *Hold, handoff int) (granted int) {
 		require.NoError(t, h.Release())
 		synctest.Wait()
 		if len(next) == 0 {
-			break
+			require.NoError(t, got(t, waits).Release())
+			require.NoError(t, got(t, next).Release())
+			return granted
 		}
 		h = got(t, next)
 		require.Equal(t, ticket, h.Token().Number())
 	}
+	t.Fatal("every client was served")
 	return granted
 }
 
@@ -210,8 +214,7 @@ func TestLinger_OtherHostClaimsDuringALook_GrantsCountFromItsBegin(t *testing.T)
 		waits := start(t, b, Request{Name: "x"})
 		hung.Release()
 		synctest.Wait()
-		require.Equal(t, handoff, handOver(t, a, h, handoff))
-		require.NoError(t, got(t, waits).Release())
+		require.Equal(t, handoff, handOver(t, a, h, waits, handoff))
 	})
 }
 
@@ -227,8 +230,7 @@ func TestLinger_LookFails_DoesNotCount(t *testing.T) {
 		h := acquire(t, a, Request{Name: "x"})
 		waits := start(t, b, Request{Name: "x"})
 		f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Err: unix.ENXIO, Times: 1})
-		require.LessOrEqual(t, handOver(t, a, h, handoff), handoff)
-		require.NoError(t, got(t, waits).Release())
+		require.LessOrEqual(t, handOver(t, a, h, waits, handoff), handoff)
 	})
 }
 
@@ -346,8 +348,7 @@ func TestLinger_LookOfAnEarlierHold_DoesNotCount(t *testing.T) {
 		waits := start(t, b, Request{Name: "x"})
 		hung.Release() // it has not found host 2
 		synctest.Wait()
-		require.LessOrEqual(t, handOver(t, a, h, handoff), handoff)
-		require.NoError(t, got(t, waits).Release())
+		require.LessOrEqual(t, handOver(t, a, h, waits, handoff), handoff)
 	})
 }
 
