@@ -12,18 +12,42 @@ import (
 type codec struct {
 	record  []byte
 	reading bool
+	several bool   // format version 2
 	err     *error // the first ErrField; not kept here, or a new record would be on the heap as its error is
 }
 
-// writer returns a codec that writes a new record.
-func writer(err *error) codec { return codec{record: make([]byte, RecordSize), err: err} }
+// writer returns a codec that writes a new record. It is several if the lockspace is on several disks.
+func writer(several bool, err *error) codec {
+	return codec{record: make([]byte, RecordSize), several: several, err: err}
+}
 
 // reader returns a codec that reads a record with a valid header.
 func reader(record []byte, err *error) codec {
-	c := codec{record: record, reading: true, err: err}
-	c.zero(headerReserved1, headerChecksum)
-	c.zero(headerReserved2, headerAddress)
+	c := codec{record: record, reading: true, several: le.Uint16(record[headerVersion:]) == VersionSeveral, err: err}
+	if c.several {
+		var position int
+		number(&c, headerPosition, 1, "position", &position, 1, MaxPositions)
+		c.zero(headerReserved, headerChecksum)
+	} else {
+		c.zero(headerPosition, headerChecksum)
+	}
 	return c
+}
+
+// generation passes that of the writer's host id, which only lockspaces on several disks have.
+func (c *codec) generation(v *uint32) {
+	if c.several {
+		number(c, headerGeneration, 4, "generation", v, 0, math.MaxUint32)
+	} else {
+		c.absent("generation", headerGeneration, headerAddress, *v == 0)
+	}
+}
+
+// absent requires that a field that only lockspaces on several disks have is zero.
+func (c *codec) absent(field string, from, end int, zero bool) {
+	if c.zero(from, end); !c.reading && !zero {
+		c.check(fmt.Errorf("%s on one disk, want none: %w", field, ErrField))
+	}
 }
 
 func (c *codec) check(err error) {
@@ -40,7 +64,7 @@ func (c *codec) zero(from, end int) {
 }
 
 // number passes an integer of 1, 2 or 4 bytes, from low to high.
-func number[T ~int | ~uint8 | ~uint16](c *codec, at, size int, field string, v *T, low, high T) {
+func number[T ~int | ~uint8 | ~uint16 | ~uint32](c *codec, at, size int, field string, v *T, low, high T) {
 	b := c.record[at:]
 	switch {
 	case c.reading && size == 1:

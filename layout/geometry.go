@@ -81,6 +81,7 @@ func (g Geometry) at(record int64) int64 { return record * int64(g.Stride) }
 type Space struct {
 	UUID     UUID
 	Geometry Geometry
+	Several  bool // on several disks: format version 2
 }
 
 func within(field string, got, low, high int) error {

@@ -14,21 +14,23 @@ import (
 //	-------|----------------------------------------------------------------------
 //	 0 - 3 | magic: four ASCII letters, different for each type of record
 //	 4 - 5 | format version
-//	 6 - 7 | reserved, zero
+//	 6     | position of the member disk for which the record was written, 1 to 6; 0 with one disk
+//	 7     | reserved, zero
 //	 8 -11 | checksum: CRC-32C of bytes 0-511, with these four taken as zero
-//	12 -15 | reserved, zero
+//	12 -15 | generation of the writer's host id; 0 with one disk, in entries and in superblocks
 //	16 -23 | address: the record's own byte offset on the device
 //	24 -39 | uuid of the lockspace, in the order in which it is printed
 //	40-511 | the body
 const (
-	headerMagic     = 0
-	headerVersion   = 4
-	headerReserved1 = 6
-	headerChecksum  = 8
-	headerReserved2 = 12
-	headerAddress   = 16
-	headerUUID      = 24
-	headerEnd       = 40
+	headerMagic      = 0
+	headerVersion    = 4
+	headerPosition   = 6
+	headerReserved   = 7
+	headerChecksum   = 8
+	headerGeneration = 12
+	headerAddress    = 16
+	headerUUID       = 24
+	headerEnd        = 40
 )
 
 const (
@@ -38,7 +40,7 @@ const (
 	magicSlot       = "BKSL"
 )
 
-var noChecksum [headerReserved2 - headerChecksum]byte
+var noChecksum [headerGeneration - headerChecksum]byte
 
 var le = binary.LittleEndian
 
@@ -47,26 +49,39 @@ func checksum(record []byte) uint32 {
 	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made on first use: not every program reads records
 	sum := crc32.Update(0, castagnoli, record[:headerChecksum])
 	sum = crc32.Update(sum, castagnoli, noChecksum[:])
-	return crc32.Update(sum, castagnoli, record[headerReserved2:RecordSize])
+	return crc32.Update(sum, castagnoli, record[headerGeneration:RecordSize])
 }
 
-// seal copies a record to buf, zeroes the rest of buf, and writes the header, with the checksum last.
+// seal copies a record to buf, zeroes the rest of buf, and writes the header, with the checksum last. A
+// record on several disks is the copy of the one at position 1: see PlaceCopy.
 func (c *codec) seal(buf []byte, magic string, id UUID, address int64) {
 	clear(buf[copy(buf, c.record):])
 	copy(buf[headerMagic:headerVersion], magic)
 	le.PutUint16(buf[headerVersion:], Version)
+	if c.several {
+		le.PutUint16(buf[headerVersion:], VersionSeveral)
+		buf[headerPosition] = max(buf[headerPosition], 1)
+	}
 	le.PutUint64(buf[headerAddress:], uint64(address))
 	copy(buf[headerUUID:headerEnd], id[:])
 	le.PutUint32(buf[headerChecksum:], checksum(buf))
 }
 
-// unseal checks that the record is intact and has the expected type.
-func unseal(record []byte, magic string) error {
+// unseal checks that the record is intact and has the expected type. A superblock may be of either version.
+func unseal(record []byte, magic string, several bool) error {
 	if found := record[headerMagic:headerVersion]; string(found) != magic {
 		return fmt.Errorf("magic %q, want %q: %w", found, magic, ErrMagic)
 	}
-	if version := le.Uint16(record[headerVersion:]); version != Version {
-		return fmt.Errorf("format version %d, want %d: %w", version, Version, ErrVersion)
+	want := uint16(Version)
+	if several {
+		want = VersionSeveral
+	}
+	switch version := le.Uint16(record[headerVersion:]); {
+	case magic == magicSuperblock && (version == Version || version == VersionSeveral):
+	case magic == magicSuperblock:
+		return fmt.Errorf("format version %d, want %d or %d: %w", version, Version, VersionSeveral, ErrVersion)
+	case version != want:
+		return fmt.Errorf("format version %d, want %d: %w", version, want, ErrVersion)
 	}
 	if found, want := le.Uint32(record[headerChecksum:]), checksum(record); found != want {
 		return fmt.Errorf("checksum %#08x, want %#08x: %w", found, want, ErrChecksum)
@@ -76,7 +91,7 @@ func unseal(record []byte, magic string) error {
 
 // open checks that the record in buf is intact and has the expected type. It returns nil if the record
 // is blank.
-func open(buf []byte, magic string) (record []byte, err error) {
+func open(buf []byte, magic string, several bool) (record []byte, err error) {
 	if err := checkSize(buf); err != nil {
 		return nil, err
 	}
@@ -84,7 +99,7 @@ func open(buf []byte, magic string) (record []byte, err error) {
 	if isZero(record) {
 		return nil, nil
 	}
-	return record, unseal(record, magic)
+	return record, unseal(record, magic, several)
 }
 
 // isOf checks that a record belongs to the lockspace and to its place.

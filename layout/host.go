@@ -100,11 +100,13 @@ type Complaint struct {
 //	        |    0- 1 host id of the unreadable slot; 0: the directory entry of the lock
 //	        |    2- 3 reserved, zero
 //	        |    4- 7 lock
-//	496-511 | reserved, zero
+//	496-503 | epoch of the member disks that the host uses; 0 with one disk
+//	504-511 | reserved, zero
 type HostRecord struct {
 	ID              int
 	Incarnation     uint64 // random, of one join; never zero, never reused
 	State           HostState
+	Generation      uint32 // of the host id, with several disks; grows with every claim of it
 	Sequence        uint64 // grows with every renewal
 	Name            string // at most MaxName bytes, may be empty
 	MachineID       [16]byte
@@ -115,6 +117,7 @@ type HostRecord struct {
 	PRKey           uint64
 	Verdicts        []Verdict   // at most MaxVerdicts
 	Complaints      []Complaint // at most MaxComplaints
+	Epoch           uint64      // of the members that the host uses, with several disks
 }
 
 const (
@@ -124,6 +127,7 @@ const (
 )
 
 func (r *HostRecord) fields(c *codec, g Geometry) {
+	c.generation(&r.Generation)
 	number(c, 40, 2, "host", &r.ID, 1, g.Hosts)
 	number(c, 42, 1, "host state", &r.State, StateJoining, StateLeft)
 	c.flag(43, "watchdog armed", &r.WatchdogArmed)
@@ -154,7 +158,12 @@ func (r *HostRecord) fields(c *codec, g Geometry) {
 		}
 		number(c, at+4, 4, "lock", &v.Lock, first, g.Locks)
 	})
-	c.zero(496, RecordSize)
+	if c.several {
+		word(c, 496, &r.Epoch)
+	} else {
+		c.absent("epoch", 496, 504, r.Epoch == 0)
+	}
+	c.zero(504, RecordSize)
 }
 
 // Blank reports whether the host id was never used: the record on disk is all zeroes.
@@ -163,7 +172,7 @@ func (r HostRecord) Blank() bool { return r.State == StateBlank }
 // EncodeHost writes a host record into buf, and zeroes into the rest of buf.
 func (s Space) EncodeHost(buf []byte, r HostRecord) error {
 	var err error
-	c := writer(&err)
+	c := writer(s.Several, &err)
 	r.fields(&c, s.Geometry)
 	if err := firstError(checkSize(buf), checkUUID(s.UUID), err); err != nil {
 		return fmt.Errorf("record of host %d: %w", r.ID, err)
@@ -176,7 +185,7 @@ func (s Space) EncodeHost(buf []byte, r HostRecord) error {
 func (s Space) DecodeHost(buf []byte, id int) (HostRecord, error) {
 	address := s.Geometry.Host(id)
 	r := HostRecord{ID: id}
-	record, err := open(buf, magicHost)
+	record, err := open(buf, magicHost, s.Several)
 	if err == nil && record != nil {
 		c := reader(record, &err)
 		r.fields(&c, s.Geometry)

@@ -18,8 +18,10 @@ const (
 	// The rest is written as zero and ignored when read, so that a torn tail has no effect.
 	RecordSize = 512
 
-	// Version is the format version that this package writes, and the only one that it reads.
-	Version = 1
+	// Version is the format version of a lockspace on one disk, VersionSeveral that of one on several.
+	// This package reads and writes both, and no other.
+	Version        = 1
+	VersionSeveral = 2
 )
 
 var (

@@ -104,6 +104,7 @@ type Slot struct {
 	Lock, Host  int
 	Incarnation uint64 // of the host when it wrote the slot; void once the host has another
 	Creation    uint64 // of the lock: as in the directory's entry, or above it after a removal
+	Generation  uint32 // of the host id, with several disks; grows with every claim of it
 	Sequence    uint64 // grows with every write of the slot
 	Phase       Phase
 	Mode        Mode
@@ -121,6 +122,7 @@ const (
 )
 
 func (r *Slot) fields(c *codec, g Geometry) {
+	c.generation(&r.Generation)
 	number(c, 40, 4, "lock", &r.Lock, 0, g.Locks)
 	number(c, 44, 2, "host", &r.Host, 1, g.Hosts)
 	number(c, 46, 1, "phase", &r.Phase, Idle, Held)
@@ -204,7 +206,7 @@ func (r *Request) check(g Geometry) error {
 // EncodeSlot writes a slot into buf, and zeroes into the rest of buf.
 func (s Space) EncodeSlot(buf []byte, r Slot) error {
 	var err error
-	c := writer(&err)
+	c := writer(s.Several, &err)
 	r.fields(&c, s.Geometry)
 	if err := firstError(checkSize(buf), checkUUID(s.UUID), err); err != nil {
 		return fmt.Errorf("slot of host %d in lock %d: %w", r.Host, r.Lock, err)
@@ -224,7 +226,7 @@ func (s Space) DecodeSlot(buf []byte, lock, host int) (Slot, error) {
 // afterwards.
 func (s Space) RedecodeSlot(r Slot, buf []byte, lock, host int) (Slot, error) {
 	address := s.Geometry.Slot(lock, host)
-	record, err := open(buf, magicSlot)
+	record, err := open(buf, magicSlot, s.Several)
 	if err == nil && record == nil {
 		return Slot{Lock: lock, Host: host}, nil
 	}

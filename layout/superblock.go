@@ -40,7 +40,7 @@ func (p Policy) MarshalText() ([]byte, error) { return policies.marshal(uint8(p)
 func (p *Policy) UnmarshalText(text []byte) error { return unmarshal(policies, p, text) }
 
 // Superblock holds the parameters that all hosts of a lockspace must agree on. Only formatting
-// writes it.
+// writes it, and the replacement of a member disk.
 //
 //	 bytes  | field
 //	--------|---------------------------------------------------------------------
@@ -55,7 +55,12 @@ func (p *Policy) UnmarshalText(text []byte) error { return unmarshal(policies, p
 //	 64- 71 | time of formatting, in microseconds since 1970, 0 if unknown
 //	 72-135 | name, UTF-8, then zeroes
 //	136-143 | fence-after in microseconds, 0 for the lease
-//	144-511 | reserved, zero
+//	144-151 | members: epoch; 0 with one disk, and then all up to the end is zero
+//	152     | members: position that is leaving, 0 if none
+//	153     | members: position that is joining, 0 if none
+//	154-159 | reserved, zero
+//	160-255 | members: uuids of the disks at positions 1 to 6, zeroes where there is none
+//	256-511 | reserved, zero
 type Superblock struct {
 	UUID      UUID
 	Name      string // at most MaxName bytes, may be empty
@@ -66,6 +71,9 @@ type Superblock struct {
 	// FenceAfter is how long a host may be silent before others fence it. 0, and always 0 with a policy
 	// other than fence: until its lease is over.
 	FenceAfter time.Duration
+
+	Members  Members
+	Position int // of the member disk for which this superblock was written; 0 with one disk
 }
 
 // MinFenceAfter returns the least FenceAfter for a lease. A host then misses two renewals before it is
@@ -89,7 +97,8 @@ func (sb *Superblock) fields(c *codec) {
 	c.check(ValidateLockspaceName(sb.Name))
 	c.duration(136, "fence-after", &sb.FenceAfter)
 	c.check(sb.checkFenceAfter())
-	c.zero(144, RecordSize)
+	sb.members(c)
+	c.zero(256, RecordSize)
 }
 
 // duration passes a time of at most MaxLease, in microseconds.
@@ -105,7 +114,9 @@ func (c *codec) duration(at int, field string, v *time.Duration) {
 }
 
 // Space returns the encoder and decoder of the lockspace's other records.
-func (sb Superblock) Space() Space { return Space{UUID: sb.UUID, Geometry: sb.Geometry} }
+func (sb Superblock) Space() Space {
+	return Space{UUID: sb.UUID, Geometry: sb.Geometry, Several: sb.Members.Several()}
+}
 
 func checkLease(lease time.Duration) error {
 	if lease < MinLease || lease > MaxLease || lease%time.Microsecond != 0 {
@@ -131,7 +142,7 @@ func (sb *Superblock) checkFenceAfter() error {
 // of buf. On an error, ErrShort or ErrField, buf is unchanged.
 func (sb Superblock) Encode(buf []byte, which int) error {
 	var err error
-	c := writer(&err)
+	c := writer(sb.Members.Several(), &err)
 	sb.fields(&c)
 	if err := firstError(checkSize(buf), err); err != nil {
 		return fmt.Errorf("%s: %w", superblockWhere(which), err)
@@ -145,7 +156,7 @@ func (sb Superblock) Encode(buf []byte, which int) error {
 // FindSuperblock does.
 func DecodeSuperblock(buf []byte, copy int) (Superblock, error) {
 	mustBeWithin("superblock copy", copy, 0, 1)
-	record, err := open(buf, magicSuperblock)
+	record, err := open(buf, magicSuperblock, false)
 	var sb Superblock
 	switch {
 	case err == nil && record == nil:

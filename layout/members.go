@@ -1,0 +1,128 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MaxPositions is the greatest position of a member disk: five members, and the one that replaces one.
+const MaxPositions = 6
+
+// Members are the disks of a lockspace on several: 3 or 5 of them, and during a replacement one more.
+// The zero Members are those of a lockspace on one disk.
+type Members struct {
+	Epoch            uint64             // grows with every change
+	Leaving, Joining int                // positions of the disks of a replacement, both 0 if there is none
+	Disks            [MaxPositions]UUID // by position - 1; zero where there is none
+}
+
+// Several reports whether the lockspace is on several disks.
+func (m Members) Several() bool { return m != (Members{}) }
+
+// Positions returns those that have a disk, in order.
+func (m Members) Positions() (positions []int) {
+	for i, id := range m.Disks {
+		if !id.IsZero() {
+			positions = append(positions, i+1)
+		}
+	}
+	return positions
+}
+
+// has reports whether a position has a disk.
+func (m Members) has(position int) bool {
+	return position >= 1 && position <= MaxPositions && !m.Disks[position-1].IsZero()
+}
+
+func (m Members) validate() error {
+	positions := m.Positions()
+	count := len(positions)
+	if m.Leaving != 0 || m.Joining != 0 {
+		count--
+		if !m.has(m.Leaving) || !m.has(m.Joining) || m.Leaving == m.Joining {
+			return fmt.Errorf("position %d leaves and %d joins, want two that have a disk: %w", m.Leaving, m.Joining, ErrField)
+		}
+	}
+	if count != 3 && count != 5 {
+		return fmt.Errorf("%d member disks, want 3 or 5: %w", count, ErrField)
+	}
+	for i, at := range positions {
+		if slices.ContainsFunc(positions[:i], func(other int) bool { return m.Disks[other-1] == m.Disks[at-1] }) {
+			return fmt.Errorf("two member disks with uuid %v: %w", m.Disks[at-1], ErrField)
+		}
+	}
+	return checkNotZero("epoch", m.Epoch)
+}
+
+// members passes the member disks, and the position of the one that has the superblock.
+func (sb *Superblock) members(c *codec) {
+	m := &sb.Members
+	if !c.several {
+		c.absent("position", 144, 256, sb.Position == 0)
+		return
+	}
+	number(c, headerPosition, 1, "position", &sb.Position, 1, MaxPositions)
+	c.zero(headerGeneration, headerAddress)
+	word(c, 144, &m.Epoch)
+	number(c, 152, 1, "leaving position", &m.Leaving, 0, MaxPositions)
+	number(c, 153, 1, "joining position", &m.Joining, 0, MaxPositions)
+	c.zero(154, 160)
+	for i := range m.Disks {
+		c.id(160+16*i, (*[16]byte)(&m.Disks[i]))
+	}
+	if c.check(m.validate()); !m.has(sb.Position) {
+		c.check(fmt.Errorf("position %d has no member disk: %w", sb.Position, ErrField))
+	}
+}
+
+// CopyVersion orders the contents of a record on several disks: by the epoch, then by the counter. The
+// zero CopyVersion is that of a record that was never written.
+type CopyVersion struct{ Epoch, Counter uint64 }
+
+// CopyVersion returns the version of a record that was read at a place of the member at a position. It
+// returns the errors of decoding it, and ErrIdentity for the copy of another position.
+func (s Space) CopyVersion(block []byte, off int64, position int) (CopyVersion, error) {
+	v, err := s.copyVersion(block, off, position)
+	if err != nil {
+		return CopyVersion{}, fmt.Errorf("copy of the record at byte %d: %w", off, err)
+	}
+	return v, nil
+}
+
+func (s Space) copyVersion(block []byte, off int64, position int) (v CopyVersion, err error) {
+	if err := checkSize(block); err != nil {
+		return v, err
+	}
+	record := block[:RecordSize]
+	if isZero(record) {
+		return v, nil
+	}
+	magic := string(record[headerMagic:headerVersion])
+	switch magic {
+	case magicHost:
+		v = CopyVersion{uint64(le.Uint32(record[headerGeneration:])), le.Uint64(record[56:])}
+	case magicSlot:
+		v = CopyVersion{uint64(le.Uint32(record[headerGeneration:])), le.Uint64(record[64:])}
+	case magicEntry:
+		v = CopyVersion{le.Uint64(record[184:]), le.Uint64(record[192:])}
+	case magicSuperblock:
+		v = CopyVersion{Epoch: le.Uint64(record[144:])}
+	default:
+		return v, fmt.Errorf("magic %q: %w", magic, ErrMagic)
+	}
+	err = firstError(unseal(record, magic, true), s.isOf(record, off), isNumber("position", int(record[headerPosition]), position))
+	if err == nil && v == (CopyVersion{}) {
+		err = fmt.Errorf("version 0: %w", ErrField)
+	}
+	return v, err
+}
+
+// PlaceCopy makes an encoded record the copy for the member at a position, 1 to MaxPositions. It leaves
+// blank records as they are.
+func PlaceCopy(block []byte, position int) {
+	mustBeWithin("position", position, 1, MaxPositions)
+	if record := block[:RecordSize]; !isZero(record) {
+		record[headerPosition] = byte(position)
+		le.PutUint32(record[headerChecksum:], checksum(record))
+	}
+}
