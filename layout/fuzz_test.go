@@ -15,17 +15,17 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// fuzzSector feeds a decoder with arbitrary bytes, and again under a valid header and checksum,
-// which a fuzzer would not find. An accepted record must be complete, at its place, and encode to
-// the same bytes. Without an address the sector is a superblock, which lies at byte 0 and has its
-// own uuid.
-func fuzzSector(f *testing.F, magic string, address func() uint64, s sector) {
+// fuzzSector feeds the decoders of both versions with arbitrary bytes, and again under a valid
+// header and checksum, which a fuzzer would not find. An accepted record must be complete, at its
+// place, and encode to the same bytes. Without an address the sector is a superblock, which lies at
+// byte 0 and has its own uuid.
+func fuzzSector(f *testing.F, magic string, address func() uint64, one, several sector) {
 	for _, golden := range sectors() {
 		f.Add(encoded(f, golden))
 	}
 	f.Add(make([]byte, 512))
 	f.Add([]byte{})
-	check := func(t *testing.T, buf []byte, blank bool) {
+	check := func(t *testing.T, s sector, buf []byte, blank bool) {
 		found, err := s.decode(buf)
 		if err != nil {
 			require.Zero(t, found)
@@ -42,33 +42,45 @@ func fuzzSector(f *testing.F, magic string, address func() uint64, s sector) {
 		if address != nil {
 			require.Equal(t, address(), binary.LittleEndian.Uint64(record[16:]), "address")
 			require.Equal(t, testUUID[:], record[24:40], "uuid")
+			require.Equal(t, s.space.Several, record[4] == layout.VersionSeveral, "version")
 		} else {
 			require.Zero(t, binary.LittleEndian.Uint64(record[16:]), "address")
 		}
-		requireSound(t, found)
+		requireSound(t, found, record[4] == layout.VersionSeveral)
 		again := make([]byte, 512)
 		require.NoError(t, s.encode(again, found))
+		if record[4] == layout.VersionSeveral {
+			layout.PlaceCopy(again, int(record[6]))
+		}
 		require.Equal(t, record, again, "decode then encode is the identity")
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		before := bytes.Clone(data)
-		check(t, data, true)
+		check(t, one, data, true)
+		check(t, several, data, true)
 		require.True(t, bytes.Equal(before, data), "decoding changes nothing")
 
-		buf := make([]byte, 512)
-		copy(buf, data)
-		copy(buf, magic)
-		copy(buf[4:], u16(layout.Version))
-		if address != nil {
-			copy(buf[16:], u64(address()))
-			copy(buf[24:], testUUID[:])
+		for version, s := range map[uint16]sector{layout.Version: one, layout.VersionSeveral: several} {
+			buf := make([]byte, 512)
+			copy(buf, data)
+			copy(buf, magic)
+			copy(buf[4:], u16(version))
+			if version == layout.VersionSeveral {
+				buf[6] = 1 + buf[6]%layout.MaxPositions
+			} else {
+				buf[6] = 0
+			}
+			if address != nil {
+				copy(buf[16:], u64(address()))
+				copy(buf[24:], testUUID[:])
+			}
+			check(t, s, reseal(buf), false)
 		}
-		check(t, reseal(buf), false)
 	})
 }
 
 // requireSound checks the properties of an accepted record that other packages rely on.
-func requireSound(t *testing.T, found any) {
+func requireSound(t *testing.T, found any, several bool) {
 	t.Helper()
 	g := testSpace.Geometry
 	switch r := found.(type) {
@@ -84,11 +96,14 @@ func requireSound(t *testing.T, found any) {
 		require.Positive(t, r.Geometry.Size())
 		requireText(t, r.Name, layout.MaxName)
 		requireTime(t, r.Formatted)
+		require.Equal(t, several, r.Space().Several)
+		requireMembers(t, r)
 	case layout.HostRecord:
 		require.Equal(t, 3, r.ID)
 		require.NotZero(t, r.Incarnation)
 		require.LessOrEqual(t, r.ReadHorizon, g.Hosts)
 		requireText(t, r.Name, layout.MaxName)
+		require.True(t, several || r.Generation == 0 && r.Epoch == 0)
 		require.LessOrEqual(t, len(r.Verdicts), layout.MaxVerdicts)
 		for _, v := range r.Verdicts {
 			require.NotPanics(t, func() { g.Host(v.Host) })
@@ -111,10 +126,14 @@ func requireSound(t *testing.T, found any) {
 		require.Equal(t, r.Free(), r.Permits == 0)
 		require.LessOrEqual(t, r.Permits, layout.MaxHosts)
 		requireText(t, r.Name, layout.MaxLockName)
+		requireTicket(t, r.Token)
+		require.Equal(t, several, r.Token != 0)
+		require.True(t, several || r.Sequence == 0)
 	case layout.Slot:
 		require.Equal(t, [2]int{7, 3}, [2]int{r.Lock, r.Host})
 		require.NotZero(t, r.Incarnation)
 		require.LessOrEqual(t, r.Creation, uint64(layout.MaxCreation))
+		require.True(t, several || r.Generation == 0)
 		requireTicket(t, r.Ticket)
 		if r.Phase != layout.Idle {
 			require.NotZero(t, r.Ticket, "nobody is in line without a ticket")
@@ -131,6 +150,32 @@ func requireSound(t *testing.T, found any) {
 		requireTime(t, r.Holder.Since)
 		requireTime(t, r.Request.At)
 	}
+}
+
+// requireMembers checks that there are majorities, and that no disk counts twice in them.
+func requireMembers(t *testing.T, sb layout.Superblock) {
+	t.Helper()
+	m := sb.Members
+	positions := m.Positions()
+	if !m.Several() {
+		require.Zero(t, sb.Position)
+		require.Empty(t, positions)
+		return
+	}
+	require.NotZero(t, m.Epoch)
+	require.Contains(t, positions, sb.Position)
+	if m.Leaving != 0 || m.Joining != 0 {
+		require.Subset(t, positions, []int{m.Leaving, m.Joining})
+		require.NotEqual(t, m.Leaving, m.Joining)
+		require.Contains(t, []int{3 + 1, 5 + 1}, len(positions))
+	} else {
+		require.Contains(t, []int{3, 5}, len(positions))
+	}
+	disks := map[layout.UUID]bool{}
+	for _, at := range positions {
+		disks[m.Disks[at-1]] = true
+	}
+	require.Len(t, disks, len(positions))
 }
 
 // requireTicket checks that a decoded ticket can be made by MakeTicket and Grant.
@@ -160,24 +205,27 @@ func requireTime(t *testing.T, at time.Time) {
 func FuzzSuperblock(f *testing.F) {
 	f.Add(encoded(f, superblockSector("", testSuperblock, 0)))
 	f.Add(encoded(f, superblockSector("", fencedAfter(testSuperblock.Lease/5), 0)))
-	fuzzSector(f, "BKSB", nil, superblockSector("", testSuperblock, 0))
+	fuzzSector(f, "BKSB", nil, superblockSector("", testSuperblock, 0), superblockSector("", severalSuperblock, 0))
 }
 
 // FuzzMark decodes the mark that formatting keeps at byte 0 until it is done: the earlier
 // superblock, encoded as the copy.
 func FuzzMark(f *testing.F) {
 	f.Add(encoded(f, superblockSector("", testSuperblock, 1)))
+	f.Add(encoded(f, superblockSector("", severalSuperblock, 1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		record := make([]byte, 512)
-		copy(record, data)
-		copy(record, "BKSB\x01\x00\x00\x00")
-		for _, buf := range [][]byte{data, reseal(record)} {
+		one, several := make([]byte, 512), make([]byte, 512)
+		copy(one, data)
+		copy(one, "BKSB\x01\x00\x00\x00")
+		copy(several, data)
+		copy(several, "BKSB\x02\x00")
+		for _, buf := range [][]byte{data, reseal(one), reseal(several)} {
 			sb, err := layout.DecodeSuperblock(buf, 1)
 			if err != nil {
 				require.Zero(t, sb)
 				continue
 			}
-			requireSound(t, sb)
+			requireSound(t, sb, buf[4] == layout.VersionSeveral)
 			again := make([]byte, 512)
 			require.NoError(t, sb.Encode(again, 1))
 			require.Equal(t, buf[:512], again)
@@ -191,15 +239,56 @@ func FuzzMark(f *testing.F) {
 func FuzzIntent(f *testing.F) {
 	f.Add(layout.Intent{Lock: 7, Name: "x", Permits: 1, Creation: 1}.Value())
 	f.Add(layout.Intent{Lock: 1000, Creation: layout.MaxCreation}.Value())
+	f.Add(layout.Intent(severalEntry()).Value())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, value []byte) {
-		i, err := testSpace.DecodeIntent(value)
-		if err != nil {
-			require.Zero(t, i)
-			return
+		for _, space := range []layout.Space{testSpace, severalSpace} {
+			i, err := space.DecodeIntent(value)
+			if err != nil {
+				require.Zero(t, i)
+				continue
+			}
+			require.Equal(t, value, i.Value(), "decode then encode is the identity")
+			require.True(t, space.Several || i.Token == 0 && i.Sequence == 0)
+			requireTicket(t, i.Token)
+			if e := layout.Entry(i); e.Token != 0 || !space.Several {
+				require.NoError(t, space.EncodeEntry(make([]byte, 512), e), "it can be written into the directory")
+			}
 		}
-		require.Equal(t, value, i.Value(), "decode then encode is the identity")
-		require.NoError(t, testSpace.EncodeEntry(make([]byte, 512), layout.Entry(i)), "it can be written into the directory")
+	})
+}
+
+// FuzzCopyVersion reads the version of a copy without decoding it, at the address in its header.
+func FuzzCopyVersion(f *testing.F) {
+	for _, golden := range sectors() {
+		f.Add(encoded(f, golden))
+	}
+	f.Add(make([]byte, 512))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		buf := make([]byte, 512)
+		copy(buf, data)
+		for range 2 {
+			off, position := int64(binary.LittleEndian.Uint64(buf[16:])), int(buf[6])
+			before := bytes.Clone(buf)
+			version, err := severalSpace.CopyVersion(buf, off, position)
+			require.Equal(t, before, buf)
+			if err != nil {
+				require.Zero(t, version)
+			} else if blank := bytes.Equal(buf, make([]byte, 512)); blank {
+				require.Zero(t, version)
+			} else {
+				require.NotZero(t, version, "a record outranks zeroes")
+				layout.PlaceCopy(buf, 1+position%layout.MaxPositions)
+				_, err = severalSpace.CopyVersion(buf, off, position)
+				require.ErrorIs(t, err, layout.ErrIdentity)
+				moved, err := severalSpace.CopyVersion(buf, off, 1+position%layout.MaxPositions)
+				require.NoError(t, err)
+				require.Equal(t, version, moved)
+			}
+			copy(buf[4:], u16(layout.VersionSeveral))
+			copy(buf[24:], testUUID[:])
+			reseal(buf)
+		}
 	})
 }
 
@@ -244,28 +333,31 @@ func FuzzTexts(f *testing.F) {
 
 func FuzzHost(f *testing.F) {
 	address := func() uint64 { return uint64(testSpace.Geometry.Host(3)) }
-	fuzzSector(f, "BKHR", address, hostSector("", testHost()))
+	fuzzSector(f, "BKHR", address, hostSector("", testHost()), severalHostSector("", severalHost()))
 }
 
 func FuzzEntry(f *testing.F) {
 	address := func() uint64 { return uint64(testSpace.Geometry.Entry(7)) }
-	fuzzSector(f, "BKDE", address, entrySector("", testEntry()))
+	fuzzSector(f, "BKDE", address, entrySector("", testEntry()), severalEntrySector("", severalEntry()))
 }
 
 func FuzzSlot(f *testing.F) {
 	address := func() uint64 { return uint64(testSpace.Geometry.Slot(7, 3)) }
-	fuzzSector(f, "BKSL", address, slotSector("", testSlot()))
+	fuzzSector(f, "BKSL", address, slotSector("", testSlot()), severalSlotSector("", severalSlot()))
 }
 
 func FuzzFindSuperblock(f *testing.F) {
 	good, other := make([]byte, 512), make([]byte, 512)
 	require.NoError(f, testSuperblock.Encode(good, 0))
 	require.NoError(f, testSuperblock.Encode(other, 1))
-	f.Add(good, other, uint8(3), 4608, false)
-	f.Add(make([]byte, 512), other, uint8(3), layout.HeadSize, false)
-	f.Add(make([]byte, 512), other, uint8(2), layout.HeadSize, true)
-	f.Add([]byte("not one"), make([]byte, 512), uint8(0), 1024, false)
-	f.Fuzz(func(t *testing.T, first, second []byte, shift uint8, size int, sealed bool) {
+	f.Add(good, other, uint8(3), 4608, uint8(0))
+	f.Add(make([]byte, 512), other, uint8(3), layout.HeadSize, uint8(0))
+	f.Add(make([]byte, 512), other, uint8(2), layout.HeadSize, uint8(1))
+	f.Add([]byte("not one"), make([]byte, 512), uint8(0), 1024, uint8(0))
+	several := encoded(f, superblockSector("", severalSuperblock, 1))
+	f.Add(encoded(f, superblockSector("", severalSuperblock, 0)), several, uint8(3), layout.HeadSize, uint8(0))
+	f.Add(make([]byte, 512), several, uint8(2), layout.HeadSize, uint8(2))
+	f.Fuzz(func(t *testing.T, first, second []byte, shift uint8, size int, sealed uint8) {
 		if size < 0 || size > layout.HeadSize {
 			size = layout.HeadSize
 		}
@@ -274,8 +366,13 @@ func FuzzFindSuperblock(f *testing.F) {
 		stride := 512 << (shift % 8)
 		at := head[stride : stride+512]
 		copy(at, second)
-		if sealed {
+		switch sealed % 3 {
+		case layout.Version:
 			copy(at, "BKSB\x01\x00\x00\x00")
+		case layout.VersionSeveral:
+			copy(at, "BKSB\x02\x00")
+		}
+		if sealed%3 != 0 {
 			copy(at[16:], u64(uint64(stride)))
 			copy(at[40:], u32(uint32(stride)))
 			reseal(at)

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -127,11 +128,25 @@ func foreignRead(b []byte) foreign {
 		"uuid":     u[:8] + "-" + u[8:12] + "-" + u[12:16] + "-" + u[16:20] + "-" + u[20:],
 		"checksum": n(8, 11) == uint64(foreignCRC(b)),
 	}
+	several := n(4, 5) == 2
+	if several {
+		r["position"] = n(6, 6)
+	}
 	switch r["magic"] {
 	case "BKSB":
 		r["stride"], r["hosts"], r["locks"], r["policy"] = n(40, 43), n(44, 47), n(48, 51), n(52, 52)
 		r["name"] = text(72, n(54, 55))
 		r["lease"], r["formatted"], r["fence"] = n(56, 63), foreignTime(b[64:72]), n(136, 143)
+		if several {
+			r["epoch"], r["leaving"], r["joining"] = n(144, 151), n(152, 152), n(153, 153)
+			disks := ""
+			for i := range 6 {
+				if id := hex.EncodeToString(b[160+16*i : 176+16*i]); strings.Trim(id, "0") != "" {
+					disks += fmt.Sprintf("%d:%s ", i+1, id)
+				}
+			}
+			r["disks"] = disks
+		}
 	case "BKHR":
 		r["host"], r["state"], r["armed"], r["seconds"] = n(40, 41), n(42, 42), n(43, 43), n(44, 45)
 		r["highest"], r["incarnation"], r["sequence"] = n(46, 47), n(48, 55), n(56, 63)
@@ -150,9 +165,15 @@ func foreignRead(b []byte) foreign {
 			complaints += fmt.Sprintf("%d/%d ", n(at, at+1), n(at+4, at+7))
 		}
 		r["complaints"] = complaints
+		if several {
+			r["generation"], r["epoch"] = n(12, 15), n(496, 503)
+		}
 	case "BKDE":
 		r["lock"], r["permits"], r["creation"] = n(40, 43), n(44, 45), n(48, 55)
 		r["name"] = text(56, n(46, 47))
+		if several {
+			r["written under"], r["number"] = ticket(n(184, 191)), n(192, 199)
+		}
 	case "BKSL":
 		r["lock"], r["host"], r["phase"], r["mode"] = n(40, 43), n(44, 45), n(46, 46), n(47, 47)
 		r["incarnation"], r["creation"], r["sequence"] = n(48, 55), n(56, 63), n(64, 71)
@@ -163,6 +184,9 @@ func foreignRead(b []byte) foreign {
 		r["value"] = text(184, n(102, 103))
 		r["request"] = ticket(n(440, 447))
 		r["asked"], r["message"] = foreignTime(b[448:456]), text(458, n(456, 457))
+		if several {
+			r["generation"] = n(12, 15)
+		}
 	}
 	return r
 }
@@ -179,15 +203,36 @@ func TestForeignReader(t *testing.T) {
 		return foreign{"stride": u(4096), "hosts": u(20), "locks": u(1000), "policy": u(1), "name": "backup-pool",
 			"fence": fenceAfter, "lease": u(30_000_000), "formatted": "2026-01-02T03:04:05.678901Z"}
 	}
+	several := func(position uint64, r, more foreign) foreign {
+		maps.Copy(r, more)
+		r["version"], r["position"] = uint64(2), position
+		return r
+	}
+	const disk = "d00102030405060708090a0b0c0d0e"
+	members := foreign{"epoch": u(3), "leaving": u(0), "joining": u(0), "disks": "1:" + disk + "01 2:" + disk + "02 4:" + disk + "04 "}
 	zeroID := strings.Repeat("0", 32)
+	live := func() foreign {
+		return foreign{"host": u(3), "state": u(2), "armed": u(1), "seconds": u(60),
+			"highest": u(17), "incarnation": u(0x1122334455667788), "sequence": u(41), "name": "node-3.example",
+			"machine": "a00102030405060708090a0b0c0d0e0f", "boot": "b00102030405060708090a0b0c0d0e0f",
+			"key": u(0xfeedc0de00000003), "verdicts": "5/99/0 20/ffffffffffffffff/0 ", "complaints": ""}
+	}
+	entry := func() foreign {
+		return foreign{"lock": u(7), "permits": u(2), "creation": u(9),
+			"name": "vm/été-01"}
+	}
+	held := func() foreign {
+		return foreign{"lock": u(7), "host": u(3), "phase": u(3),
+			"mode": u(1), "incarnation": u(0x1122334455667788), "creation": u(9), "sequence": u(12),
+			"ticket": "6903605647183 of host 3, grant 0", "token": "6903605644531 of host 9, grant 5",
+			"since": "2026-01-02T03:04:05.678901Z", "pid": u(4711), "command": "/usr/bin/rsync -a /srv/ /mnt/",
+			"value": "generation=18\x00\xff", "request": "0 of host 0, grant 0", "asked": "unknown", "message": ""}
+	}
 	for name, want := range map[string]foreign{
 		"superblock":             header("BKSB", 0, superblock(0)),
 		"superblock-copy":        header("BKSB", 4096, superblock(0)),
 		"superblock-fence-after": header("BKSB", 0, superblock(6_000_000)),
-		"host-live": header("BKHR", 4096*(2+2), foreign{"host": u(3), "state": u(2), "armed": u(1), "seconds": u(60),
-			"highest": u(17), "incarnation": u(0x1122334455667788), "sequence": u(41), "name": "node-3.example",
-			"machine": "a00102030405060708090a0b0c0d0e0f", "boot": "b00102030405060708090a0b0c0d0e0f",
-			"key": u(0xfeedc0de00000003), "verdicts": "5/99/0 20/ffffffffffffffff/0 ", "complaints": ""}),
+		"host-live":              header("BKHR", 4096*(2+2), live()),
 		"host-verdicts": header("BKHR", 4096*(2+6), foreign{"host": u(7), "state": u(2), "armed": u(0), "seconds": u(0),
 			"highest": u(20), "incarnation": u(2), "sequence": u(9), "name": "", "machine": zeroID, "boot": zeroID,
 			"key": u(0), "verdicts": "1/11/0 2/22/1 20/33/2 ", "complaints": ""}),
@@ -197,15 +242,10 @@ func TestForeignReader(t *testing.T) {
 		"host-complaints": header("BKHR", 4096*(2+1), foreign{"host": u(2), "state": u(2), "armed": u(0), "seconds": u(0),
 			"highest": u(20), "incarnation": u(3), "sequence": u(8), "name": "db2", "machine": zeroID, "boot": zeroID,
 			"key": u(0), "verdicts": "", "complaints": "20/0 0/1000 5/7 "}),
-		"entry": header("BKDE", 4096*(2+20+6), foreign{"lock": u(7), "permits": u(2), "creation": u(9),
-			"name": "vm/été-01"}),
+		"entry": header("BKDE", 4096*(2+20+6), entry()),
 		"entry-free": header("BKDE", 4096*(2+20+999), foreign{"lock": u(1000), "permits": u(0), "creation": u(10),
 			"name": ""}),
-		"slot-held": header("BKSL", 4096*(2+20+1000+7*20+2), foreign{"lock": u(7), "host": u(3), "phase": u(3),
-			"mode": u(1), "incarnation": u(0x1122334455667788), "creation": u(9), "sequence": u(12),
-			"ticket": "6903605647183 of host 3, grant 0", "token": "6903605644531 of host 9, grant 5",
-			"since": "2026-01-02T03:04:05.678901Z", "pid": u(4711), "command": "/usr/bin/rsync -a /srv/ /mnt/",
-			"value": "generation=18\x00\xff", "request": "0 of host 0, grant 0", "asked": "unknown", "message": ""}),
+		"slot-held": header("BKSL", 4096*(2+20+1000+7*20+2), held()),
 		"slot-idle": header("BKSL", 4096*(2+20+1000+19), foreign{"lock": u(0), "host": u(20), "phase": u(0),
 			"mode": u(0), "incarnation": u(1), "creation": u(0), "sequence": u(0), "ticket": "1 of host 20, grant 0",
 			"token": "0 of host 0, grant 0", "since": "unknown", "pid": u(0), "command": "", "value": "",
@@ -215,8 +255,17 @@ func TestForeignReader(t *testing.T) {
 			"token": "0 of host 0, grant 0", "since": "unknown", "pid": u(0), "command": "", "value": "",
 			"request": "6903605647183 of host 3, grant 0", "asked": "2026-01-02T03:04:05.678901Z",
 			"message": "rolling reboot, für 10 Minuten"}),
+		"superblock-several":      several(2, header("BKSB", 0, superblock(0)), members),
+		"superblock-several-copy": several(2, header("BKSB", 4096, superblock(0)), members),
+		"superblock-replacing": several(5, header("BKSB", 0, superblock(0)), foreign{"epoch": u(4), "leaving": u(2), "joining": u(5),
+			"disks": members["disks"].(string) + "5:" + disk + "05 "}),
+		"host-several": several(1, header("BKHR", 4096*(2+2), live()), foreign{"generation": u(0x1a2b3c4d), "epoch": u(3)}),
+		"entry-several": several(1, header("BKDE", 4096*(2+20+6), entry()), foreign{
+			"written under": "6903605640001 of host 9, grant 2", "number": u(0x0102030405060708)}),
+		"slot-several": several(4, header("BKSL", 4096*(2+20+1000+7*20+2), held()), foreign{"generation": u(0x1a2b3c4d)}),
 	} {
 		require.Equal(t, want, foreignRead(golden(t, name)), name)
 	}
 	require.EqualValues(t, 1, layout.Version)
+	require.EqualValues(t, 2, layout.VersionSeveral)
 }

@@ -2,150 +2,13 @@ package layout_test
 
 import (
 	"bytes"
-	"encoding/binary"
-	"hash/crc32"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-var (
-	testUUID = layout.UUID{0x0e, 0x9f, 0x3c, 0x52, 0x1d, 0x84, 0x4b, 0x6a, 0x9c, 0x37, 0x5a, 0x2f, 0x81, 0xd6, 0xe4, 0xb0}
-	testTime = time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
-
-	testSuperblock = layout.Superblock{
-		UUID:      testUUID,
-		Name:      "backup-pool",
-		Geometry:  layout.Geometry{Stride: 4096, Hosts: 20, Locks: 1000},
-		Lease:     30 * time.Second,
-		Policy:    layout.PolicyFence,
-		Formatted: testTime,
-	}
-	testSpace = testSuperblock.Space()
-)
-
-func fencedAfter(after time.Duration) layout.Superblock {
-	sb := testSuperblock
-	sb.FenceAfter = after
-	return sb
-}
-
-func testHost() layout.HostRecord {
-	return layout.HostRecord{
-		ID: 3, Incarnation: 0x1122334455667788, State: layout.StateLive, Sequence: 41, Name: "node-3.example",
-		MachineID:   [16]byte{0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-		BootID:      [16]byte{0xb0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-		ReadHorizon: 17, WatchdogArmed: true, WatchdogSeconds: 60, PRKey: 0xfeedc0de00000003,
-		Verdicts: []layout.Verdict{{Host: 5, Incarnation: 0x99}, {Host: 20, Incarnation: 1<<64 - 1}},
-	}
-}
-
-func verdictsOfEachKind() layout.HostRecord {
-	return layout.HostRecord{
-		ID: 7, Incarnation: 2, State: layout.StateLive, Sequence: 9, ReadHorizon: 20,
-		Verdicts: []layout.Verdict{
-			{Host: 1, Incarnation: 0x11, Kind: layout.VerdictDead},
-			{Host: 2, Incarnation: 0x22, Kind: layout.VerdictWish},
-			{Host: 20, Incarnation: 0x33, Kind: layout.VerdictForgotten},
-		},
-	}
-}
-
-func complainingHost() layout.HostRecord {
-	return layout.HostRecord{
-		ID: 2, Incarnation: 3, State: layout.StateLive, Sequence: 8, ReadHorizon: 20, Name: "db2",
-		Complaints: []layout.Complaint{{Host: 20, Lock: 0}, {Host: 0, Lock: 1000}, {Host: 5, Lock: 7}},
-	}
-}
-
-func testEntry() layout.Entry {
-	return layout.Entry{Lock: 7, Name: "vm/été-01", Permits: 2, Creation: 9}
-}
-
-func testSlot() layout.Slot {
-	return layout.Slot{
-		Lock: 7, Host: 3, Incarnation: 0x1122334455667788, Creation: 9, Sequence: 12,
-		Phase: layout.Held, Mode: layout.Shared, Ticket: layout.MakeTicket(6903605647183, 3),
-		Holder:     layout.Holder{PID: 4711, Since: testTime, Command: "/usr/bin/rsync -a /srv/ /mnt/"},
-		Value:      []byte("generation=18\x00\xff"),
-		ValueToken: layout.MakeTicket(6903605644531, 9).Grant(5),
-	}
-}
-
-func requestingSlot() layout.Slot {
-	return layout.Slot{
-		Lock: 7, Host: 4, Incarnation: 5, Creation: 9, Sequence: 3, Ticket: layout.MakeTicket(6903605644000, 4),
-		Request: layout.Request{Ticket: layout.MakeTicket(6903605647183, 3), At: testTime, Message: "rolling reboot, für 10 Minuten"},
-	}
-}
-
-// sector is one record of the test lockspace, with its decoder and encoder.
-type sector struct {
-	name   string
-	record any
-	decode func(buf []byte) (any, error)
-	encode func(buf []byte, record any) error
-}
-
-func hostSector(name string, r layout.HostRecord) sector {
-	return sector{name, r,
-		func(buf []byte) (any, error) { return testSpace.DecodeHost(buf, r.ID) },
-		func(buf []byte, r any) error { return testSpace.EncodeHost(buf, r.(layout.HostRecord)) }}
-}
-
-func entrySector(name string, e layout.Entry) sector {
-	return sector{name, e,
-		func(buf []byte) (any, error) { return testSpace.DecodeEntry(buf, e.Lock) },
-		func(buf []byte, e any) error { return testSpace.EncodeEntry(buf, e.(layout.Entry)) }}
-}
-
-func slotSector(name string, r layout.Slot) sector {
-	return sector{name, r,
-		func(buf []byte) (any, error) { return testSpace.DecodeSlot(buf, r.Lock, r.Host) },
-		func(buf []byte, r any) error { return testSpace.EncodeSlot(buf, r.(layout.Slot)) }}
-}
-
-func superblockSector(name string, sb layout.Superblock, which int) sector {
-	return sector{name, sb,
-		func(buf []byte) (any, error) { return layout.DecodeSuperblock(buf, which) },
-		func(buf []byte, sb any) error { return sb.(layout.Superblock).Encode(buf, which) }}
-}
-
-// sectors returns the golden sectors: one of each type and state that looks different on disk.
-func sectors() []sector {
-	idle := layout.Slot{Lock: 0, Host: 20, Incarnation: 1, Ticket: layout.MakeTicket(1, 20)}
-	return []sector{
-		superblockSector("superblock", testSuperblock, 0),
-		superblockSector("superblock-copy", testSuperblock, 1),
-		superblockSector("superblock-fence-after", fencedAfter(6*time.Second), 0),
-		hostSector("host-live", testHost()),
-		hostSector("host-verdicts", verdictsOfEachKind()),
-		hostSector("host-complaints", complainingHost()),
-		hostSector("host-left", layout.HostRecord{ID: 20, Incarnation: 1, State: layout.StateLeft}),
-		entrySector("entry", testEntry()),
-		entrySector("entry-free", layout.Entry{Lock: 1000, Creation: 10}),
-		slotSector("slot-held", testSlot()),
-		slotSector("slot-idle", idle),
-		slotSector("slot-request", requestingSlot()),
-	}
-}
-
-func encoded(t require.TestingT, s sector) []byte {
-	buf := make([]byte, layout.RecordSize)
-	require.NoError(t, s.encode(buf, s.record))
-	return buf
-}
-
-// reseal makes the checksum of a modified sector valid again.
-func reseal(buf []byte) []byte {
-	binary.LittleEndian.PutUint32(buf[8:], 0)
-	binary.LittleEndian.PutUint32(buf[8:], crc32.Checksum(buf[:512], crc32.MakeTable(crc32.Castagnoli)))
-	return buf
-}
 
 func TestEncodeFillsTheBuffer(t *testing.T) {
 	for _, s := range sectors() {
@@ -192,13 +55,15 @@ func TestDamage(t *testing.T) {
 			patch := func(at int, b ...byte) []byte {
 				return append(append(bytes.Clone(buf[:at]), b...), buf[at+len(b):]...)
 			}
-			for name, c := range map[string]struct {
+			type damage struct {
 				buf  []byte
 				want error
-			}{
+			}
+			cases := map[string]damage{
 				"other magic":             {reseal(patch(0, 'X')), layout.ErrMagic},
 				"magic before all":        {bytes.Repeat([]byte{0xff}, 512), layout.ErrMagic},
-				"later version":           {reseal(patch(4, 2)), layout.ErrVersion},
+				"version 0":               {reseal(patch(4, 0)), layout.ErrVersion},
+				"later version":           {reseal(patch(4, 3)), layout.ErrVersion},
 				"version before checksum": {patch(4, 0, 1), layout.ErrVersion},
 				"checksum":                {patch(8, ^buf[8]), layout.ErrChecksum},
 				"body":                    {patch(511, 1), layout.ErrChecksum},
@@ -208,7 +73,24 @@ func TestDamage(t *testing.T) {
 				"reserved 6-7":            {reseal(patch(7, 1)), layout.ErrField},
 				"reserved 12-15":          {reseal(patch(12, 1)), layout.ErrField},
 				"reserved tail":           {reseal(patch(511, 1)), layout.ErrField},
-			} {
+				"other version":           {reseal(patch(4, 3-buf[4])), layout.ErrVersion},
+			}
+			magic := string(buf[:4])
+			if magic == "BKSB" { // of either version, and then its fields say which one it is
+				cases["other version"] = damage{reseal(patch(4, 3-buf[4])), layout.ErrField}
+			}
+			if s.space.Several {
+				require.EqualValues(t, layout.VersionSeveral, buf[4])
+				cases["position 0"] = damage{reseal(patch(6, 0)), layout.ErrField}
+				cases["position 7"] = damage{reseal(patch(6, 7)), layout.ErrField}
+				if magic == "BKHR" || magic == "BKSL" {
+					delete(cases, "reserved 12-15") // the generation
+				}
+			} else {
+				require.EqualValues(t, layout.Version, buf[4])
+				cases["position"] = damage{reseal(patch(6, 1)), layout.ErrField}
+			}
+			for name, c := range cases {
 				found, err := s.decode(c.buf)
 				require.ErrorIs(t, err, c.want, name)
 				require.Zero(t, found, name)
@@ -248,11 +130,11 @@ func TestTornSectorIsRefused(t *testing.T) {
 
 func TestMovedSectorIsRefused(t *testing.T) {
 	all := sectors()
-	place := func(s sector) string { return strings.TrimSuffix(s.name, "-fence-after") }
+	place := strings.NewReplacer("-fence-after", "", "-replacing", "", "superblock-several", "superblock").Replace
 	for _, s := range all {
 		buf := encoded(t, s)
 		for _, other := range all {
-			if place(s) == place(other) {
+			if place(s.name) == place(other.name) {
 				continue
 			}
 			_, err := other.decode(buf)
@@ -292,6 +174,10 @@ func TestOtherNumberIsRefused(t *testing.T) {
 		{entrySector("entry", testEntry()), 40},
 		{slotSector("slot lock", testSlot()), 40},
 		{slotSector("slot host", testSlot()), 44},
+		{severalHostSector("host, several", severalHost()), 40},
+		{severalEntrySector("entry, several", severalEntry()), 40},
+		{severalSlotSector("slot lock, several", severalSlot()), 40},
+		{severalSlotSector("slot host, several", severalSlot()), 44},
 	} {
 		buf := encoded(t, c.s)
 		buf[c.at]++
@@ -315,19 +201,28 @@ func TestOtherLockspaceIsRefused(t *testing.T) {
 
 func TestBlank(t *testing.T) {
 	zero := make([]byte, layout.RecordSize)
-	host, err := testSpace.DecodeHost(zero, 3)
-	require.NoError(t, err)
-	require.True(t, host.Blank())
-	require.Equal(t, layout.HostRecord{ID: 3}, host)
-	entry, err := testSpace.DecodeEntry(zero, 7)
-	require.NoError(t, err)
-	require.True(t, entry.Blank() && entry.Free())
-	require.Equal(t, layout.Entry{Lock: 7}, entry)
-	slot, err := testSpace.DecodeSlot(zero, 0, 3)
-	require.NoError(t, err)
-	require.True(t, slot.Blank())
-	require.Equal(t, layout.Slot{Host: 3}, slot)
-	_, err = layout.DecodeSuperblock(zero, 0)
+	for _, space := range []layout.Space{testSpace, severalSpace} {
+		host, err := space.DecodeHost(zero, 3)
+		require.NoError(t, err)
+		require.True(t, host.Blank())
+		require.Equal(t, layout.HostRecord{ID: 3}, host)
+		entry, err := space.DecodeEntry(zero, 7)
+		require.NoError(t, err)
+		require.True(t, entry.Blank() && entry.Free())
+		require.Equal(t, layout.Entry{Lock: 7}, entry)
+		slot, err := space.DecodeSlot(zero, 0, 3)
+		require.NoError(t, err)
+		require.True(t, slot.Blank())
+		require.Equal(t, layout.Slot{Host: 3}, slot)
+
+		// No host writes a blank record: it would erase the ticket that tokens continue from.
+		buf := bytes.Repeat([]byte{0xa5}, layout.RecordSize)
+		require.ErrorIs(t, space.EncodeHost(buf, host), layout.ErrField)
+		require.ErrorIs(t, space.EncodeEntry(buf, entry), layout.ErrField)
+		require.ErrorIs(t, space.EncodeSlot(buf, slot), layout.ErrField)
+		require.Equal(t, bytes.Repeat([]byte{0xa5}, layout.RecordSize), buf, "unchanged on an error")
+	}
+	_, err := layout.DecodeSuperblock(zero, 0)
 	require.ErrorIs(t, err, layout.ErrBlank)
 
 	require.False(t, testHost().Blank())
@@ -336,13 +231,6 @@ func TestBlank(t *testing.T) {
 	removed := layout.Entry{Lock: 7, Creation: 10}
 	require.True(t, removed.Free())
 	require.False(t, removed.Blank())
-
-	// No host writes a blank record: it would erase the ticket that tokens continue from.
-	buf := bytes.Repeat([]byte{0xa5}, layout.RecordSize)
-	require.ErrorIs(t, testSpace.EncodeHost(buf, host), layout.ErrField)
-	require.ErrorIs(t, testSpace.EncodeEntry(buf, entry), layout.ErrField)
-	require.ErrorIs(t, testSpace.EncodeSlot(buf, slot), layout.ErrField)
-	require.Equal(t, bytes.Repeat([]byte{0xa5}, layout.RecordSize), buf, "unchanged on an error")
 }
 
 func TestSpaceWithoutUUIDWritesNothing(t *testing.T) {
@@ -376,19 +264,23 @@ func TestAllocations(t *testing.T) {
 		case layout.Superblock:
 			require.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Encode(buf, 0) }), s.name)
 		case layout.HostRecord:
-			require.Zero(t, testing.AllocsPerRun(100, func() { _ = testSpace.EncodeHost(buf, r) }), s.name)
+			require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.space.EncodeHost(buf, r) }), s.name)
 		case layout.Entry:
-			require.Zero(t, testing.AllocsPerRun(100, func() { _ = testSpace.EncodeEntry(buf, r) }), s.name)
+			require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.space.EncodeEntry(buf, r) }), s.name)
 		case layout.Slot:
-			require.Zero(t, testing.AllocsPerRun(100, func() { _ = testSpace.EncodeSlot(buf, r) }), s.name)
+			require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.space.EncodeSlot(buf, r) }), s.name)
 		}
 	}
-	slot := testSlot()
-	slot.Value, slot.Holder.Command = nil, ""
-	require.NoError(t, testSpace.EncodeSlot(buf, slot))
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = testSpace.DecodeSlot(buf, 7, 3) }))
-	clear(buf)
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = testSpace.DecodeSlot(buf, 7, 3) }))
+	for _, space := range []layout.Space{testSpace, severalSpace} {
+		slot := testSlot()
+		slot.Value, slot.Holder.Command = nil, ""
+		require.NoError(t, space.EncodeSlot(buf, slot))
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = space.DecodeSlot(buf, 7, 3) }))
+		clear(buf)
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = space.DecodeSlot(buf, 7, 3) }))
+	}
+	require.NoError(t, severalSpace.EncodeSlot(buf, severalSlot()))
+	require.Zero(t, testing.AllocsPerRun(100, func() { layout.PlaceCopy(buf, 4) }))
 }
 
 func BenchmarkEncodeSlot(b *testing.B) {

@@ -121,7 +121,13 @@ func TestSuperblockLimits(t *testing.T) {
 			{"lease overflow", 56, u64(math.MaxUint64), "lease"},
 			{"fence-after", 136, u64(1), "fence-after 1µs"},
 			{"fence-after large", 136, u64(math.MaxUint64), "fence-after 18446744073709551615 us"},
-			{"reserved after it", 144, []byte{1}, "reserved bytes 144 to 511"},
+			{"reserved for several disks", 144, []byte{1}, "reserved bytes 144 to 255"},
+			{"reserved for several disks last", 255, []byte{1}, "reserved bytes 144 to 255"},
+			{"reserved after it", 256, []byte{1}, "reserved bytes 256 to 511"},
+			{"position", 6, []byte{1}, "reserved bytes 6 to 7"},
+			{"generation", 12, []byte{1}, "reserved bytes 12 to 15"},
+			{"several disks", 4, []byte{2}, "position 0, want 1 to 6"},
+			{"several disks, none named", 4, []byte{2, 0, 1}, "0 member disks, want 3 or 5"},
 			{"formatted", 64, u64(253402300800_000000), "formatted"},
 			{"formatted negative", 64, u64(math.MaxUint64), "formatted"},
 			{"name control", 72, []byte{7}, "control"},
@@ -178,6 +184,8 @@ func TestHostLimits(t *testing.T) {
 		{"complaint lock at", func(r *host) { r.Complaints = []layout.Complaint{{Host: 1, Lock: 1000}} }, ""},
 		{"complaint lock above", func(r *host) { r.Complaints = []layout.Complaint{{Host: 1, Lock: 1001}} }, "complaint 1: lock 1001"},
 		{"complaint lock below", func(r *host) { r.Complaints = []layout.Complaint{{Host: 1, Lock: -1}} }, "complaint 1: lock -1"},
+		{"generation", func(r *host) { r.Generation = 1 }, "generation on one disk, want none"},
+		{"epoch", func(r *host) { r.Epoch = 1 }, "epoch on one disk, want none"},
 	})
 	for _, id := range []int{-1, 0, 21} {
 		r := testHost()
@@ -196,7 +204,11 @@ func TestHostLimits(t *testing.T) {
 		{"name shorter", 106, u16(1), "zeroes after it"},
 		{"name longer", 106, u16(20), "control"},
 		{"reserved", 110, []byte{1}, "reserved bytes 110 to 111"},
-		{"reserved last", 496, []byte{1}, "reserved bytes 496 to 511"},
+		{"position", 6, []byte{1}, "reserved bytes 6 to 7"},
+		{"generation", 15, []byte{1}, "reserved bytes 12 to 15"},
+		{"epoch", 496, []byte{1}, "reserved bytes 496 to 503"},
+		{"epoch last", 503, []byte{1}, "reserved bytes 496 to 503"},
+		{"reserved last", 504, []byte{1}, "reserved bytes 504 to 511"},
 		{"verdict kind", 178, []byte{3}, "verdict 1: kind 3, want 0 to 2"},
 		{"verdict reserved first", 179, []byte{1}, "reserved bytes 179 to 183"},
 		{"verdict reserved", 182, []byte{0, 1}, "reserved bytes 179 to 183"},
@@ -251,6 +263,8 @@ func TestEntryLimits(t *testing.T) {
 		{"free", func(r *entry) { r.Name, r.Permits = "", 0 }, ""},
 		{"free with permits", func(r *entry) { r.Name = "" }, "permits of a free entry 2"},
 		{"free without creation", func(r *entry) { *r = entry{Lock: 7} }, "creation 0"},
+		{"token", func(r *entry) { r.Token = layout.MakeTicket(1, 1) }, "version on one disk, want none"},
+		{"number", func(r *entry) { r.Sequence = 1 }, "version on one disk, want none"},
 	})
 	for _, lock := range []int{-1, 0, 1001} {
 		r := testEntry()
@@ -264,6 +278,11 @@ func TestEntryLimits(t *testing.T) {
 		{"name shorter", 46, u16(1), "zeroes after it"},
 		{"creation", 48, u64(0), "creation 0"},
 		{"name not UTF-8", 56, []byte{0xff}, "UTF-8"},
+		{"position", 6, []byte{1}, "reserved bytes 6 to 7"},
+		{"generation", 12, []byte{1}, "reserved bytes 12 to 15"},
+		{"token", 184, []byte{1}, "reserved bytes 184 to 199"},
+		{"number", 199, []byte{1}, "reserved bytes 184 to 199"},
+		{"reserved", 200, []byte{1}, "reserved bytes 200 to 511"},
 	})
 }
 
@@ -313,6 +332,7 @@ func TestSlotLimits(t *testing.T) {
 		{"command at", func(r *slot) { r.Holder.Command = strings.Repeat("x", 80) }, ""},
 		{"command above", func(r *slot) { r.Holder.Command = strings.Repeat("x", 81) }, "command of 81 bytes, want 0 to 80"},
 		{"command control", func(r *slot) { r.Holder.Command = "a\nb" }, "control"},
+		{"generation", func(r *slot) { r.Generation = 1 }, "generation on one disk, want none"},
 	})
 	checkLimits(t, requestingSlot, slotSector, []limit[slot]{
 		{"request none", func(r *slot) { r.Request = layout.Request{} }, ""},
@@ -353,6 +373,8 @@ func TestSlotLimits(t *testing.T) {
 		{"command control", 104, []byte{9}, "control"},
 		{"value length", 102, u16(257), "value of 257 bytes"},
 		{"value shorter", 102, u16(3), "zeroes after it"},
+		{"position", 6, []byte{1}, "reserved bytes 6 to 7"},
+		{"generation", 12, []byte{1}, "reserved bytes 12 to 15"},
 	})
 	checkRaw(t, slotSector("", requestingSlot()), []raw{
 		{"request ticket", 440, u64(21 << 8), "request ticket 5376 is of host 21"},
@@ -411,28 +433,30 @@ func TestFindSuperblock(t *testing.T) {
 	}
 	damage := func(head []byte) { head[100] ^= 1 }
 
-	for stride := layout.MinStride; stride <= layout.MaxStride; stride *= 2 {
-		sb := with(testSuperblock, stride)
-		head := make([]byte, layout.HeadSize)
-		put(head, sb, 0)
-		put(head, sb, 1)
-		for _, size := range []int{512, stride + 512, layout.HeadSize} {
-			found, used, err := layout.FindSuperblock(head[:size])
+	for _, base := range []layout.Superblock{testSuperblock, severalSuperblock} {
+		for stride := layout.MinStride; stride <= layout.MaxStride; stride *= 2 {
+			sb := with(base, stride)
+			head := make([]byte, layout.HeadSize)
+			put(head, sb, 0)
+			put(head, sb, 1)
+			for _, size := range []int{512, stride + 512, layout.HeadSize} {
+				found, used, err := layout.FindSuperblock(head[:size])
+				require.NoError(t, err)
+				require.Equal(t, sb, found)
+				require.Equal(t, 0, used)
+			}
+			damage(head)
+			found, used, err := layout.FindSuperblock(head[:stride+512])
 			require.NoError(t, err)
 			require.Equal(t, sb, found)
-			require.Equal(t, 0, used)
+			require.Equal(t, 1, used)
+			_, _, err = layout.FindSuperblock(head[:stride+511])
+			require.ErrorIs(t, err, layout.ErrChecksum, "the copy is not all there")
+			clear(head[:512])
+			_, used, err = layout.FindSuperblock(head)
+			require.NoError(t, err, "a wiped superblock is found by its copy")
+			require.Equal(t, 1, used)
 		}
-		damage(head)
-		found, used, err := layout.FindSuperblock(head[:stride+512])
-		require.NoError(t, err)
-		require.Equal(t, sb, found)
-		require.Equal(t, 1, used)
-		_, _, err = layout.FindSuperblock(head[:stride+511])
-		require.ErrorIs(t, err, layout.ErrChecksum, "the copy is not all there")
-		clear(head[:512])
-		_, used, err = layout.FindSuperblock(head)
-		require.NoError(t, err, "a wiped superblock is found by its copy")
-		require.Equal(t, 1, used)
 	}
 
 	for _, c := range []struct {
@@ -462,7 +486,7 @@ func TestFindSuperblock(t *testing.T) {
 		{"later version over a forgotten copy", func(head []byte) {
 			put(head, testSuperblock, 0)
 			put(head, testSuperblock, 1)
-			head[4] = 2
+			head[4] = 3
 			reseal(head)
 		}, layout.HeadSize, layout.ErrVersion},
 		{"two copies", func(head []byte) {
@@ -486,7 +510,7 @@ func TestFindSuperblock(t *testing.T) {
 		head := make([]byte, layout.HeadSize)
 		put(head, testSuperblock, 0)
 		put(head, testSuperblock, 1)
-		head[4] = 2
+		head[4] = 3
 		_, used, err := layout.FindSuperblock(head)
 		require.NoError(t, err)
 		require.Equal(t, 1, used)

@@ -40,8 +40,36 @@ func drawToken(t *rapid.T, hosts int) layout.Ticket {
 	return ticket.Grant(rapid.IntRange(0, layout.MaxGrants-1).Draw(t, "value token grant"))
 }
 
+// drawMembers returns the disks of a lockspace on several, and the position of one.
+func drawMembers(t *rapid.T) (m layout.Members, position int) {
+	at := rapid.Permutation([]int{1, 2, 3, 4, 5, 6}).Draw(t, "positions")
+	count := rapid.SampledFrom([]int{3, 5}).Draw(t, "disks")
+	m.Epoch = rapid.Uint64Range(1, math.MaxUint64).Draw(t, "epoch")
+	if rapid.Bool().Draw(t, "replacement") {
+		m.Leaving, m.Joining = at[0], at[count]
+		count++
+	}
+	for i, at := range at[:count] {
+		m.Disks[at-1] = layout.UUID(append(rapid.SliceOfN(rapid.Byte(), 15, 15).Draw(t, "disk"), byte(i+1)))
+	}
+	return m, at[rapid.IntRange(0, count-1).Draw(t, "position")]
+}
+
+// checkCopies moves a record from disk to disk, and checks its version on each.
+func checkCopies(t *rapid.T, space layout.Space, buf []byte, off int64, want layout.CopyVersion) {
+	if !space.Several || want == (layout.CopyVersion{}) {
+		return
+	}
+	for position := 1; position <= layout.MaxPositions; position++ {
+		layout.PlaceCopy(buf, position)
+		version, err := space.CopyVersion(buf, off, position)
+		require.NoError(t, err)
+		require.Equal(t, want, version)
+	}
+}
+
 func drawSuperblock(t *rapid.T) layout.Superblock {
-	return layout.Superblock{
+	sb := layout.Superblock{
 		UUID: layout.UUID(append(rapid.SliceOfN(rapid.Byte(), 15, 15).Draw(t, "uuid"), 1)),
 		Name: drawText(t, 0, 64, "lockspace name"),
 		Geometry: layout.Geometry{
@@ -53,6 +81,10 @@ func drawSuperblock(t *rapid.T) layout.Superblock {
 		Policy:    layout.Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
 		Formatted: drawTime(t, "formatted"),
 	}
+	if rapid.Bool().Draw(t, "several") {
+		sb.Members, sb.Position = drawMembers(t)
+	}
+	return sb
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -67,6 +99,7 @@ func TestRoundTrip(t *testing.T) {
 			found, err := layout.DecodeSuperblock(buf, which)
 			require.NoError(t, err)
 			require.Equal(t, sb, found)
+			checkCopies(t, space, buf, g.Superblock(which), layout.CopyVersion{Epoch: sb.Members.Epoch})
 		}
 
 		word := func(name string) uint64 { return rapid.Uint64().Draw(t, name) }
@@ -87,7 +120,11 @@ func TestRoundTrip(t *testing.T) {
 			c.Lock = rapid.IntRange(max(0, 1-c.Host), g.Locks).Draw(t, "complaint lock")
 			record.Complaints = append(record.Complaints, c)
 		}
+		if space.Several {
+			record.Generation, record.Epoch = rapid.Uint32().Draw(t, "generation"), word("host epoch")
+		}
 		require.NoError(t, space.EncodeHost(buf, record))
+		checkCopies(t, space, buf, g.Host(host), layout.CopyVersion{Epoch: uint64(record.Generation), Counter: record.Sequence})
 		foundRecord, err := space.DecodeHost(buf, host)
 		require.NoError(t, err)
 		require.Equal(t, record, foundRecord)
@@ -96,7 +133,14 @@ func TestRoundTrip(t *testing.T) {
 		if !entry.Free() {
 			entry.Permits = rapid.IntRange(1, layout.MaxHosts).Draw(t, "permits")
 		}
+		if space.Several {
+			entry.Token, entry.Sequence = drawToken(t, g.Hosts), word("number")
+			if entry.Token == 0 {
+				entry.Token = layout.MakeTicket(layout.MaxNumber, g.Hosts)
+			}
+		}
 		require.NoError(t, space.EncodeEntry(buf, entry))
+		checkCopies(t, space, buf, g.Entry(lock), layout.CopyVersion{Epoch: uint64(entry.Token), Counter: entry.Sequence})
 		foundEntry, err := space.DecodeEntry(buf, lock)
 		require.NoError(t, err)
 		require.Equal(t, entry, foundEntry)
@@ -121,7 +165,11 @@ func TestRoundTrip(t *testing.T) {
 			slot.Request.At = drawTime(t, "request since")
 			slot.Request.Message = drawText(t, 0, layout.MaxRequest, "request message")
 		}
+		if space.Several {
+			slot.Generation = rapid.Uint32().Draw(t, "slot generation")
+		}
 		require.NoError(t, space.EncodeSlot(buf, slot))
+		checkCopies(t, space, buf, g.Slot(slot.Lock, host), layout.CopyVersion{Epoch: uint64(slot.Generation), Counter: slot.Sequence})
 		foundSlot, err := space.DecodeSlot(buf, slot.Lock, host)
 		require.NoError(t, err)
 		require.Equal(t, slot, foundSlot)

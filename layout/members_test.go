@@ -1,0 +1,316 @@
+package layout_test
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestMembers(t *testing.T) {
+	require.False(t, layout.Members{}.Several())
+	require.Empty(t, layout.Members{}.Positions())
+	require.False(t, testSpace.Several)
+
+	for _, positions := range [][]byte{{1, 2, 3}, {2, 5, 6}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}} {
+		sb := onDisks(1, int(positions[0]), positions...)
+		var want []int
+		for _, at := range positions {
+			want = append(want, int(at))
+		}
+		require.Equal(t, want, sb.Members.Positions())
+		require.True(t, sb.Members.Several())
+		require.Equal(t, layout.Space{UUID: testUUID, Geometry: testSpace.Geometry, Several: true}, sb.Space())
+	}
+	for _, m := range []layout.Members{{Epoch: 1}, {Leaving: 1}, {Joining: 1}, {Disks: [layout.MaxPositions]layout.UUID{5: {1}}}} {
+		require.True(t, m.Several(), "invalid, but not of one disk: %+v", m)
+	}
+}
+
+func TestSeveralSuperblockLimits(t *testing.T) {
+	type sb = layout.Superblock
+	three, five := []byte{1, 2, 4}, []byte{1, 2, 3, 4, 5}
+	six := append(five, 6)
+	for which := range 2 {
+		of := func(name string, r sb) sector { return superblockSector(name, r, which) }
+		checkLimits(t, func() sb { return severalSuperblock }, of, []limit[sb]{
+			{"position below", func(r *sb) { r.Position = 0 }, "position 0, want 1 to 6"},
+			{"position negative", func(r *sb) { r.Position = -1 }, "position -1, want 1 to 6"},
+			{"position at", func(r *sb) { r.Position = 1 }, ""},
+			{"position at high", func(r *sb) { *r = onDisks(1, 6, 4, 5, 6) }, ""},
+			{"position above", func(r *sb) { r.Position = 7 }, "position 7, want 1 to 6"},
+			{"position without a disk", func(r *sb) { r.Position = 3 }, "position 3 has no member disk"},
+			{"epoch below", func(r *sb) { r.Members.Epoch = 0 }, "epoch 0"},
+			{"epoch at", func(r *sb) { r.Members.Epoch = 1 }, ""},
+			{"epoch max", func(r *sb) { r.Members.Epoch = math.MaxUint64 }, ""},
+			{"no disk", func(r *sb) { *r = onDisks(1, 1) }, "0 member disks, want 3 or 5"},
+			{"1 disk", func(r *sb) { *r = onDisks(1, 1, 1) }, "1 member disks, want 3 or 5"},
+			{"2 disks", func(r *sb) { *r = onDisks(1, 1, 1, 2) }, "2 member disks, want 3 or 5"},
+			{"4 disks", func(r *sb) { *r = onDisks(1, 1, 1, 2, 3, 4) }, "4 member disks, want 3 or 5"},
+			{"5 disks", func(r *sb) { *r = onDisks(1, 1, five...) }, ""},
+			{"6 disks", func(r *sb) { *r = onDisks(1, 1, six...) }, "6 member disks, want 3 or 5"},
+			{"replacing one of 2", func(r *sb) { *r = replacing(onDisks(1, 1, three...), 1, 2) }, "2 member disks, want 3 or 5"},
+			{"replacing one of 3", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 2) }, ""},
+			{"replacing one of 4", func(r *sb) { *r = replacing(onDisks(1, 1, five...), 1, 2) }, "4 member disks, want 3 or 5"},
+			{"replacing one of 5", func(r *sb) { *r = replacing(onDisks(1, 1, six...), 6, 1) }, ""},
+			{"one uuid twice", func(r *sb) { r.Members.Disks[3] = r.Members.Disks[0] }, "two member disks with uuid " + diskUUID(1).String()},
+			{"leaving alone", func(r *sb) { *r = replacing(*r, 1, 0) }, "position 1 leaves and 0 joins"},
+			{"joining alone", func(r *sb) { *r = replacing(*r, 0, 1) }, "position 0 leaves and 1 joins"},
+			{"leaving and joining at one", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 1) }, "position 1 leaves and 1 joins"},
+			{"leaving without a disk", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 5, 1) }, "position 5 leaves and 1 joins"},
+			{"joining without a disk", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 5) }, "position 1 leaves and 5 joins"},
+			{"leaving above", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 7, 1) }, "leaving position 7, want 0 to 6"},
+			{"joining above", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 7) }, "joining position 7, want 0 to 6"},
+			{"leaving below", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), -1, 1) }, "leaving position -1, want 0 to 6"},
+			{"joining below", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, -1) }, "joining position -1, want 0 to 6"},
+			{"one disk", func(r *sb) { r.Members = layout.Members{} }, "position on one disk, want none"},
+		})
+		first, fourth := diskUUID(1), diskUUID(4)
+		checkRaw(t, superblockSector("", severalSuperblock, which), []raw{
+			{"one disk", 4, []byte{1}, "reserved bytes 6 to 7"},
+			{"one disk, no position", 4, []byte{1, 0, 0}, "reserved bytes 144 to 255"},
+			{"position below", 6, []byte{0}, "position 0, want 1 to 6"},
+			{"position above", 6, []byte{7}, "position 7, want 1 to 6"},
+			{"position without a disk", 6, []byte{3}, "position 3 has no member disk"},
+			{"reserved after the position", 7, []byte{1}, "reserved bytes 7 to 7"},
+			{"generation", 12, []byte{1}, "reserved bytes 12 to 15"},
+			{"generation last", 15, []byte{1}, "reserved bytes 12 to 15"},
+			{"epoch", 144, u64(0), "epoch 0"},
+			{"leaving alone", 152, []byte{1}, "position 1 leaves and 0 joins"},
+			{"leaving above", 152, []byte{7, 1}, "leaving position 7, want 0 to 6"},
+			{"joining alone", 153, []byte{1}, "position 0 leaves and 1 joins"},
+			{"joining above", 152, []byte{1, 255}, "joining position 255, want 0 to 6"},
+			{"reserved", 154, []byte{1}, "reserved bytes 154 to 159"},
+			{"reserved last", 159, []byte{1}, "reserved bytes 154 to 159"},
+			{"2 disks", 160, make([]byte, 16), "2 member disks, want 3 or 5"},
+			{"4 disks", 192, []byte{1}, "4 member disks, want 3 or 5"},
+			{"one uuid twice", 160, fourth[:], "two member disks with uuid " + fourth.String()},
+			{"one uuid twice, another", 208, first[:], "two member disks with uuid " + first.String()},
+			{"reserved after them", 256, []byte{1}, "reserved bytes 256 to 511"},
+		})
+	}
+	r := testSuperblock
+	r.Position = 1
+	require.ErrorIs(t, r.Encode(make([]byte, 512), 0), layout.ErrField, "one disk has no position")
+}
+
+func TestSeveralHostLimits(t *testing.T) {
+	type host = layout.HostRecord
+	checkLimits(t, severalHost, severalHostSector, []limit[host]{
+		{"generation none", func(r *host) { r.Generation = 0 }, ""},
+		{"generation max", func(r *host) { r.Generation = math.MaxUint32 }, ""},
+		{"epoch none", func(r *host) { r.Epoch = 0 }, ""},
+		{"epoch max", func(r *host) { r.Epoch = math.MaxUint64 }, ""},
+	})
+	checkRaw(t, severalHostSector("", severalHost()), headerRaw(
+		raw{"reserved last", 504, []byte{1}, "reserved bytes 504 to 511"},
+	))
+}
+
+func TestSeveralEntryLimits(t *testing.T) {
+	type entry = layout.Entry
+	checkLimits(t, severalEntry, severalEntrySector, []limit[entry]{
+		{"free", func(r *entry) { r.Name, r.Permits = "", 0 }, ""},
+		{"token below", func(r *entry) { r.Token = 0 }, "token 0, want another"},
+		{"token at", func(r *entry) { r.Token = layout.MakeTicket(0, 1) }, ""},
+		{"token at high", func(r *entry) { r.Token = layout.MakeTicket(layout.MaxNumber, 20).Grant(255) }, ""},
+		{"token of none", func(r *entry) { r.Token = 255 }, "token 255 is of host 0, want 1 to 20"},
+		{"token host", func(r *entry) { r.Token = layout.MakeTicket(1, 21) }, "token 529664 is of host 21, want 1 to 20"},
+		{"token above", func(r *entry) { r.Token = 1<<63 + 3<<8 }, "token 9223372036854776576, want a number below 2^63"},
+		{"number none", func(r *entry) { r.Sequence = 0 }, ""},
+		{"number max", func(r *entry) { r.Sequence = math.MaxUint64 }, ""},
+	})
+	checkRaw(t, severalEntrySector("", severalEntry()), headerRaw(
+		raw{"generation", 12, []byte{1}, "reserved bytes 12 to 15"},
+		raw{"token", 184, u64(0), "token 0, want another"},
+		raw{"token host", 184, u64(21 << 8), "token 5376 is of host 21"},
+		raw{"token sign", 191, []byte{0x80}, "below 2^63"},
+		raw{"reserved", 200, []byte{1}, "reserved bytes 200 to 511"},
+	))
+}
+
+func TestSeveralSlotLimits(t *testing.T) {
+	type slot = layout.Slot
+	checkLimits(t, severalSlot, severalSlotSector, []limit[slot]{
+		{"generation none", func(r *slot) { r.Generation = 0 }, ""},
+		{"generation max", func(r *slot) { r.Generation = math.MaxUint32 }, ""},
+	})
+	checkRaw(t, severalSlotSector("", severalSlot()), headerRaw())
+}
+
+// headerRaw adds those of the header of a record on several disks.
+func headerRaw(more ...raw) []raw {
+	return append(more,
+		raw{"position below", 6, []byte{0}, "position 0, want 1 to 6"},
+		raw{"position above", 6, []byte{7}, "position 7, want 1 to 6"},
+		raw{"reserved after the position", 7, []byte{1}, "reserved bytes 7 to 7"},
+	)
+}
+
+// copies are records on several disks, with their places and versions.
+func copies() []copyOf {
+	g := severalSpace.Geometry
+	unused, first := severalHost(), severalSlot()
+	unused.Generation, first.Sequence = 0, 0
+	return []copyOf{
+		{superblockSector("superblock", severalSuperblock, 0), 0, layout.CopyVersion{Epoch: 3}},
+		{superblockSector("superblock copy", severalSuperblock, 1), 4096, layout.CopyVersion{Epoch: 3}},
+		{severalHostSector("host", severalHost()), g.Host(3), layout.CopyVersion{Epoch: 0x1a2b3c4d, Counter: 41}},
+		{severalHostSector("host without generation", unused), g.Host(3), layout.CopyVersion{Counter: 41}},
+		{severalEntrySector("entry", severalEntry()), g.Entry(7),
+			layout.CopyVersion{Epoch: uint64(severalEntry().Token), Counter: 0x0102030405060708}},
+		{severalSlotSector("slot", severalSlot()), g.Slot(7, 3), layout.CopyVersion{Epoch: 0x1a2b3c4d, Counter: 12}},
+		{severalSlotSector("slot without sequence", first), g.Slot(7, 3), layout.CopyVersion{Epoch: 0x1a2b3c4d}},
+	}
+}
+
+type copyOf struct {
+	sector
+	off     int64
+	version layout.CopyVersion
+}
+
+func TestCopyVersion(t *testing.T) {
+	for _, c := range copies() {
+		t.Run(c.name, func(t *testing.T) {
+			for position := 1; position <= layout.MaxPositions; position++ {
+				buf := encoded(t, c.at(position))
+				version, err := severalSpace.CopyVersion(buf, c.off, position)
+				require.NoError(t, err)
+				require.Equal(t, c.version, version)
+				version, err = severalSpace.CopyVersion(append(buf, bytes.Repeat([]byte{0xa5}, 3584)...), c.off, position)
+				require.NoError(t, err, "bytes after the record are ignored")
+				require.Equal(t, c.version, version)
+			}
+		})
+	}
+	version, err := severalSpace.CopyVersion(make([]byte, 4096), severalSpace.Geometry.Host(3), 1)
+	require.NoError(t, err)
+	require.Zero(t, version, "blank")
+}
+
+func TestCopyVersion_NoCopyOfThePlace_IsRefused(t *testing.T) {
+	for _, c := range copies() {
+		t.Run(c.name, func(t *testing.T) {
+			good := encoded(t, c.at(2))
+			patch := func(at int, b ...byte) []byte {
+				buf := bytes.Clone(good)
+				copy(buf[at:], b)
+				return buf
+			}
+			refused := func(name string, buf []byte, off int64, position int, want error) {
+				version, err := severalSpace.CopyVersion(buf, off, position)
+				require.ErrorIs(t, err, want, name)
+				require.Zero(t, version, name)
+			}
+			refused("no bytes", nil, c.off, 2, layout.ErrShort)
+			refused("short", good[:511], c.off, 2, layout.ErrShort)
+			refused("short and blank", make([]byte, 511), c.off, 2, layout.ErrShort)
+			refused("other magic", reseal(patch(0, 'X')), c.off, 2, layout.ErrMagic)
+			refused("later version", reseal(patch(4, 3)), c.off, 2, layout.ErrVersion)
+			refused("damaged", patch(300, ^good[300]), c.off, 2, layout.ErrChecksum)
+			refused("damaged version", patch(64, ^good[64]), c.off, 2, layout.ErrChecksum)
+			refused("nearly blank", append(make([]byte, 511), 1), c.off, 2, layout.ErrMagic)
+			for _, position := range []int{0, 1, 3, 4, 5, 6, 7} {
+				refused("other position", good, c.off, position, layout.ErrIdentity)
+			}
+			for _, off := range []int64{c.off + 4096, c.off - 4096, c.off + 512} {
+				refused("other address", good, off, 2, layout.ErrIdentity)
+			}
+			refused("other uuid", reseal(patch(24, ^good[24])), c.off, 2, layout.ErrIdentity)
+		})
+	}
+
+	// A record of a lockspace on one disk. A superblock of it has no position.
+	g := testSpace.Geometry
+	for _, c := range []copyOf{
+		{hostSector("host", testHost()), g.Host(3), layout.CopyVersion{}},
+		{entrySector("entry", testEntry()), g.Entry(7), layout.CopyVersion{}},
+		{slotSector("slot", testSlot()), g.Slot(7, 3), layout.CopyVersion{}},
+	} {
+		for _, position := range []int{0, 1} {
+			_, err := severalSpace.CopyVersion(encoded(t, c.sector), c.off, position)
+			require.ErrorIs(t, err, layout.ErrVersion, c.name)
+		}
+	}
+	for which := range 2 {
+		_, err := severalSpace.CopyVersion(encoded(t, superblockSector("", testSuperblock, which)), g.Superblock(which), 1)
+		require.ErrorIs(t, err, layout.ErrIdentity)
+	}
+	_, err := severalSpace.CopyVersion(encoded(t, severalHostSector("", severalHost())), g.Host(3), 2)
+	require.EqualError(t, err, "copy of the record at byte 16384: position 1, want 2: record belongs elsewhere")
+}
+
+// Zeroes have version 0, so a record must be above it: otherwise a reader could take either.
+func TestCopyVersion_VersionZero_IsRefused(t *testing.T) {
+	host, slot := severalHost(), severalSlot()
+	host.Generation, host.Sequence = 0, 0
+	slot.Generation, slot.Sequence = 0, 0
+	for _, c := range []struct {
+		s    sector
+		off  int64
+		zero [2]int
+	}{
+		{superblockSector("superblock", severalSuperblock, 0).at(1), 0, [2]int{144, 152}},
+		{severalHostSector("host", host), severalSpace.Geometry.Host(3), [2]int{}},
+		{severalEntrySector("entry", severalEntry()), severalSpace.Geometry.Entry(7), [2]int{184, 200}},
+		{severalSlotSector("slot", slot), severalSpace.Geometry.Slot(7, 3), [2]int{}},
+	} {
+		buf := encoded(t, c.s)
+		clear(buf[c.zero[0]:c.zero[1]])
+		version, err := severalSpace.CopyVersion(reseal(buf), c.off, 1)
+		require.ErrorIs(t, err, layout.ErrField, c.s.name)
+		require.ErrorContains(t, err, "version 0", c.s.name)
+		require.Zero(t, version, c.s.name)
+	}
+}
+
+func TestPlaceCopy(t *testing.T) {
+	for _, c := range copies() {
+		t.Run(c.name, func(t *testing.T) {
+			first := encoded(t, c.at(1))
+			for _, position := range []int{1, 2, 4} { // the superblock names these
+				buf := append(bytes.Clone(first), bytes.Repeat([]byte{0xa5}, 3584)...)
+				layout.PlaceCopy(buf, position)
+				want := bytes.Clone(first)
+				want[6] = byte(position)
+				require.Equal(t, reseal(want), buf[:512], "only the position and the checksum change")
+				require.Equal(t, bytes.Repeat([]byte{0xa5}, 3584), buf[512:])
+
+				found, err := c.decode(buf)
+				require.NoError(t, err)
+				expected := c.record
+				if sb, ok := expected.(layout.Superblock); ok {
+					sb.Position = position
+					expected = sb
+				}
+				require.Equal(t, expected, found)
+			}
+			for _, position := range []int{-1, 0, 7} {
+				require.Panics(t, func() { layout.PlaceCopy(first, position) })
+			}
+		})
+	}
+	blank := append(make([]byte, 512), 0xa5)
+	layout.PlaceCopy(blank, 3)
+	require.Equal(t, append(make([]byte, 512), 0xa5), blank)
+}
+
+// An encoded record is the copy at position 1, unless it is a superblock, which has its own.
+func TestEncodedPosition(t *testing.T) {
+	for _, c := range copies() {
+		want := 1
+		if sb, ok := c.record.(layout.Superblock); ok {
+			want = sb.Position
+		}
+		require.EqualValues(t, want, encoded(t, c.sector)[6], c.name)
+	}
+	for _, s := range sectors() {
+		if !s.space.Several {
+			require.Zero(t, encoded(t, s)[6], s.name)
+		}
+	}
+}
