@@ -255,14 +255,14 @@ func TestFormatRefusesOtherVersion(t *testing.T) {
 	p := blockdev.Alloc(512)
 	dev := disk.Open()
 	require.NoError(t, dev.Read(p, 0))
-	p[4] = 2
+	p[4] = 3
 	require.NoError(t, dev.Write(p, 0))
 	lockspacetest.Damage(t, dev, 512)
 	o := formatOptions("")
 	o.Force = true
 	_, err := FormatDevice(t.Context(), disk.Open(), o)
 	require.ErrorIs(t, err, ErrForeignVersion)
-	require.ErrorContains(t, err, "format version 2")
+	require.ErrorContains(t, err, "format version 3")
 }
 
 func TestFormatNoticesLyingDevice(t *testing.T) {
