@@ -31,6 +31,7 @@ type Entry struct {
 const _ = uint(184-56-MaxLockName) + uint(56+MaxLockName-184)
 
 func (e *Entry) fields(c *codec, g Geometry) {
+	c.zero(headerGeneration, headerAddress)
 	number(c, 40, 4, "lock", &e.Lock, 1, g.Locks)
 	word(c, 48, &e.Creation)
 	c.check(firstError(checkNotZero("creation", e.Creation), checkCreation(e.Creation)))

@@ -56,13 +56,13 @@ func (m Members) validate() error {
 
 // members passes the member disks, and the position of the one that has the superblock.
 func (sb *Superblock) members(c *codec) {
+	c.zero(headerGeneration, headerAddress)
 	m := &sb.Members
 	if !c.several {
 		c.absent("position", 144, 256, sb.Position == 0)
 		return
 	}
 	number(c, headerPosition, 1, "position", &sb.Position, 1, MaxPositions)
-	c.zero(headerGeneration, headerAddress)
 	word(c, 144, &m.Epoch)
 	number(c, 152, 1, "leaving position", &m.Leaving, 0, MaxPositions)
 	number(c, 153, 1, "joining position", &m.Joining, 0, MaxPositions)
@@ -97,20 +97,22 @@ func (s Space) copyVersion(block []byte, off int64, position int) (v CopyVersion
 	if isZero(record) {
 		return v, nil
 	}
-	magic := string(record[headerMagic:headerVersion])
-	switch magic {
+	var magic string
+	switch found := record[headerMagic:headerVersion]; string(found) {
 	case magicHost:
-		v = CopyVersion{uint64(le.Uint32(record[headerGeneration:])), le.Uint64(record[56:])}
+		magic, v = magicHost, CopyVersion{uint64(le.Uint32(record[headerGeneration:])), le.Uint64(record[56:])}
 	case magicSlot:
-		v = CopyVersion{uint64(le.Uint32(record[headerGeneration:])), le.Uint64(record[64:])}
+		magic, v = magicSlot, CopyVersion{uint64(le.Uint32(record[headerGeneration:])), le.Uint64(record[64:])}
 	case magicEntry:
-		v = CopyVersion{le.Uint64(record[184:]), le.Uint64(record[192:])}
+		magic, v = magicEntry, CopyVersion{le.Uint64(record[184:]), le.Uint64(record[192:])}
 	case magicSuperblock:
-		v = CopyVersion{Epoch: le.Uint64(record[144:])}
+		magic, v = magicSuperblock, CopyVersion{Epoch: le.Uint64(record[144:])}
 	default:
-		return v, fmt.Errorf("magic %q: %w", magic, ErrMagic)
+		return v, fmt.Errorf("magic %q: %w", found, ErrMagic)
 	}
-	err = firstError(unseal(record, magic, true), s.isOf(record, off), isNumber("position", int(record[headerPosition]), position))
+	err = firstError(unseal(record, magic, true), s.isOf(record, off),
+		isNumber("format version", int(le.Uint16(record[headerVersion:])), VersionSeveral),
+		isNumber("position", int(record[headerPosition]), position))
 	if err == nil && v == (CopyVersion{}) {
 		err = fmt.Errorf("version 0: %w", ErrField)
 	}

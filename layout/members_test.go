@@ -184,6 +184,7 @@ func TestCopyVersion(t *testing.T) {
 				version, err = severalSpace.CopyVersion(append(buf, bytes.Repeat([]byte{0xa5}, 3584)...), c.off, position)
 				require.NoError(t, err, "bytes after the record are ignored")
 				require.Equal(t, c.version, version)
+				require.Zero(t, testing.AllocsPerRun(10, func() { _, _ = severalSpace.CopyVersion(buf, c.off, position) }))
 			}
 		})
 	}
@@ -211,6 +212,9 @@ func TestCopyVersion_NoCopyOfThePlace_IsRefused(t *testing.T) {
 			refused("short and blank", make([]byte, 511), c.off, 2, layout.ErrShort)
 			refused("other magic", reseal(patch(0, 'X')), c.off, 2, layout.ErrMagic)
 			refused("later version", reseal(patch(4, 3)), c.off, 2, layout.ErrVersion)
+			old, err := severalSpace.CopyVersion(reseal(patch(4, 1)), c.off, 2)
+			require.Error(t, err, "version of one disk")
+			require.Zero(t, old)
 			refused("damaged", patch(300, ^good[300]), c.off, 2, layout.ErrChecksum)
 			refused("damaged version", patch(64, ^good[64]), c.off, 2, layout.ErrChecksum)
 			refused("nearly blank", append(make([]byte, 511), 1), c.off, 2, layout.ErrMagic)
