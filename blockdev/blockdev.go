@@ -53,7 +53,8 @@ type Device interface {
 
 // Info holds the properties of a device.
 type Info struct {
-	Path string // as given to Open
+	Path    string // as given to Open
+	Members int    // number of member disks of a mirror.Set; 0 if the device is one disk
 
 	// LogicalBlock divides every offset and length.
 	LogicalBlock int

@@ -53,7 +53,7 @@ func Open(members []Member, opts Options) (*Set, error) {
 		s.members = append(s.members, &member{Member: m, position: i, since: time.Now()})
 	}
 	s.Handle = blockdev.NewHandle(blockdev.Info{
-		Path: strings.Join(names, ", "), LogicalBlock: opts.Stride, PhysicalBlock: opts.Stride,
+		Path: strings.Join(names, ", "), Members: len(members), LogicalBlock: opts.Stride, PhysicalBlock: opts.Stride,
 		Size: opts.Size, ReadOnly: opts.ReadOnly,
 	}, s.serve, s.release)
 	s.mu.Lock()
