@@ -45,7 +45,7 @@ const (
 
 // Join opens the device and joins the lockspace on it, or continues the term of a previous process.
 // It returns when locks can be acquired. It returns ErrNoLockspace, ErrTaken, the reasons of
-// package lease, the errors of [lockspace.OpenLockspace], or the cause of ctx's end.
+// package lease, the errors of [blockdev.Open] and [lockspace.FindLockspace], or the cause of ctx's end.
 func Join(ctx context.Context, cfg Config) (*Host, error) { return newJoiner(cfg).join(ctx) }
 
 // joiner joins a host once. Until Join returns, it is all that there is of the host; then it is part

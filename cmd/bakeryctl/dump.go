@@ -21,7 +21,7 @@ With --json each record is one JSON object per line.`
 		if a.json {
 			write = show.RecordJSON
 		}
-		dev, sb, _, err := lockspace.OpenLockspace(args[0], true)
+		dev, sb, _, err := lockspace.OpenDisks([]string{args[0]}, lockspace.DiskOptions{ReadOnly: true})
 		if err == nil {
 			defer dev.Close()
 			err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })

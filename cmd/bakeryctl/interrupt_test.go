@@ -37,7 +37,7 @@ func TestCheck_Interrupted_Exits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.img")
 	_, err := format.Format(t.Context(), path, format.Options{Hosts: 4, Locks: 4, Lease: time.Hour})
 	require.NoError(t, err)
-	dev, sb, _, err := lockspace.OpenLockspace(path, false)
+	dev, sb, _, err := lockspace.OpenDisks([]string{path}, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	put := func(at int64, encode func(p []byte) error) {
 		p := blockdev.Alloc(sb.Geometry.Stride)

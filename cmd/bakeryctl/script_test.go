@@ -171,7 +171,7 @@ type disk struct {
 }
 
 func openDisk(ts *testscript.TestScript, path string) *disk {
-	dev, sb, _, err := lockspace.OpenLockspace(ts.MkAbs(path), false)
+	dev, sb, _, err := lockspace.OpenDisks([]string{ts.MkAbs(path)}, lockspace.DiskOptions{})
 	must(ts, err)
 	return &disk{ts, dev, sb}
 }

@@ -107,7 +107,7 @@ func (r *running) exit() int {
 
 func (r *running) snapshot() *report.Report {
 	r.t.Helper()
-	dev, _, _, err := lockspace.OpenLockspace(r.device, true)
+	dev, _, _, err := lockspace.OpenDisks([]string{r.device}, lockspace.DiskOptions{ReadOnly: true})
 	require.NoError(r.t, err)
 	defer dev.Close()
 	s, err := lockspace.Inspect(dev)

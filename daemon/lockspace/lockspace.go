@@ -1,5 +1,5 @@
-// Package lockspace finds and reads a lockspace on a device without joining it: superblock, host
-// table, directory, slots. It knows the format (package layout) and bad sectors, and never writes.
+// Package lockspace finds and reads a lockspace on one disk or several without joining it: superblock,
+// host table, directory, slots. It knows the format (package layout) and bad sectors, and never writes.
 // Start reading at Inspect.
 package lockspace
 
@@ -44,28 +44,28 @@ var (
 
 	// ErrDeviceSize is returned when a device is too small for a lockspace.
 	ErrDeviceSize = errors.New("device is too small")
+
+	// ErrDisks is returned when the disks given are not those of one lockspace, or no majority of
+	// them. The text has what was found on each, and what to do.
+	ErrDisks = errors.New("wrong disks")
 )
 
-// OpenLockspace opens the device at path and finds the lockspace on it. copyUsed is 1 if the
-// superblock at byte 0 is damaged and its copy is in use. The caller should warn: only check
-// --repair and formatting rewrite the superblock.
-//
-// It returns ErrNoLockspace (with the errors of [layout.FindSuperblock] or ErrInterrupted),
-// ErrStride, ErrDeviceSize, or the errors of [blockdev.Open] and of reading.
-func OpenLockspace(path string, readOnly bool) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {
-	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly})
-	if err != nil {
-		return nil, layout.Superblock{}, 0, err
+// FindLockspace finds the lockspace on a device that is open, as OpenDisks does. It refuses a single
+// disk of several. On a set of them, or a device over one, it returns the newest superblock.
+func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err error) {
+	sb, copyUsed, err = FindSuperblock(dev)
+	if err != nil || !sb.Members.Several() {
+		return sb, copyUsed, err
 	}
-	sb, copyUsed, err = FindLockspace(disk)
-	if err != nil {
-		return nil, layout.Superblock{}, 0, errors.Join(err, disk.Close())
+	if info := dev.Info(); info.Members == 0 {
+		return layout.Superblock{}, 0, fmt.Errorf("%w; %s is member %d", tooFew(sb), info.Path, sb.Position)
 	}
-	return disk, sb, copyUsed, nil
+	sb.Position = sb.Members.Positions()[0] // that of any member was read
+	return sb, copyUsed, nil
 }
 
-// FindLockspace does what OpenLockspace does, on a device that is open.
-func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err error) {
+// FindSuperblock does what FindLockspace does, also on a single disk of several.
+func FindSuperblock(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err error) {
 	info := dev.Info()
 	head, err := ReadHead(dev)
 	if err != nil {

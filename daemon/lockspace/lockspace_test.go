@@ -74,11 +74,11 @@ func TestFindLockspaceOnOtherDevice(t *testing.T) {
 	require.ErrorContains(t, err, "it needs 8192 bytes (8.0 KiB), the device has 7680 bytes (7.5 KiB)")
 }
 
-func TestOpenLockspaceFails(t *testing.T) {
+func TestOpenDisks_OnePath_Fails(t *testing.T) {
 	path := filepath.Join(lockspacetest.Dir(t), "blank")
-	_, _, _, err := OpenLockspace(path, true)
+	_, _, _, err := OpenDisks([]string{path}, DiskOptions{ReadOnly: true})
 	require.ErrorContains(t, err, "no such file")
 	require.NoError(t, blockdev.Create(path, func(blockdev.Info) (int64, error) { return 64 << 10, nil }, func(blockdev.Device) error { return nil }))
-	_, _, _, err = OpenLockspace(path, true)
+	_, _, _, err = OpenDisks([]string{path}, DiskOptions{ReadOnly: true})
 	require.ErrorIs(t, err, ErrNoLockspace)
 }

@@ -71,7 +71,7 @@ func (r *Record) decode(sb *layout.Superblock, sector []byte) (blank bool) {
 	case KindSuperblock, KindCopy:
 		r.Superblock = new(layout.Superblock)
 		*r.Superblock, r.Err = layout.DecodeSuperblock(sector, int(r.Offset)/sb.Geometry.Stride)
-		if r.Err == nil && *r.Superblock != *sb {
+		if r.Err == nil && !SameSuperblock(*r.Superblock, *sb) {
 			r.OtherLockspace = true
 			r.Err = fmt.Errorf("it belongs to lockspace %s: %w", DescribeSuperblock(*r.Superblock), layout.ErrIdentity)
 		}

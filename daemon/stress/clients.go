@@ -34,7 +34,7 @@ const leaveWithin = 10 * time.Second
 // Device returns a lock of the lockspace on a device. Every worker joins it as a separate host.
 func Device(path, name string, log *slog.Logger) Backend {
 	return func(ctx context.Context, r *run) (all []access, err error) {
-		dev, sb, _, err := lockspace.OpenLockspace(path, true)
+		dev, sb, _, err := lockspace.OpenDisks([]string{path}, lockspace.DiskOptions{ReadOnly: true})
 		if err != nil {
 			return nil, err
 		}

@@ -214,7 +214,7 @@ func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress 
 	at := g.Superblock(bad)
 	found, err := layout.DecodeSuperblock(head[at:], bad)
 	switch {
-	case err == nil && found == sb:
+	case err == nil && lockspace.SameSuperblock(found, sb):
 		return nil // already valid
 	case err == nil:
 		return fmt.Errorf("%w: the superblock is of lockspace %s, the copy of %s", ErrNotRepaired, lockspace.DescribeSuperblock(sb), lockspace.DescribeSuperblock(found))

@@ -1,12 +1,17 @@
 package check
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
@@ -65,4 +70,28 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 		require.ErrorIs(t, RewriteSuperblock(c.Disk.Open(), lockspace.KindSuperblock, quiet), lockspace.ErrInterrupted)
 		require.Equal(t, before, lockspacetest.Contents(t, c.Disk))
 	})
+}
+
+// TestRepairSuperblock_SeveralDisks_ValidLeft: that of any member is the superblock of the lockspace.
+func TestRepairSuperblock_SeveralDisks_ValidLeft(t *testing.T) {
+	dir, sb := lockspacetest.Dir(t), newChecked(t).SB
+	sb.Geometry.Stride = 4096
+	sb.Members = layout.Members{Epoch: 1, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}
+	var paths []string
+	for at := 2; at <= 3; at++ {
+		path := filepath.Join(dir, fmt.Sprint(at))
+		paths = append(paths, path)
+		require.NoError(t, os.WriteFile(path, make([]byte, sb.Geometry.Size()), 0o600))
+		disk, err := blockdev.Open(path, blockdev.Options{})
+		require.NoError(t, err)
+		sb.Position = at
+		lockspacetest.PutSuperblocks(t, disk, sb)
+		require.NoError(t, disk.Close())
+	}
+	dev, _, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{})
+	require.NoError(t, err)
+	defer dev.Close()
+	for _, kind := range []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy} {
+		require.NoError(t, RewriteSuperblock(dev, kind, func(string) { t.Error("written again") }))
+	}
 }

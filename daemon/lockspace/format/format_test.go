@@ -68,7 +68,7 @@ func TestFormatNewFile(t *testing.T) {
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, int64(result.Size), info.Size())
-	dev, found, copyUsed, err := lockspace.OpenLockspace(path, false)
+	dev, found, copyUsed, err := lockspace.OpenDisks([]string{path}, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	require.NoError(t, dev.Close())
 	require.Equal(t, sb, found)
@@ -82,7 +82,7 @@ func TestFormatNewFile(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, again.Created)
 	require.NotEqual(t, sb.UUID, again.Superblock.UUID)
-	_, found, _, err = lockspace.OpenLockspace(path, true)
+	_, found, _, err = lockspace.OpenDisks([]string{path}, lockspace.DiskOptions{ReadOnly: true})
 	require.NoError(t, err)
 	require.Equal(t, again.Superblock, found)
 }

@@ -1,0 +1,240 @@
+package lockspace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// The times of a DiskOptions without any.
+const (
+	DefaultTimeout = 2 * time.Second
+	DefaultRetry   = time.Second
+)
+
+// DiskOptions configure OpenDisks. A lockspace on one disk uses ReadOnly alone. A position counts from
+// 0, as in package mirror: it is an index of the positions of [layout.Members]. The functions may be
+// called concurrently, also after OpenDisks returned.
+type DiskOptions struct {
+	ReadOnly bool
+
+	// Lock locks what this process writes on a member, each time that the member was opened and
+	// before it is used: see [blockdev.Disk.Lock] and [mirror.Member]. nil if not needed.
+	Lock func(position int, disk *blockdev.Disk) error
+
+	// Check checks a member, after its superblock was: see [mirror.Options]. nil if not needed.
+	Check func(position int, dev blockdev.Device) error
+
+	// Timeout limits how long OpenDisks waits for a path that does not answer, and is the Timeout
+	// of [mirror.Options]. 0: DefaultTimeout.
+	Timeout time.Duration
+
+	// Retry is the pause before a missing member is opened again, and the Retry of
+	// [mirror.Options]. 0: DefaultRetry.
+	Retry time.Duration
+}
+
+// errNoPath is the error of a member for which there is no path.
+var errNoPath = errors.New("no path was given for it")
+
+// OpenDisks opens the lockspace on the disks at paths, in any order. copyUsed is 1 if a superblock at
+// byte 0 is damaged and its copy is in use. The caller should warn: only check --repair and formatting
+// rewrite the superblock.
+//
+// One path is that of a lockspace on one disk. It returns ErrNoLockspace (with the errors of
+// [layout.FindSuperblock] or ErrInterrupted), ErrStride, ErrDeviceSize, ErrDisks for a member disk, or
+// the errors of [blockdev.Open] and of reading.
+//
+// Several paths are those of a majority of the member disks of a lockspace. dev is then a
+// [mirror.Set], see MemberDisks. A disk counts if its superblock is that of the newest epoch. A path
+// where no superblock was found is taken for that of a missing member, of any of them: the set tries
+// all such paths for each, until one leads to it. A member for which
+// no such path is left stays down, and is a loss like any other: its path is needed to repair it.
+// OpenDisks returns ErrDisks, with the reason for each path, or the errors of [mirror.Open].
+func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {
+	if len(paths) == 1 {
+		return openDisk(paths[0], o.ReadOnly)
+	}
+	o.Timeout, o.Retry = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.Retry, DefaultRetry)
+	d, err := choose(survey(paths, o.Timeout, readPath))
+	if err != nil {
+		return nil, layout.Superblock{}, 0, err
+	}
+	d.o = o
+	set, err := mirror.Open(d.members(), mirror.Options{
+		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
+		ReadOnly: o.ReadOnly, Check: d.check, Timeout: o.Timeout, Retry: o.Retry,
+	})
+	if err != nil {
+		return nil, layout.Superblock{}, 0, err
+	}
+	return set, d.sb, d.copyUsed, nil
+}
+
+func openDisk(path string, readOnly bool) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {
+	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly})
+	if err != nil {
+		return nil, layout.Superblock{}, 0, err
+	}
+	sb, copyUsed, err = FindLockspace(disk)
+	if err != nil {
+		return nil, layout.Superblock{}, 0, errors.Join(err, disk.Close())
+	}
+	return disk, sb, copyUsed, nil
+}
+
+// MemberDisk is a member disk of a lockspace on several. The Name of its Status is its path, or what is
+// known of it if it was not found.
+type MemberDisk struct {
+	Position int // on the disk, from 1
+	UUID     layout.UUID
+	mirror.Status
+}
+
+// MemberDisks returns the member disks of dev and sb, which OpenDisks returned, in the order of the
+// set. It returns nil if the lockspace is on one disk.
+func MemberDisks(dev blockdev.Device, sb layout.Superblock) (disks []MemberDisk) {
+	set, ok := dev.(*mirror.Set)
+	if !ok {
+		return nil
+	}
+	status := set.Members()
+	for i, at := range sb.Members.Positions() {
+		disks = append(disks, MemberDisk{Position: at, UUID: sb.Members.Disks[at-1], Status: status[i]})
+	}
+	return disks
+}
+
+// codec knows the versions of the records of a lockspace on several disks.
+type codec struct {
+	space     layout.Space
+	positions []int
+}
+
+// NewCodec returns the codec of a lockspace on several disks.
+func NewCodec(sb layout.Superblock) mirror.Codec { return codec{sb.Space(), sb.Members.Positions()} }
+
+func (c codec) Version(block []byte, off int64, position int) (mirror.Version, error) {
+	v, err := c.space.CopyVersion(block, off, c.positions[position])
+	return mirror.Version(v), err
+}
+
+func (c codec) Place(block []byte, position int) { layout.PlaceCopy(block, c.positions[position]) }
+
+// memberDisks opens and checks the member disks of a lockspace.
+type memberDisks struct {
+	o         DiskOptions
+	sb        layout.Superblock
+	copyUsed  int
+	positions []int      // on the disks
+	paths     [][]string // where a member was found, or may be
+	names     []string
+}
+
+func (d *memberDisks) members() (list []mirror.Member) {
+	for i, name := range d.names {
+		list = append(list, mirror.Member{Name: name, Open: func() (blockdev.Device, error) { return d.open(i) }})
+	}
+	return list
+}
+
+// open opens a member at the first path that leads to it.
+func (d *memberDisks) open(i int) (blockdev.Device, error) {
+	if len(d.paths[i]) == 0 {
+		return nil, errNoPath
+	}
+	var errs []error
+	for _, path := range d.paths[i] {
+		disk, err := d.openAt(path, i)
+		if err == nil {
+			return disk, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (d *memberDisks) openAt(path string, i int) (*blockdev.Disk, error) {
+	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: d.o.ReadOnly})
+	if err != nil {
+		return nil, err
+	}
+	if err = d.identify(i, disk); err == nil && d.o.Lock != nil {
+		err = d.o.Lock(i, disk)
+	}
+	if err != nil {
+		return nil, errors.Join(err, disk.Close())
+	}
+	return disk, nil
+}
+
+// check implements IDENTITY of package mirror.
+func (d *memberDisks) check(i int, dev blockdev.Device) error {
+	if err := d.identify(i, dev); err != nil || d.o.Check == nil {
+		return err
+	}
+	return d.o.Check(i, dev)
+}
+
+// identify returns an error unless dev is the member at a position. It reads the superblock and the
+// copy. One of them may be damaged, none may be of another disk.
+func (d *memberDisks) identify(i int, dev blockdev.Device) error {
+	path, stride := dev.Info().Path, d.sb.Geometry.Stride
+	buf := Pool.Get(2 * stride)
+	defer Pool.Put(buf)
+	errs, err := ReadRecords(dev, buf, 0, stride)
+	if err != nil {
+		return fmt.Errorf("read superblock: %w", err)
+	}
+	valid := false
+	for which, err := range errs {
+		record := buf[which*stride:]
+		if old, marked := FindFormatMark(record); which == 0 && err == nil && marked {
+			return fmt.Errorf("%s: %w over lockspace %s", path, ErrInterrupted, DescribeSuperblock(old))
+		}
+		var sb layout.Superblock
+		if err == nil {
+			sb, err = layout.DecodeSuperblock(record, which)
+		}
+		switch {
+		case err != nil:
+			errs[which] = err
+			continue
+		case !SameSuperblock(sb, d.sb):
+			return d.differs(path, sb)
+		case sb.Position != d.positions[i]:
+			return fmt.Errorf("%s is member %d, want member %d: %w", path, sb.Position, d.positions[i], layout.ErrIdentity)
+		}
+		valid = true
+	}
+	if !valid {
+		return fmt.Errorf("%s: %w", path, errors.Join(errs...))
+	}
+	return nil
+}
+
+// differs returns how a superblock differs from the one in use.
+func (d *memberDisks) differs(path string, sb layout.Superblock) error {
+	switch {
+	case sb.UUID != d.sb.UUID:
+		return fmt.Errorf("%s is of lockspace %s, want %s: %w", path, DescribeSuperblock(sb), DescribeSuperblock(d.sb), layout.ErrIdentity)
+	case sb.Members.Epoch != d.sb.Members.Epoch:
+		return fmt.Errorf("%s has epoch %d of the member disks, want %d: %w", path, sb.Members.Epoch, d.sb.Members.Epoch, layout.ErrIdentity)
+	}
+	return fmt.Errorf("%s has another superblock than the other member disks: %w", path, layout.ErrIdentity)
+}
+
+// SameSuperblock reports whether two superblocks are those of one lockspace in one state, of any of its
+// member disks.
+func SameSuperblock(a, b layout.Superblock) bool {
+	a.Position = b.Position
+	return a == b
+}
+
+// diskOf returns the uuid of the disk that has a superblock.
+func diskOf(sb layout.Superblock) layout.UUID { return sb.Members.Disks[sb.Position-1] }
