@@ -242,7 +242,7 @@ func ReadOccupancy(ctx context.Context, dev blockdev.Device) (Occupancy, error) 
 			o.HasRoom = layout.Geometry{Stride: stride, Hosts: 1, Locks: 1}.Size() <= info.Size
 		}
 	}
-	if sb, copyUsed, err := lockspace.FindLockspace(dev); err == nil {
+	if sb, copyUsed, err := lockspace.FindSuperblock(dev); err == nil {
 		o.Lockspace, o.CopyUsed = &sb, copyUsed
 		o.What = "lockspace " + lockspace.DescribeSuperblock(sb)
 		return o, nil

@@ -67,10 +67,12 @@ func (r *Report) sameDisk(other blockdev.Device) error {
 	no := func(why string) error {
 		return cli.Usage("probe", "%s is another disk than %s: %s", other.Info().Path, r.Device, why)
 	}
-	sb, _, err := lockspace.FindLockspace(other)
+	sb, _, err := lockspace.FindSuperblock(other)
 	switch {
 	case other.Info().Size != r.Size:
 		return no(fmt.Sprintf("%v, not %v", text.Bytes(other.Info().Size), text.Bytes(r.Size)))
+	case err == nil && r.space != nil && sb.UUID == r.space.UUID && sb.Position != r.space.Position:
+		return no(fmt.Sprintf("it is member %d of the lockspace, not %d", sb.Position, r.space.Position))
 	case err == nil && (r.space == nil || sb.UUID != r.space.UUID):
 		return no("it holds lockspace " + sb.UUID.String())
 	case r.space != nil && errors.Is(err, lockspace.ErrNoLockspace):
