@@ -45,6 +45,8 @@ func Status(path string) (*report.Report, error) {
 
 // Advice are the hints for device errors of any command.
 var Advice = []cli.Advice{
+	{Err: fs.ErrPermission, Hint: "run it as root or as a member of the device's group"},
+	{Err: lockspace.ErrDisks}, // it names the remedy, and wraps the errors of single disks
 	{Err: lockspace.ErrInterrupted, Hint: "run bakeryctl format --force to complete it"},
 	{Err: layout.ErrVersion, Hint: "use the bakeryctl of the version that formatted it"},
 	{Err: lockspace.ErrNoLockspace, Hint: "check the device name; to create a lockspace, run bakeryctl format"},
@@ -52,7 +54,6 @@ var Advice = []cli.Advice{
 	{Err: lockspace.ErrDeviceSize, Hint: hintSize},
 	{Err: blockdev.ErrTooSmall, Hint: hintSize},
 	{Err: blockdev.ErrBusy, Hint: "run lsblk or findmnt to find its user; --force does not help"},
-	{Err: fs.ErrPermission, Hint: "run it as root or as a member of the device's group"},
 }
 
 // NewFile is the advice for a lockspace in a new file.

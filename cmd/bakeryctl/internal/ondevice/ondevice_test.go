@@ -2,6 +2,7 @@ package ondevice
 
 import (
 	"fmt"
+	"io/fs"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,4 +15,11 @@ import (
 func TestHint_OtherVersion_DoesNotRecommendFormat(t *testing.T) {
 	err := fmt.Errorf("%w on /dev/sdb: superblock at byte 0: %w", lockspace.ErrNoLockspace, layout.ErrVersion)
 	require.Contains(t, Failure(err).Hint, "the version that formatted it")
+}
+
+// TestHint_WrongDisks_DoesNotRecommendFormat: one blank disk among the members is not all there is.
+func TestHint_WrongDisks_DoesNotRecommendFormat(t *testing.T) {
+	err := fmt.Errorf("%w: give others; %w", lockspace.ErrDisks, lockspace.ErrNoLockspace)
+	require.Empty(t, Failure(err).Hint)
+	require.Contains(t, Failure(fmt.Errorf("%w; %w", err, fs.ErrPermission)).Hint, "as root")
 }
