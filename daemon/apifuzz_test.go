@@ -46,7 +46,7 @@ func fuzzedDaemon(f *testing.F) (*Host, *server.Server) {
 	log := slog.New(slog.DiscardHandler)
 	journal := events.New(clock.Boottime, log)
 	f.Cleanup(journal.Close)
-	d, err := Join(f.Context(), Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
+	d, err := Join(f.Context(), Config{Devices: []string{"memory"}, HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
 		Open: func() (blockdev.Device, error) {
 			return disk.Open(), nil
 		}})

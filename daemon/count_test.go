@@ -143,7 +143,7 @@ func TestDeathsAreCounted(t *testing.T) {
 func TestVitalsOfAService(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second)
-		require.Equal(t, StateJoining, NewService(Config{Device: "x"}, nil).Vitals().State, "before it is run")
+		require.Equal(t, StateJoining, NewService(Config{Devices: []string{"x"}}, nil).Vitals().State, "before it is run")
 		r := c.run(1)
 		v := r.svc.Vitals()
 		require.Equal(t, StateLive, v.State)

@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -28,6 +29,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -54,12 +56,12 @@ const MaxLinger = 10 * time.Millisecond
 // Config is the configuration of a daemon. Settings that all hosts must agree on come from the disk
 // instead.
 type Config struct {
-	Device     string // path of the block device or file
-	HostID     int    // 1 to the lockspace's number of hosts, or 0 to choose a free one
-	Name       string // of this host, for display; empty: the system's
-	RuntimeDir string // for lock files; empty: /run/bakery, or the user's own
-	StateDir   string // for files that survive a reboot; empty: /var/lib/bakery, or the user's own
-	Handoff    int    // local grants in a row while another host waits; 0: 8
+	Devices    []string // paths of the block device or file with the lockspace, or of its member disks in any order
+	HostID     int      // 1 to the lockspace's number of hosts, or 0 to choose a free one
+	Name       string   // of this host, for display; empty: the system's
+	RuntimeDir string   // for lock files; empty: /run/bakery, or the user's own
+	StateDir   string   // for files that survive a reboot; empty: /var/lib/bakery, or the user's own
+	Handoff    int      // local grants in a row while another host waits; 0: 8
 	// how long an unused exclusive hold is kept on the disk for the next client of this host, at most
 	// MaxLinger; 0: not at all
 	Linger time.Duration
@@ -96,6 +98,9 @@ type Config struct {
 	repair bool // intents of an earlier incarnation are still to be examined
 }
 
+// DeviceNames returns the paths in one text.
+func (c *Config) DeviceNames() string { return strings.Join(c.Devices, ", ") }
+
 // complete returns a Config with defaults for what is not set.
 func (c Config) complete() Config {
 	c.Handoff = cmp.Or(c.Handoff, 8)
@@ -106,7 +111,10 @@ func (c Config) complete() Config {
 		c.Clock = clock.Boottime
 	}
 	if c.Open == nil {
-		c.Open = func() (blockdev.Device, error) { return blockdev.Open(c.Device, blockdev.Options{}) }
+		c.Open = func() (blockdev.Device, error) {
+			dev, _, _, err := lockspace.OpenDisks(c.Devices, lockspace.DiskOptions{})
+			return dev, err
+		}
 	}
 	c.Machine = c.Machine.complete()
 	return c

@@ -74,7 +74,7 @@ func (c *cluster) host(id int, change ...func(*Config)) *Host {
 func (c *cluster) config(id int, change ...func(*Config)) Config {
 	dir := c.t.TempDir()
 	cfg := Config{
-		Device: "memory", HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir, Clock: c.clock,
+		Devices: []string{"memory"}, HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir, Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		Open: func() (blockdev.Device, error) {
 			return c.Disk.Open(), nil

@@ -79,7 +79,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		return nil, errors.Join(err, dev.Close())
 	}
 	if copyUsed != 0 {
-		j.log.Warn("superblock is damaged, using its copy", "device", j.cfg.Device)
+		j.log.Warn("superblock is damaged, using its copy", "device", j.cfg.DeviceNames())
 	}
 	if j.cfg.HostID < 0 || j.cfg.HostID > sb.Geometry.Hosts {
 		dev.Close()
@@ -103,13 +103,13 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 			j.ending.End()
 			dev.Close()
 		}
-		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.Device, err)
+		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.DeviceNames(), err)
 	}
 	if err = j.disk.StayAway(h.HostID()); err != nil {
 		if failed := h.settleAndLeave(ctx); failed != nil {
 			err = fmt.Errorf("%w; leaving failed: %w", err, failed)
 		}
-		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.Device, err)
+		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.DeviceNames(), err)
 	}
 	j.cfg.quarantine.Start(j.clock.Now())
 	h.Start()

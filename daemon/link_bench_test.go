@@ -32,7 +32,7 @@ func benchServer(b *testing.B, change ...func(*Config)) (socket string) {
 	}
 	log, dir := slog.New(slog.DiscardHandler), b.TempDir()
 	cfg := Config{
-		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(clock.Boottime, log),
+		Devices: []string{"memory"}, HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(clock.Boottime, log),
 		Open: func() (blockdev.Device, error) {
 			return disk.Open(), nil
 		},

@@ -46,7 +46,7 @@ func benchmarkHosts(b *testing.B, n int) []*Host {
 	}
 	hosts := make([]*Host, n)
 	for i := range hosts {
-		d, err := Join(b.Context(), Config{Device: path, Handoff: 8, Clock: clock.Boottime, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), Open: open})
+		d, err := Join(b.Context(), Config{Devices: []string{path}, Handoff: 8, Clock: clock.Boottime, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), Open: open})
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), generous)

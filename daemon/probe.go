@@ -24,5 +24,5 @@ func ProbeLockspace(ctx context.Context, cfg Config, o measure.Options) (_ *meas
 		defer cancel()
 		err = errors.Join(err, h.Close(leaving))
 	}()
-	return h.MeasureSlot(ctx, cfg.Device, o)
+	return h.MeasureSlot(ctx, cfg.DeviceNames(), o)
 }

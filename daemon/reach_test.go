@@ -126,7 +126,7 @@ func BenchmarkTableRead(b *testing.B) {
 				require.NoError(b, dev.Write(buf, g.Host(id)))
 			}
 			dir := b.TempDir()
-			d, err := Join(b.Context(), Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
+			d, err := Join(b.Context(), Config{Devices: []string{"memory"}, HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
 				Open: func() (blockdev.Device, error) { return dev, nil }})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, d.Close(context.Background())) }()

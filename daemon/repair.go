@@ -46,7 +46,7 @@ func Repair(ctx context.Context, c *check.Result, cfg Config, progress func(mess
 		case f.Kind == lockspace.KindHost: // before entries, which wait for all hosts
 			r.Done, r.Err = repairHost(ctx, f, c.Superblock, cfg, progress)
 		default:
-			if r.Err = repairSuperblock(cfg.Device, f.Kind, progress); r.Err == nil {
+			if r.Err = repairSuperblock(cfg.Devices[0], f.Kind, progress); r.Err == nil {
 				r.Done = "written again"
 			}
 		}

@@ -56,7 +56,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	c.t.Helper()
 	dir := c.t.TempDir()
 	r := &running{ended: make(chan error, 1), joined: make(chan *Host, 100), dog: watchdogtest.New(c.clock.Now)}
-	cfg := Config{Device: "memory", HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog", Clock: c.clock,
+	cfg := Config{Devices: []string{"memory"}, HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog", Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		Open: func() (blockdev.Device, error) {
 			r.mu.Lock()
@@ -246,7 +246,7 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 // TestDrainWhileTheFirstJoinFails: that is no error, however soon Run goes on after Drain.
 func TestDrainWhileTheFirstJoinFails(t *testing.T) {
 	var s *Service
-	s = NewService(Config{Device: "x", HostID: 1, Open: func() (blockdev.Device, error) {
+	s = NewService(Config{Devices: []string{"x"}, HostID: 1, Open: func() (blockdev.Device, error) {
 		s.Drain()
 		return nil, errors.New("no device")
 	}}, nil)

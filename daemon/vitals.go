@@ -60,7 +60,7 @@ func (s *Service) Vitals() Vitals {
 func (h *Host) vitals() *TermVitals {
 	hosts, _ := h.mem.Known()
 	return &TermVitals{
-		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.Device,
+		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.DeviceNames(),
 		Lease: h.disk.SB.Lease, FenceAfter: h.disk.SB.FenceAfter, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
 		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
 	}

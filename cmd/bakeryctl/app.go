@@ -23,7 +23,7 @@ type app struct {
 	socket            string        // of bakeryd
 	colour            render.Colour // of text output
 	json              bool          // print JSON instead of text
-	device            string        // read instead of asking bakeryd; empty: ask bakeryd
+	devices           []string      // disks of the lockspace to read instead of asking bakeryd; none: ask bakeryd
 	completionTimeout time.Duration // of bakeryd, for shell completion
 }
 

@@ -66,7 +66,7 @@ Exit codes:
 		return a.print(report, func(w io.Writer) { _ = bench.Show(w, report) })
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
+	f.StringArrayVar(&o.Devices, "device", nil, "measure on the lockspace at `PATH`, without bakeryd; repeated for several disks")
 	f.Var((*cli.Wait)(&o.Duration), "duration", "run each measurement for `TIME`: seconds, or 300ms")
 	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
 	f.BoolVar(&a.json, "json", false, "print JSON")
@@ -76,7 +76,7 @@ Exit codes:
 func defineBenchHost(a *app, cmd *cobra.Command) {
 	cmd.Hidden = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
+		return bench.Serve(cmd.Context(), args, a.socket, a.stdin, a.stdout, a.stderr)
 	}
 }
 

@@ -136,7 +136,7 @@ func TestBench_ChildCannotServe_ReportsWhy(t *testing.T) {
 	for range 4 {                        // all ids
 		// A process forked by a parallel test inherits the lock files of this process until execve.
 		eventually(t, "a host to join", func() bool {
-			d, err := daemon.Join(t.Context(), daemon.Config{Device: s.path})
+			d, err := daemon.Join(t.Context(), daemon.Config{Devices: []string{s.path}})
 			if errors.Is(err, hostid.ErrTaken) {
 				return false
 			}

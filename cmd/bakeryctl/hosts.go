@@ -40,6 +40,6 @@ joining and without bakeryd; this does not show whether a host is silent.`
 		return a.print(hosts, func(w io.Writer) { show.HostTable(w, status, a.paint()) })
 	}
 	a.colourFlag(cmd)
-	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }

@@ -43,14 +43,14 @@ joining and without bakeryd.`
 		return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("list all locks: the list may be incomplete: %s", list.Damaged),
 			Hint: "run bakeryctl check to find the damaged record and its remedy"}
 	}
-	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }
 
 // listLocks reads the device, or asks bakeryd.
 func (a *app) listLocks(ctx context.Context) (*directory.Listing, error) {
-	if a.device != "" {
-		return ondevice.Read(a.device, directory.List)
+	if len(a.devices) > 0 {
+		return ondevice.Read(a.devices, directory.List)
 	}
 	list := new(directory.Listing)
 	err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)

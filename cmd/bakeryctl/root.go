@@ -64,7 +64,7 @@ var commands = []command{
 	{"format DEVICE", "Create a lockspace on a device", oneDevice, defineFormat},
 	{"probe DEVICE", "Check whether a device is suitable for locks", oneDevice, defineProbe},
 	{"bench", "Measure the speed of locks, and what the device allows", none, defineBench},
-	{bench.HostCommand + " DEVICE", "", oneDevice, defineBenchHost},
+	{bench.HostCommand + " DEVICE...", "", some("DEVICE"), defineBenchHost},
 	{bench.ToyCommand, "", none, defineBenchToy},
 	{"check DEVICE", "Verify every record of a lockspace, and repair damage", oneDevice, defineCheck},
 	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, defineDump},
@@ -102,8 +102,8 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
-			device := cmd.Flags().Lookup("device")
-			if device != nil && device.Value.String() != "" && cmd.Flags().Changed("socket") {
+			devices, _ := cmd.Flags().GetStringArray("device") // none if the command has no such flag
+			if strings.Join(devices, "") != "" && cmd.Flags().Changed("socket") {
 				return cli.Usage(cmd.Name(), "--device and --socket exclude each other: with --device no bakeryd is asked")
 			}
 			return nil

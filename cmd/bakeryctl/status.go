@@ -37,14 +37,14 @@ entering then.`
 		return a.print(status, func(w io.Writer) { show.Show(w, status, time.Now(), a.paint()) })
 	}
 	a.colourFlag(cmd)
-	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }
 
 // status reads the device, or asks bakeryd.
 func (a *app) status(ctx context.Context) (*report.Report, error) {
-	if a.device != "" {
-		return ondevice.Status(a.device)
+	if len(a.devices) > 0 {
+		return ondevice.Status(a.devices)
 	}
 	status, err := show.Ask(ctx, a.socket)
 	return status, call.OrDevice(err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
   bakeryctl top --once | mail -s locks root`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch given := cmd.Flags().Changed; {
-		case given("device") && a.device == "":
+		case slices.Contains(a.devices, ""):
 			return cli.Usage("top", "--device is empty, want the path of a lockspace")
 		case interval < leastTop || interval > mostTop:
 			return cli.Usage("top", "--interval %v, want %v to %v", interval, leastTop, mostTop)
@@ -44,8 +45,8 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 			return cli.Usage("top", "--once and --interval exclude each other")
 		}
 		source := top.Bakeryd(a.socket)
-		if a.device != "" {
-			source = top.Device(a.device, ondevice.Status)
+		if len(a.devices) > 0 {
+			source = top.Device(a.devices, ondevice.Status)
 		}
 		if once {
 			return top.Once(cmd.Context(), source, a.stdout, a.paint())
@@ -53,7 +54,7 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 		return top.Run(cmd.Context(), source, top.Terminal{In: a.stdin, Out: a.stdout, Paint: a.paint(), Every: interval})
 	}
 	f := cmd.Flags()
-	f.StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	f.StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	f.Var((*cli.Wait)(&interval), "interval", "ask every `TIME`: seconds, such as 0.5, or 300ms")
 	f.BoolVar(&once, "once", false, "print all hosts and locks once, and exit")
 	a.colourFlag(cmd)

@@ -63,7 +63,7 @@ Exit codes:
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		var v locks.Value
 		if cmd.Flags().Changed("device") {
-			v, err = valueOfDevice(a.device, args[0])
+			v, err = valueOfDevice(a.devices, args[0])
 		} else {
 			v, err = a.valueOfDaemon(cmd.Context(), args[0])
 		}
@@ -75,7 +75,7 @@ Exit codes:
 		}
 		return writeValue(a.stdout, string(v.Value))
 	}
-	cmd.Flags().StringVar(&a.device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }
 
@@ -105,17 +105,17 @@ func (a *app) valueOfDaemon(ctx context.Context, name string) (locks.Value, erro
 	return locks.Value{Name: name, Value: v.Value, Token: v.Token, Host: v.Host, HostName: v.HostName}, nil
 }
 
-func valueOfDevice(path, name string) (locks.Value, error) {
-	snapshot, err := ondevice.Read(path, lockspace.Inspect)
+func valueOfDevice(paths []string, name string) (locks.Value, error) {
+	snapshot, err := ondevice.Read(paths, lockspace.Inspect)
 	if err != nil {
 		return locks.Value{}, err
 	}
 	v, err := locks.SnapshotValue(snapshot, name)
 	switch {
 	case errors.Is(err, api.ErrNoLock):
-		return v, &cli.Failure{Code: cli.ExitConflict, Err: err, Hint: "run bakeryctl status --device " + path + " to list the locks"}
+		return v, &cli.Failure{Code: cli.ExitConflict, Err: err, Hint: "run bakeryctl status --device " + strings.Join(paths, " --device ") + " to list the locks"}
 	case err != nil:
-		return v, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "run bakeryctl dump " + path + " to find the unreadable record"}
+		return v, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "run bakeryctl dump " + strings.Join(paths, " ") + " to find the unreadable record"}
 	}
 	return v, nil
 }

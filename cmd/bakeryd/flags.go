@@ -20,10 +20,11 @@ import (
 const usage = `bakeryd joins this host to the lockspace on a shared device and serves its locks.
 
 Usage:
-  bakeryd --device DEV [--host-id N|auto] [flags]
+  bakeryd --device DEV [--device DEV...] [--host-id N|auto] [flags]
 
 Every flag can also be set in the environment: --host-id as BAKERYD_HOST_ID,
-and so on; the command line has priority.
+and so on; the command line has priority. A variable for a flag that may be repeated
+has its values on several lines, or separated by spaces.
 
 Flags:
 %s
@@ -67,7 +68,7 @@ func parse(args, environ []string) (options, error) {
 	fs := pflag.NewFlagSet("bakeryd", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.SortFlags = false
-	fs.StringVar(&o.daemon.Device, "device", "", "block `device` or file with the lockspace")
+	fs.StringArrayVar(&o.daemon.Devices, "device", nil, "block `device` or file with the lockspace; repeated for a lockspace on several disks, in any order")
 	fs.StringVar(&hostID, "host-id", "auto", "this host's `id`, 1 to the lockspace's number of hosts, or auto")
 	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, shown in listings (default: the hostname)")
 	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
@@ -104,7 +105,11 @@ func parse(args, environ []string) (options, error) {
 		v := env[name]
 		delete(env, name)
 		if v != "" && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
-			if e := f.Value.Set(v); e != nil {
+			set := func() error { return f.Value.Set(v) }
+			if several, ok := f.Value.(pflag.SliceValue); ok {
+				set = func() error { return several.Replace(strings.Fields(v)) }
+			}
+			if e := set(); e != nil {
 				err = fmt.Errorf("%s=%q: %w", name, v, e)
 			}
 		}
@@ -132,7 +137,7 @@ func (o *options) check(fs *pflag.FlagSet, hostID, level string) error {
 		return errors.New("--policy-file is empty, want a path; omit the flag for no policy")
 	case fs.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	case o.daemon.Device == "":
+	case len(o.daemon.Devices) == 0 || slices.Contains(o.daemon.Devices, ""):
 		return errors.New("--device is missing")
 	case hostID != "auto" && (err != nil || id < 1):
 		return fmt.Errorf("--host-id %q, want a number from 1, or auto", hostID)

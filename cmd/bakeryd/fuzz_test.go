@@ -25,7 +25,7 @@ func FuzzOptions(f *testing.F) { // 15000x
 		if o.help != "" || o.version {
 			return
 		}
-		require.NotEmpty(t, o.daemon.Device)
+		require.NotEmpty(t, o.daemon.Devices)
 		if o.listen != "" {
 			require.NoError(t, server.CheckLoopback(o.listen))
 		}

@@ -87,10 +87,10 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return fmt.Errorf("%w: %w", errSocket, err)
 	}
 	defer ln.Close()
-	systemd.tell("STATUS=joining the lockspace on " + o.daemon.Device)
+	systemd.tell("STATUS=joining the lockspace on " + o.daemon.DeviceNames())
 	s := daemon.NewService(o.daemon, func(d *daemon.Host) {
-		log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
-		systemd.tell(fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.Device))
+		log.Info("serving", "device", o.daemon.DeviceNames(), "host_id", d.HostID(), "socket", o.socket)
+		systemd.tell(fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.DeviceNames()))
 	})
 	defer context.AfterFunc(interrupted, s.Drain)()
 	// Serve from the beginning: clients learn that the host is still joining.

@@ -232,7 +232,15 @@ func TestUsage(t *testing.T) {
 	}
 	o, err := parse([]string{"--host-id", "2"}, []string{"BAKERYD_DEVICE=/dev/x", "BAKERYD_HOST_ID=1", "BAKERYD_HOSTID=3", "BAKERY_SOCKET=s"})
 	require.NoError(t, err)
-	require.Equal(t, "/dev/x", o.daemon.Device)
+	require.Equal(t, []string{"/dev/x"}, o.daemon.Devices)
+	o, err = parse([]string{"--host-id", "2"}, []string{"BAKERYD_DEVICE=/dev/a /dev/b\n/dev/c\n"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"/dev/a", "/dev/b", "/dev/c"}, o.daemon.Devices)
+	o, err = parse([]string{"--device", "/dev/d", "--device", "/dev/e"}, []string{"BAKERYD_DEVICE=/dev/a /dev/b", "BAKERYD_HOST_ID=1", "BAKERYD_HOSTID=3", "BAKERY_SOCKET=s"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"/dev/d", "/dev/e"}, o.daemon.Devices)
+	o, err = parse([]string{"--host-id", "2"}, []string{"BAKERYD_DEVICE=/dev/x", "BAKERYD_HOST_ID=1", "BAKERYD_HOSTID=3", "BAKERY_SOCKET=s"})
+	require.NoError(t, err)
 	require.Equal(t, 2, o.daemon.HostID, "the command line has priority")
 	require.Equal(t, []string{"BAKERYD_HOSTID"}, o.unknown)
 

@@ -195,7 +195,7 @@ func serve(dir string) error {
 	}()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	s := daemon.NewService(daemon.Config{
-		Device: filepath.Join(dir, "lockspace"), HostID: 1, Name: "example", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log,
+		Devices: []string{filepath.Join(dir, "lockspace")}, HostID: 1, Name: "example", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log,
 	}, func(*daemon.Host) { fmt.Println("serving") })
 	ln, err := server.Listen(dir + "/s")
 	if err != nil {

@@ -44,7 +44,7 @@ func Device(path, name string, log *slog.Logger) Backend {
 		if n := sb.Geometry.Hosts; r.cfg.Workers > n {
 			return nil, fmt.Errorf("%w: %d workers, want at most %d, the hosts of the lockspace on %s", ErrInvalid, r.cfg.Workers, n, path)
 		}
-		hosts, err := load.Join(ctx, r.cfg.Workers, daemon.Config{Device: path, Logger: log})
+		hosts, err := load.Join(ctx, r.cfg.Workers, daemon.Config{Devices: []string{path}, Logger: log})
 		for i, d := range hosts {
 			req := locks.Request{Name: name, PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 			all = append(all, guest(ctx, load.OfHost(d, req), func() error {

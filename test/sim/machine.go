@@ -114,7 +114,7 @@ func (m *machine) start() {
 	m.w.trace.step(m.n, "starts")
 	m.w.standing.begins(m, m, "to join")
 	cfg := daemon.Config{
-		Device: "simulated", HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
+		Devices: []string{"simulated"}, HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
 		Keep: true, Linger: m.w.linger, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
 		Open: func() (blockdev.Device, error) { return m.path.open(p) },
 		Machine: daemon.Machine{

@@ -82,7 +82,7 @@ func (s *space) config(id int, latency time.Duration) (daemon.Config, *handle, e
 		return daemon.Config{}, nil, err
 	}
 	h := s.disk.open(latency)
-	cfg := daemon.Config{Device: "memory", HostID: id, Name: fmt.Sprintf("host%d", id), RuntimeDir: dir, StateDir: dir,
+	cfg := daemon.Config{Devices: []string{"memory"}, HostID: id, Name: fmt.Sprintf("host%d", id), RuntimeDir: dir, StateDir: dir,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Open:   func() (blockdev.Device, error) { return h, nil }}
 	return cfg, h, nil

@@ -25,9 +25,9 @@ type Request struct {
 	Value    []byte    // new value of the lock once granted; nil: unchanged
 	Close    bool      // the command does not inherit the lock
 	Socket   string    // of bakeryd
-	Device   string    // lockspace to join without bakeryd; empty: ask bakeryd
-	Create   bool      // create the lockspace on Device if it does not exist
-	OnDevice OnDevice  // acquires the lock if there is a Device
+	Devices  []string  // disks of the lockspace to join without bakeryd; none: ask bakeryd
+	Create   bool      // create the lockspace on the one device if it does not exist
+	OnDevice OnDevice  // acquires the lock if there are Devices
 	Stderr   io.Writer // receives the wait line and warnings
 }
 
@@ -47,7 +47,7 @@ func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting fu
 	}
 	var g *supervise.Grant
 	var err error
-	if o.Device != "" {
+	if len(o.Devices) > 0 {
 		g, err = o.OnDevice(ctx, o)
 	} else {
 		g, err = o.askBakeryd(ctx)

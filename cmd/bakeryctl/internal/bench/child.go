@@ -95,16 +95,16 @@ func (c *child) end() error {
 // HostCommand is the hidden command of the child process that is a bakeryd.
 const HostCommand = "bench-host"
 
-// Serve serves the lockspace on device at socket as bakeryd does, until stdin ends. It writes to
+// Serve serves the lockspace on devices at socket as bakeryd does, until stdin ends. It writes to
 // stdout when it serves. The parent notices errors after that itself, so they are silent.
-func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, stderr io.Writer) error {
+func Serve(ctx context.Context, devices []string, socket string, stdin io.Reader, stdout, stderr io.Writer) error {
 	ln, err := server.Listen(socket)
 	if err != nil {
 		return ondevice.Failure(err)
 	}
 	defer ln.Close()
 	log, serves := ondevice.Logger(stderr), false
-	s := daemon.NewService(daemon.Config{Device: device, Logger: log, Keep: true, Linger: daemon.DefaultLinger}, func(*daemon.Host) {
+	s := daemon.NewService(daemon.Config{Devices: devices, Logger: log, Keep: true, Linger: daemon.DefaultLinger}, func(*daemon.Host) {
 		serves = true
 		_, _ = io.WriteString(stdout, "serving\n")
 	})
@@ -126,7 +126,7 @@ func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, 
 	case errors.Is(err, lease.ErrFull):
 		f.Code, f.Hint = cli.ExitUnavailable, "stop a host, or format for more --hosts"
 	case errors.Is(err, fs.ErrNotExist):
-		f.Hint = "to create a lockspace, run bakeryctl format " + device
+		f.Hint = "to create a lockspace, run bakeryctl format " + strings.Join(devices, " ")
 	}
 	return f
 }

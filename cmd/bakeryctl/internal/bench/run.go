@@ -50,8 +50,8 @@ const (
 
 // Options select what to measure, and where.
 type Options struct {
-	Device   string // empty: ask bakeryd
-	Socket   string // of bakeryd
+	Devices  []string // disks of the lockspace; none: ask bakeryd
+	Socket   string   // of bakeryd
 	Duration time.Duration
 	Only     []string  // measurements; nil: all
 	Stderr   io.Writer // receives the progress line and warnings
@@ -61,7 +61,7 @@ type Options struct {
 func (o *Options) Check(given func(flag string) bool) error {
 	unknown := slices.IndexFunc(o.Only, func(name string) bool { return !slices.Contains(names, name) })
 	switch {
-	case given("device") && o.Device == "":
+	case slices.Contains(o.Devices, ""):
 		return errors.New("--device is empty, want the path of a lockspace")
 	case o.Duration < leastBench || o.Duration > mostBench:
 		return fmt.Errorf("--duration %v, want %v to %v", o.Duration, leastBench, mostBench)
@@ -101,8 +101,8 @@ type benching struct {
 }
 
 func (b *benching) measureAll() error {
-	if b.Device != "" {
-		c, err := b.startChild(HostCommand, b.Device)
+	if len(b.Devices) > 0 {
+		c, err := b.startChild(append([]string{HostCommand}, b.Devices...)...)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (b *benching) measureAll() error {
 	}
 	b.res.describe(status)
 	if b.wants(inProcess) || b.wants(handOver) || b.wants(handOff) {
-		if err := b.join(status.Lockspace.Device); err != nil {
+		if err := b.join(strings.Split(status.Lockspace.Device, ", ")); err != nil {
 			return err
 		}
 	}
@@ -145,12 +145,12 @@ func (b *benching) measureAll() error {
 
 // join joins the lockspace as hosts in this process: one next to the bakeryd in use, two next to a
 // child. If that fails, it records what cannot be measured.
-func (b *benching) join(device string) (err error) {
+func (b *benching) join(devices []string) (err error) {
 	n := 1
-	if b.Device != "" {
+	if len(b.Devices) > 0 {
 		n = 2
 	}
-	b.joined, err = load.Join(b.ctx, n, daemon.Config{Device: device, Logger: ondevice.Logger(b.stderr)})
+	b.joined, err = load.Join(b.ctx, n, daemon.Config{Devices: devices, Logger: ondevice.Logger(b.stderr)})
 	if b.ctx.Err() != nil {
 		return context.Cause(b.ctx)
 	}

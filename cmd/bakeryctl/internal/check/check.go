@@ -48,7 +48,7 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 	}
 	repairs := []Repair{}
 	if repair && slices.ContainsFunc(c.Findings, func(f check.Finding) bool { return f.Repair }) {
-		repaired, err := daemon.Repair(ctx, c, daemon.Config{Device: path, Logger: ondevice.Logger(p.Log())}, o.Progress)
+		repaired, err := daemon.Repair(ctx, c, daemon.Config{Devices: []string{path}, Logger: ondevice.Logger(p.Log())}, o.Progress)
 		if ctx.Err() != nil {
 			return nil, &cli.Failure{Code: cli.ExitInterrupted, Err: err}
 		}
@@ -71,7 +71,7 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 }
 
 func verify(ctx context.Context, path string, o check.Options) (*check.Result, error) {
-	c, err := ondevice.Read(path, func(dev blockdev.Device) (*check.Result, error) { return check.Check(ctx, dev, o) })
+	c, err := ondevice.Read([]string{path}, func(dev blockdev.Device) (*check.Result, error) { return check.Check(ctx, dev, o) })
 	if err != nil && ctx.Err() != nil {
 		return nil, &cli.Failure{Code: cli.ExitInterrupted}
 	}

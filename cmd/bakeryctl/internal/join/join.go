@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
@@ -29,11 +30,11 @@ const maxWanted = 16
 // Acquire implements acquire.Request.OnDevice.
 func Acquire(ctx context.Context, o acquire.Request) (*supervise.Grant, error) {
 	if o.Create {
-		if err := ondevice.Create(ctx, o.Device); err != nil {
+		if err := ondevice.Create(ctx, o.Devices[0]); err != nil {
 			return nil, cli.Advise(err, cli.ExitNoDevice, []cli.Advice{ondevice.NewFile})
 		}
 	}
-	d, err := daemon.Join(ctx, daemon.Config{Device: o.Device, Logger: ondevice.Logger(o.Stderr)})
+	d, err := daemon.Join(ctx, daemon.Config{Devices: o.Devices, Logger: ondevice.Logger(o.Stderr)})
 	if err != nil {
 		return nil, failure(o, err)
 	}
@@ -117,11 +118,11 @@ func failure(o acquire.Request, err error) *cli.Failure {
 	}
 	advice := []cli.Advice{
 		{Err: api.ErrInvalid, Code: cli.ExitUsage},
-		{Err: lockspace.ErrNoLockspace, Hint: "to create a lockspace, run bakeryctl format " + o.Device + "; it destroys the contents"},
+		{Err: lockspace.ErrNoLockspace, Hint: "to create a lockspace, run bakeryctl format " + strings.Join(o.Devices, " ") + "; it destroys the contents"},
 		{Err: api.ErrFull, Hint: "remove an unused lock with bakeryctl rm, by a bakeryd, or format with more --locks"},
 	}
 	if !o.Create {
 		advice = append(advice, cli.Advice{Err: fs.ErrNotExist, Hint: "use --create to create a lockspace in a new file"})
 	}
-	return cli.Advise(fmt.Errorf("lock %q on %s: %w", o.Name, o.Device, err), cli.ExitNoDevice, advice)
+	return cli.Advise(fmt.Errorf("lock %q on %s: %w", o.Name, strings.Join(o.Devices, ", "), err), cli.ExitNoDevice, advice)
 }

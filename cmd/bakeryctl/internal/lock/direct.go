@@ -23,7 +23,7 @@ func Direct(args []string) (o *Options, ok bool) {
 	f := flags("lock")
 	f.AddFlagSet(global)
 	o.AddFlags(f)
-	if f.Parse(global.Args()[1:]) != nil || o.Parse(f, f.Args()) != nil || o.Device != "" {
+	if f.Parse(global.Args()[1:]) != nil || o.Parse(f, f.Args()) != nil || len(o.Devices) > 0 {
 		return nil, false
 	}
 	return o, true

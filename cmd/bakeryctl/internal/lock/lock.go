@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -38,7 +39,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.launch.OnLost, "on-lost", "", "when COMMAND is sent SIGTERM because of a loss, also run `CMD` in a shell")
 	f.StringVar(&o.onRequest, "on-request", "", "on a request for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
 	f.StringVar(&o.value, "value", "", "set the value of the lock to `TEXT` before COMMAND starts; not with --shared")
-	f.StringVar(&o.Device, "device", "", "use the lockspace at `PATH`, without bakeryd")
+	f.StringArrayVar(&o.Devices, "device", nil, "use the lockspace at `PATH`, without bakeryd; repeated for several disks")
 	f.BoolVar(&o.Create, "create", false, "create the lockspace of --device if the file does not exist")
 }
 
@@ -48,7 +49,7 @@ func (o *Options) Parse(f *pflag.FlagSet, args []string) (err error) {
 	if err := o.Resolve("lock", f); err != nil {
 		return err
 	}
-	if f.Changed("device") && o.Device == "" {
+	if slices.Contains(o.Devices, "") {
 		return cli.Usage("lock", "--device is empty")
 	}
 	if f.Changed("value") {
@@ -86,15 +87,17 @@ func (o *Options) parseArgs(args []string) error {
 		return cli.Usage("lock", "--value and --shared exclude each other")
 	case len(o.Value) > layout.MaxValue:
 		return cli.Usage("lock", "--value has %d bytes, want at most %d", len(o.Value), layout.MaxValue)
-	case o.Create && o.Device == "":
+	case o.Create && len(o.Devices) == 0:
 		return cli.Usage("lock", "--create requires --device")
+	case o.Create && len(o.Devices) > 1:
+		return cli.Usage("lock", "--create with %d disks, want one; create a lockspace on several with bakeryctl format", len(o.Devices))
 	}
 	return nil
 }
 
 // Run runs the command under the lock.
 func (o *Options) Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
-	if o.Device == "" {
+	if len(o.Devices) == 0 {
 		supervise.UseOneProcessor()
 	}
 	l := o.launch
@@ -103,7 +106,7 @@ func (o *Options) Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	}
 	l.Lock, l.Signals = o.Name, signals.Inherited()
 	l.Stdin, l.Stdout, l.Stderr = stdin, stdout, stderr
-	if o.Device == "" {
+	if len(o.Devices) == 0 {
 		l.Session, l.Socket = client.NewSession(), o.Socket
 	}
 	o.Session, o.Stderr, o.Requests = l.Session, stderr, !l.OnRequest.None()

@@ -21,9 +21,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Read opens the device at path for reading, and returns what f reads from it.
-func Read[T any](path string, f func(blockdev.Device) (T, error)) (contents T, err error) {
-	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+// Read opens the device at a path, or the lockspace on the disks at several, for reading, and returns what
+// f reads from it.
+func Read[T any](paths []string, f func(blockdev.Device) (T, error)) (contents T, err error) {
+	var dev blockdev.Device
+	if len(paths) == 1 {
+		dev, err = blockdev.Open(paths[0], blockdev.Options{ReadOnly: true})
+	} else {
+		dev, _, _, err = lockspace.OpenDisks(paths, lockspace.DiskOptions{ReadOnly: true})
+	}
 	if err == nil {
 		defer dev.Close()
 		contents, err = f(dev)
@@ -34,9 +40,9 @@ func Read[T any](path string, f func(blockdev.Device) (T, error)) (contents T, e
 	return contents, nil
 }
 
-// Status returns the report of the lockspace at path, without joining it.
-func Status(path string) (*report.Report, error) {
-	snapshot, err := Read(path, lockspace.Inspect)
+// Status returns the report of the lockspace on the disks at paths, without joining it.
+func Status(paths []string) (*report.Report, error) {
+	snapshot, err := Read(paths, lockspace.Inspect)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
 		po.Others = append(po.Others, other)
 	}
 	if r.space != nil {
-		cfg := daemon.Config{Device: r.Device, Logger: slog.New(slog.NewTextHandler(p.Log(), &slog.HandlerOptions{Level: slog.LevelError}))}
+		cfg := daemon.Config{Devices: []string{r.Device}, Logger: slog.New(slog.NewTextHandler(p.Log(), &slog.HandlerOptions{Level: slog.LevelError}))}
 		r.Measured, err = daemon.ProbeLockspace(ctx, cfg, po)
 	} else {
 		r.Measured, err = measureVacant(ctx, r.Device, po)

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -128,15 +129,15 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, send func(te
 
 // deviceSource reads the disk, and determines by itself which hosts renew. One goroutine uses it.
 type deviceSource struct {
-	path string
-	scan func(path string) (*report.Report, error)
-	seen map[int]sighting // by host; nil before the first read
+	paths []string
+	scan  func(paths []string) (*report.Report, error)
+	seen  map[int]sighting // by host; nil before the first read
 }
 
-// Device returns the source that reads the disk at path with scan. The disk keeps no events.
-func Device(path string, scan func(path string) (*report.Report, error)) Source {
-	s := &deviceSource{path: path, scan: scan}
-	return Source{name: path, read: s.read, follow: func(context.Context, func(tea.Msg)) {}, pause: deviceShare}
+// Device returns the source that reads the disks at paths with scan. The disk keeps no events.
+func Device(paths []string, scan func(paths []string) (*report.Report, error)) Source {
+	s := &deviceSource{paths: paths, scan: scan}
+	return Source{name: strings.Join(paths, ", "), read: s.read, follow: func(context.Context, func(tea.Msg)) {}, pause: deviceShare}
 }
 
 // sighting is a host record when it last changed.
@@ -150,7 +151,7 @@ func (s *deviceSource) read(ctx context.Context) (*report.Glance, error) {
 		return nil, err
 	}
 	begun := time.Now()
-	r, err := s.scan(s.path)
+	r, err := s.scan(s.paths)
 	if err != nil {
 		return nil, err
 	}
