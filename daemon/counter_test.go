@@ -41,13 +41,13 @@ func TestFormatAndCheckAreCounted(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "locks.img")
 	o := format.Options{Hosts: 4, Locks: 8, Lease: time.Second}
-	_, err := format.Format(t.Context(), path, o)
+	_, err := format.Format(t.Context(), []string{path}, o)
 	require.NoError(t, err)
 
 	count, steps := heldToIt(t)
 	o.Force, o.Counter = true, count
 	o.Progress = func(message string) { require.NotContains(t, message, "%") }
-	result, err := format.Format(t.Context(), path, o)
+	result, err := format.Format(t.Context(), []string{path}, o)
 	require.NoError(t, err)
 	require.Equal(t, progressTold{int64(result.Size), int64(result.Size), true}, steps["zeroing"])
 
@@ -62,7 +62,7 @@ func TestFormatAndCheckAreCounted(t *testing.T) {
 
 func TestCheckEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.img")
-	_, err := format.Format(t.Context(), path, format.Options{Hosts: 4, Locks: 8, Lease: time.Second})
+	_, err := format.Format(t.Context(), []string{path}, format.Options{Hosts: 4, Locks: 8, Lease: time.Second})
 	require.NoError(t, err)
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 	require.NoError(t, err)

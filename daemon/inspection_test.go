@@ -280,7 +280,7 @@ func TestBrowsersOnlyLook(t *testing.T) {
 func TestCostOfAGlance(t *testing.T) {
 	const hosts, locks, held = 16, 200, 10
 	disk := disktest.NewMemory(64<<20, 4096, 4096)
-	result, err := format.FormatDevice(t.Context(), disk.Open(), format.Options{Hosts: hosts, Locks: locks, Lease: 30 * time.Second})
+	result, err := format.FormatDevices(t.Context(), []blockdev.Device{disk.Open()}, format.Options{Hosts: hosts, Locks: locks, Lease: 30 * time.Second})
 	require.NoError(t, err)
 	sb, dev := result.Superblock, disk.Open()
 	for id := 1; id <= hosts; id++ {

@@ -31,7 +31,7 @@ func benchmarkHosts(b *testing.B, n int) []*Host {
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
 	path := filepath.Join(dir, "image")
-	_, err = format.Format(b.Context(), path, format.Options{Hosts: lockspace.DefaultHosts, Locks: 16, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease})
+	_, err = format.Format(b.Context(), []string{path}, format.Options{Hosts: lockspace.DefaultHosts, Locks: 16, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease})
 	var open func() (blockdev.Device, error)
 	if err != nil {
 		var fs unix.Statfs_t

@@ -33,7 +33,7 @@ func newBenchSpace(t *testing.T, lease time.Duration) *benchSpace {
 	t.Helper()
 	needDirectIO(t)
 	s := &benchSpace{t: t, path: filepath.Join(t.TempDir(), "disk.img")}
-	_, err := format.Format(t.Context(), s.path, format.Options{Hosts: 4, Locks: 4, Lease: lease, Policy: layout.PolicyLease})
+	_, err := format.Format(t.Context(), []string{s.path}, format.Options{Hosts: 4, Locks: 4, Lease: lease, Policy: layout.PolicyLease})
 	require.NoError(t, err)
 	return s
 }

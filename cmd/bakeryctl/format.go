@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,8 @@ func defineFormat(a *app, cmd *cobra.Command) {
 	o := format.Options{}
 	var stride, policy string
 	cmd.Long = `Create a lockspace on a block device, or in a file, which is created if it does not
-exist.
+exist. With 3 or 5 devices the lockspace is on all of them, and needs most of them
+to work: 2 of 3, or 3 of 5. Give the disks of an old lockspace together.
 
 The settings below apply to all hosts of the lockspace. If the device holds data,
 format shows it and stops, unless --force is given. With --force over a lockspace
@@ -45,6 +47,7 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
     loses its locks.`
 	cmd.Example = `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
+  bakeryctl format /dev/mapper/locks1 /dev/mapper/locks2 /dev/mapper/locks3
   bakeryctl format /dev/mapper/locks --policy fence --force
   bakeryctl format /dev/mapper/locks --policy fence --fence-after 6s --force`
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -61,7 +64,7 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 		defer stop()
 		p := render.StartProgress(a.stderr)
 		o.Progress, o.Counter = p.Message, p.Counter()
-		result, err := format.Format(ctx, args[0], o)
+		result, err := format.Format(ctx, args, o)
 		p.Stop()
 		if err != nil {
 			return formatFailure(err)
@@ -70,7 +73,8 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 			report.Lockspace
 			Created bool       `json:"created"`
 			Size    text.Bytes `json:"size"`
-		}{report.LockspaceOf(result.Path, result.Superblock), result.Created, result.Size}
+			Disks   []member   `json:"disks,omitempty"`
+		}{report.LockspaceOf(strings.Join(result.Paths, ", "), result.Superblock), result.Created, result.Size, membersOf(result)}
 		created.Warnings = append([]string{}, result.Warnings...)
 		for _, w := range created.Warnings {
 			fmt.Fprintln(a.stderr, "warning:", w)
@@ -87,6 +91,20 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 	flags.DurationVar(&o.FenceAfter, "fence-after", 0, "with policy fence: fence a host that was silent for `TIME`, a fifth of the lease to the lease")
 	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
 	flags.BoolVar(&a.json, "json", false, "print the result as JSON")
+}
+
+// member is a disk of a lockspace on several.
+type member struct {
+	Position int         `json:"position"`
+	Device   string      `json:"device"`
+	UUID     layout.UUID `json:"uuid"`
+}
+
+func membersOf(r *format.Result) (members []member) {
+	for i, position := range r.Superblock.Members.Positions() {
+		members = append(members, member{position, r.Paths[i], r.Superblock.Members.Disks[position-1]})
+	}
+	return members
 }
 
 func parseStride(text string) (int, error) {
@@ -106,7 +124,14 @@ func showFormat(w io.Writer, r *format.Result) {
 	if r.Created {
 		verb = "created"
 	}
-	fmt.Fprintf(w, "%s %s\n", verb, text.Printable(r.Path))
+	if members := membersOf(r); len(members) == 0 {
+		fmt.Fprintf(w, "%s %s\n", verb, text.Printable(r.Paths[0]))
+	} else {
+		fmt.Fprintf(w, "%s a lockspace on %d disks\n", verb, len(members))
+		for _, m := range members {
+			fmt.Fprintf(w, "  disk %d\t%v %s\n", m.Position, m.UUID, text.Printable(m.Device))
+		}
+	}
 	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
 	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
 	fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
@@ -114,7 +139,11 @@ func showFormat(w io.Writer, r *format.Result) {
 		fmt.Fprintf(w, "  fence after\t%v; only what is behind the fence is protected, and a host that is frozen for %[1]v loses its locks\n", sb.FenceAfter)
 	}
 	fmt.Fprintf(w, "  failover\t%s\n", failover(sb))
-	fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, r.Size)
+	each := ""
+	if sb.Members.Several() {
+		each = " on each disk"
+	}
+	fmt.Fprintf(w, "  stride\t%d\n  size\t%v%s\n", sb.Geometry.Stride, r.Size, each)
 }
 
 // failover returns when other hosts have the locks of a host that dies.
@@ -135,6 +164,7 @@ func failover(sb layout.Superblock) string {
 var formatAdvice = slices.Concat([]cli.Advice{
 	{Err: context.Canceled, Code: cli.ExitInterrupted},
 	{Err: format.ErrHostAlive, Hint: "stop bakeryd on that host, then format; with --force the hosts lose their locks, and format waits for that"},
+	{Err: format.ErrDisks, Code: cli.ExitUsage, Hint: "run bakeryctl format --help"},
 	{Err: format.ErrForeignVersion, Hint: "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"},
 	{Err: format.ErrOccupied, Hint: "use --force to destroy the contents"},
 	ondevice.NewFile,

@@ -33,7 +33,7 @@ func TestFormatInterrupted(t *testing.T) {
 	t.Parallel()
 	needDirectIO(t)
 	path := filepath.Join(t.TempDir(), "locks")
-	result, err := format.Format(t.Context(), path, format.Options{Name: "prod", Hosts: 3, Locks: 4, Lease: layout.MaxLease})
+	result, err := format.Format(t.Context(), []string{path}, format.Options{Name: "prod", Hosts: 3, Locks: 4, Lease: layout.MaxLease})
 	require.NoError(t, err)
 	dev, err := blockdev.Open(path, blockdev.Options{})
 	require.NoError(t, err)

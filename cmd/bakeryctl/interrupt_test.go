@@ -35,7 +35,7 @@ func TestCheck_Interrupted_Exits(t *testing.T) {
 	needDirectIO(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "locks.img")
-	_, err := format.Format(t.Context(), path, format.Options{Hosts: 4, Locks: 4, Lease: time.Hour})
+	_, err := format.Format(t.Context(), []string{path}, format.Options{Hosts: 4, Locks: 4, Lease: time.Hour})
 	require.NoError(t, err)
 	dev, sb, _, err := lockspace.OpenDisks([]string{path}, lockspace.DiskOptions{})
 	require.NoError(t, err)

@@ -61,7 +61,7 @@ func start(t *testing.T, ctx context.Context, more ...string) *running {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &running{t: t, device: filepath.Join(dir, "disk.img"), socket: filepath.Join(dir, "s"), code: make(chan int, 1)}
-	_, err = format.Format(t.Context(), r.device, format.Options{Hosts: 2, Locks: 2, Lease: standstill.Outlives(6 * time.Second)})
+	_, err = format.Format(t.Context(), []string{r.device}, format.Options{Hosts: 2, Locks: 2, Lease: standstill.Outlives(6 * time.Second)})
 	require.NoError(t, err)
 	go func() {
 		r.code <- run(ctx, append([]string{"--device", r.device, "--host-id", "1", "--socket", r.socket,

@@ -122,7 +122,7 @@ func (h *host) serving() (err error) {
 			return err
 		}
 		o := format.Options{Hosts: 4, Locks: 64, Lease: 10 * time.Second}
-		if _, err = format.Format(context.Background(), h.device(), o); err != nil {
+		if _, err = format.Format(context.Background(), []string{h.device()}, o); err != nil {
 			return err
 		}
 	case h.leaving:

@@ -284,13 +284,14 @@ func TestFormatCancel(t *testing.T) {
 
 func TestFirstNonZero(t *testing.T) {
 	const size = 2*readChunk + 512
-	disk := disktest.NewMemory(4<<20, 512, 512)
+	memory := disktest.NewMemory(4<<20, 512, 512)
 	var done []int64
-	f := &formatter{dev: disk.Open(), area: size, o: Options{Counter: func(_ string, n, total int64, _ bool) {
+	d := &disk{dev: memory.Open(), area: size}
+	progress := Options{Counter: func(_ string, n, total int64, _ bool) {
 		require.EqualValues(t, size, total)
 		done = append(done, n)
-	}}}
-	at, err := f.firstNonZero(t.Context(), 0)
+	}}.progress("", "", size)
+	at, err := d.firstNonZero(t.Context(), progress, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, -1, at)
 	require.Equal(t, []int64{readChunk, 2 * readChunk, size}, done)
@@ -298,20 +299,20 @@ func TestFirstNonZero(t *testing.T) {
 	p := blockdev.Alloc(512)
 	for _, want := range []int64{0, 1, 511, 512, readChunk - 1, readChunk, size - 1} {
 		p[want%512] = 1
-		require.NoError(t, f.dev.Write(p, want/512*512))
-		at, err := f.firstNonZero(t.Context(), 0)
+		require.NoError(t, d.dev.Write(p, want/512*512))
+		at, err := d.firstNonZero(t.Context(), nil, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, at)
-		at, err = f.firstNonZero(t.Context(), want/512*512+512)
+		at, err = d.firstNonZero(t.Context(), nil, want/512*512+512)
 		require.NoError(t, err)
 		require.EqualValues(t, -1, at, "before the offset")
 		clear(p)
-		require.NoError(t, f.dev.Write(p, want/512*512))
+		require.NoError(t, d.dev.Write(p, want/512*512))
 	}
 
-	faulty := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{})
+	faulty := disktest.NewFaulty(memory.Open(), disktest.FaultyOptions{})
 	faulty.Inject(disktest.Fault{Op: blockdev.OpRead, From: readChunk, To: readChunk + 1, Err: unix.EIO})
-	f.dev = faulty
-	_, err = f.firstNonZero(t.Context(), 0)
+	d.dev = faulty
+	_, err = d.firstNonZero(t.Context(), nil, 0)
 	require.ErrorIs(t, err, unix.EIO)
 }

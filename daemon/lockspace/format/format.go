@@ -1,9 +1,10 @@
-// Package format creates a lockspace on a device, and reports what else a device holds. It destroys
-// contents only with Options.Force, and only after no host of an old lockspace can hold a lock.
-// Start reading at Format and formatter.
+// Package format creates a lockspace on one device or several, and reports what else a device
+// holds. It destroys contents only with Options.Force, and only after no host of an old lockspace
+// can hold a lock. Start reading at Format and formatter.
 package format
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,10 @@ var (
 	// Its hosts are not known, so force does not help.
 	ErrForeignVersion = errors.New("lockspace of another format version")
 
+	// ErrDisks is returned for a number of disks that no lockspace has, and for two paths to one
+	// disk.
+	ErrDisks = errors.New("a lockspace has 1, 3 or 5 different disks")
+
 	// ErrVerify is returned when a read does not return the bytes just written.
 	ErrVerify = errors.New("device does not return what was written")
 )
@@ -48,8 +53,8 @@ type Options struct {
 	Policy layout.Policy
 	// FenceAfter is how long a host may be silent before others fence it; 0: until its lease is over.
 	FenceAfter time.Duration
-	Stride     int  // bytes from one record to the next; 0 for the physical block of the device
-	Force      bool // whether to destroy the contents of the device
+	Stride     int  // bytes from one record to the next; 0 for the largest physical block of the devices
+	Force      bool // whether to destroy the contents of the devices
 
 	Progress func(message string) // called for steps that take long; nil if not needed
 	Counter  lockspace.Counter    // progress of these steps; if nil, Progress has percentages
@@ -67,10 +72,10 @@ func (e *OptionError) Error() string { return fmt.Sprintf("%s %s: want %s", e.Op
 
 // Result describes the lockspace that was created.
 type Result struct {
-	Path       string
-	Created    bool // whether Format created the file
-	Superblock layout.Superblock
-	Size       text.Bytes // of the lockspace
+	Paths      []string          // by position
+	Created    bool              // whether Format created all of them, as files
+	Superblock layout.Superblock // of the first disk
+	Size       text.Bytes        // of the lockspace, on each disk
 	Warnings   []string
 }
 
@@ -109,11 +114,19 @@ func (o Options) geometry(stride int) layout.Geometry {
 	return layout.Geometry{Stride: stride, Hosts: o.Hosts, Locks: o.Locks}
 }
 
-func (o Options) superblock(stride int) layout.Superblock {
-	return layout.Superblock{
+// superblock returns that of a lockspace on a number of disks, for the first of them.
+func (o Options) superblock(stride, disks int) layout.Superblock {
+	sb := layout.Superblock{
 		UUID: layout.UUID(uuid.New()), Name: o.Name, Geometry: o.geometry(stride),
 		Lease: o.Lease, Policy: o.Policy, FenceAfter: o.FenceAfter, Formatted: time.Now().UTC().Truncate(time.Microsecond),
 	}
+	if disks > 1 {
+		sb.Position, sb.Members.Epoch = 1, 1
+		for i := range disks {
+			sb.Members.Disks[i] = layout.UUID(uuid.New())
+		}
+	}
+	return sb
 }
 
 func (o Options) report(format string, args ...any) {
@@ -122,61 +135,135 @@ func (o Options) report(format string, args ...any) {
 	}
 }
 
-// Format creates a lockspace on the device at path. A path outside /dev that does not exist becomes
-// a sparse file, which appears complete or not at all.
+// Format creates a lockspace on the device at a path, or on the 3 or 5 devices at as many paths. A
+// path outside /dev that does not exist becomes a sparse file, which appears complete or not at
+// all.
 //
-// It returns an OptionError before it opens the device; ErrStride or ErrDeviceSize if the device
-// does not fit; ErrOccupied or ErrForeignVersion if it is not empty; ErrHostAlive, ErrVerify, the
-// errors of [blockdev.Open], [blockdev.Create] and of IO, or that of the context. If Format fails
-// before it destroys contents the device is unchanged. If it fails later the device holds no
-// lockspace, and the error says so.
-func Format(ctx context.Context, path string, o Options) (*Result, error) {
-	if err := o.Validate(); err != nil {
+// It returns ErrDisks or an OptionError before it opens a device; ErrStride or ErrDeviceSize if a
+// device does not fit; ErrOccupied or ErrForeignVersion if one is not empty; ErrHostAlive,
+// ErrVerify, the errors of [blockdev.Open], [blockdev.Create] and of IO, or that of the context. If
+// Format fails before it destroys contents the devices are unchanged. If it fails later they hold
+// no lockspace, and the error says so.
+func Format(ctx context.Context, paths []string, o Options) (result *Result, err error) {
+	if err := cmp.Or(checkCount(len(paths)), o.Validate()); err != nil {
 		return nil, err
 	}
-	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) && !underDev(path) {
-		return formatNew(ctx, path, o)
+	if err := o.checkDifferent(paths); err != nil {
+		return nil, err
 	}
-	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
-	if err != nil {
-		if errors.Is(err, blockdev.ErrTooSmall) {
-			err = fmt.Errorf("%w: the lockspace needs %v", err, text.Bytes(o.geometry(max(4096, o.Stride)).Size()))
+	f := &formatter{o: o, disks: make([]*disk, len(paths))}
+	var missing []int // indices of paths
+	for i, path := range paths {
+		if isMissing(path) {
+			missing = append(missing, i)
+			continue
 		}
-		return nil, err
+		dev, openErr := o.open(path, blockdev.Options{Exclusive: true})
+		if openErr != nil {
+			return nil, openErr
+		}
+		defer func() {
+			if closeErr := dev.Close(); closeErr != nil {
+				result, err = nil, errors.Join(err, closeErr)
+			}
+		}()
+		f.disks[i] = &disk{dev: dev}
 	}
-	result, err := FormatDevice(ctx, dev, o)
-	if err := errors.Join(err, dev.Close()); err != nil {
+	return f.create(ctx, paths, missing)
+}
+
+func checkCount(disks int) error {
+	if disks != 1 && disks != 3 && disks != 5 {
+		return fmt.Errorf("%w, not %d", ErrDisks, disks)
+	}
+	return nil
+}
+
+// open opens the device at a path. It says how large one that is too small has to be.
+func (o Options) open(path string, how blockdev.Options) (blockdev.Device, error) {
+	dev, err := blockdev.Open(path, how)
+	if err == nil {
+		return dev, nil
+	}
+	if errors.Is(err, blockdev.ErrTooSmall) {
+		err = fmt.Errorf("%w: the lockspace needs %v", err, text.Bytes(o.geometry(max(4096, o.Stride)).Size()))
+	}
+	return nil, err
+}
+
+// create creates the files at some of the paths, and formats all disks before the files appear.
+func (f *formatter) create(ctx context.Context, paths []string, missing []int) (result *Result, err error) {
+	if len(missing) == 0 {
+		return f.run(ctx)
+	}
+	const block = 4096 // the size of the file is a multiple of it
+	path, failed := paths[missing[0]], error(nil)
+	err = blockdev.Create(path, func(info blockdev.Info) (int64, error) {
+		stride, err := f.chooseStride()
+		if err == nil {
+			var its int
+			its, err = chooseStride(info, f.o.Stride)
+			stride = max(stride, its)
+		}
+		return (f.o.geometry(stride).Size() + block - 1) / block * block, err
+	}, func(dev blockdev.Device) error {
+		f.disks[missing[0]] = &disk{dev: dev, created: true}
+		result, failed = f.create(ctx, paths, missing[1:])
+		return failed
+	})
+	if err = cmp.Or(failed, err); err != nil {
 		return nil, err
 	}
 	return result, nil
 }
 
+// checkDifferent refuses two paths to one disk. It opens no disk if there is one path.
+func (o Options) checkDifferent(paths []string) error {
+	if len(paths) == 1 {
+		return nil
+	}
+	first := make(map[string]string) // paths by disk
+	for _, path := range paths {
+		id, err := o.diskAt(path)
+		if err != nil {
+			return err
+		}
+		if other, ok := first[id]; ok && id != "" {
+			return fmt.Errorf("%w: %s and %s are the same (%s)", ErrDisks, other, path, id)
+		}
+		first[id] = path
+	}
+	return nil
+}
+
+// diskAt returns a name of the disk at a path, or of the file that is to be created there.
+func (o Options) diskAt(path string) (string, error) {
+	if !isMissing(path) {
+		dev, err := o.open(path, blockdev.Options{ReadOnly: true})
+		if err != nil {
+			return "", err
+		}
+		return dev.Info().Disk(), dev.Close()
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("create %s: %w", path, err)
+	}
+	return "new file " + filepath.Join(dir, filepath.Base(path)), nil
+}
+
+// isMissing reports whether a file is to be created at a path.
+func isMissing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, os.ErrNotExist) && !underDev(path)
+}
+
 func underDev(path string) bool {
 	abs, err := filepath.Abs(path)
 	return err == nil && strings.HasPrefix(abs, "/dev/")
-}
-
-// formatNew creates a file with a lockspace.
-func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
-	const block = 4096 // the size of the file is a multiple of it
-	var sb layout.Superblock
-	err := blockdev.Create(path, func(info blockdev.Info) (int64, error) {
-		stride, err := chooseStride(info, o.Stride)
-		sb = o.superblock(stride)
-		return (sb.Geometry.Size() + block - 1) / block * block, err
-	}, func(dev blockdev.Device) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := allocateBlocks(dev, sb.Geometry); err != nil {
-			return err
-		}
-		return writeSuperblocks(dev, sb)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Result{Path: path, Created: true, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}, nil
 }
 
 // allocateBlocks writes zeroes where every host writes: up to the slots of the first locks. The
@@ -196,14 +283,31 @@ func allocateBlocks(dev blockdev.Device, g layout.Geometry) error {
 	return nil
 }
 
-// FormatDevice formats a device that is open and exclusively held.
-func FormatDevice(ctx context.Context, dev blockdev.Device, o Options) (*Result, error) {
-	f := &formatter{dev: dev, o: o}
-	result, err := f.run(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("format %s: %w", dev.Info().Path, err)
+// FormatDevices formats 1, 3 or 5 different devices that are open and exclusively held.
+func FormatDevices(ctx context.Context, devs []blockdev.Device, o Options) (*Result, error) {
+	if err := checkCount(len(devs)); err != nil {
+		return nil, err
 	}
-	return result, nil
+	f := &formatter{o: o}
+	for _, dev := range devs {
+		f.disks = append(f.disks, &disk{dev: dev})
+	}
+	return f.run(ctx)
+}
+
+// chooseStride returns the stride for all disks. Files that are not yet created are nil.
+func (f *formatter) chooseStride() (stride int, err error) {
+	for _, d := range f.disks {
+		if d == nil {
+			continue
+		}
+		its, err := chooseStride(d.dev.Info(), f.o.Stride)
+		if err != nil {
+			return 0, d.wrap(err)
+		}
+		stride = max(stride, its)
+	}
+	return stride, nil
 }
 
 // chooseStride returns the stride for a device. If asked is 0 it is the physical block. A regular

@@ -43,7 +43,7 @@ func TestFormatOptions(t *testing.T) {
 	} {
 		o := formatOptions("")
 		test.change(&o)
-		_, err := Format(t.Context(), "/dev/does-not-exist", o) // nothing is opened
+		_, err := Format(t.Context(), []string{"/dev/does-not-exist"}, o) // nothing is opened
 		var option *OptionError
 		require.ErrorAs(t, err, &option)
 		require.ErrorContains(t, err, test.want)
@@ -55,7 +55,7 @@ func TestFormatNewFile(t *testing.T) {
 	o := formatOptions("prod")
 	o.Policy = layout.PolicyManual
 	begun := time.Now().Truncate(time.Microsecond)
-	result, err := Format(t.Context(), path, o)
+	result, err := Format(t.Context(), []string{path}, o)
 	require.NoError(t, err)
 	require.True(t, result.Created)
 	require.Empty(t, result.Warnings)
@@ -74,11 +74,11 @@ func TestFormatNewFile(t *testing.T) {
 	require.Equal(t, sb, found)
 	require.Zero(t, copyUsed)
 
-	_, err = Format(t.Context(), path, o)
+	_, err = Format(t.Context(), []string{path}, o)
 	require.ErrorIs(t, err, ErrOccupied)
 	require.ErrorContains(t, err, `it holds lockspace "prod" (`+sb.UUID.String()+"), no host joined")
 	o.Force = true
-	again, err := Format(t.Context(), path, o)
+	again, err := Format(t.Context(), []string{path}, o)
 	require.NoError(t, err)
 	require.False(t, again.Created)
 	require.NotEqual(t, sb.UUID, again.Superblock.UUID)
@@ -89,15 +89,15 @@ func TestFormatNewFile(t *testing.T) {
 
 func TestFormatNewFileFails(t *testing.T) {
 	dir := lockspacetest.Dir(t)
-	_, err := Format(t.Context(), "/dev/does-not-exist/x", formatOptions(""))
+	_, err := Format(t.Context(), []string{"/dev/does-not-exist/x"}, formatOptions(""))
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Format(t.Context(), filepath.Join(dir, "no", "such"), formatOptions(""))
+	_, err = Format(t.Context(), []string{filepath.Join(dir, "no", "such")}, formatOptions(""))
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Format(t.Context(), dir, formatOptions(""))
+	_, err = Format(t.Context(), []string{dir}, formatOptions(""))
 	require.ErrorIs(t, err, blockdev.ErrNotDevice)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Format(ctx, filepath.Join(dir, "locks"), formatOptions(""))
+	_, err = Format(ctx, []string{filepath.Join(dir, "locks")}, formatOptions(""))
 	require.ErrorIs(t, err, context.Canceled)
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestFormatNewFileFails(t *testing.T) {
 
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	_, err = Format(t.Context(), empty, formatOptions(""))
+	_, err = Format(t.Context(), []string{empty}, formatOptions(""))
 	require.ErrorIs(t, err, blockdev.ErrTooSmall)
 	require.ErrorContains(t, err, "the lockspace needs 65536 bytes (64.0 KiB)")
 }
@@ -115,7 +115,7 @@ func TestFormatFileStride(t *testing.T) {
 	o := formatOptions("")
 	o.Stride = 512
 	path := filepath.Join(dir, "small")
-	result, err := Format(t.Context(), path, o)
+	result, err := Format(t.Context(), []string{path}, o)
 	if errors.Is(err, lockspace.ErrStride) {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("the filesystem takes no blocks of 512 bytes, and CI skips nothing: %v", err)
@@ -126,7 +126,7 @@ func TestFormatFileStride(t *testing.T) {
 	require.Equal(t, 512, result.Superblock.Geometry.Stride)
 	require.Equal(t, text.Bytes(512*16), result.Size)
 	o.Stride = 16384
-	result, err = Format(t.Context(), filepath.Join(dir, "large"), o)
+	result, err = Format(t.Context(), []string{filepath.Join(dir, "large")}, o)
 	require.NoError(t, err)
 	require.Equal(t, text.Bytes(16384*16), result.Size)
 }

@@ -23,6 +23,11 @@ func formatOptions(name string) Options {
 	return Options{Name: name, Hosts: 3, Locks: 2, Lease: 10 * time.Second}
 }
 
+// FormatDevice formats one device.
+func FormatDevice(ctx context.Context, dev blockdev.Device, o Options) (*Result, error) {
+	return FormatDevices(ctx, []blockdev.Device{dev}, o)
+}
+
 // oldLockspace puts a lockspace with these hosts on a disk, and a slot for each of them.
 func oldLockspace(t testing.TB, disk *disktest.Memory, hosts ...layout.HostRecord) layout.Superblock {
 	t.Helper()

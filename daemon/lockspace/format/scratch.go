@@ -54,8 +54,7 @@ const scratchStill = time.Second
 // openScratch prepares a probe of the first block of an empty device. It never writes. It returns
 // ErrOccupied, ErrProbed, ErrForeignVersion, the errors of reading, or the cause of ctx's end.
 func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
-	f := surveyorOf(dev)
-	found, err := f.survey(ctx)
+	found, err := surveyorOf(dev).survey(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

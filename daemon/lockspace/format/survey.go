@@ -2,6 +2,7 @@ package format
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -30,41 +31,80 @@ const (
 // occupant is the contents of a device that formatting would destroy.
 type occupant struct {
 	kind occupantKind
-	old  layout.Superblock // of a lockspace or the mark; of remains only uuid and geometry
-	rows []lockspace.HostRow
-	what string // in words; "" if vacant
+	old  layout.Superblock // of a lockspace or the mark
+	// space is that of the hosts. Remains have no superblock for it.
+	space layout.Space
+	rows  []lockspace.HostRow
+	what  string // in words; "" if vacant
 
 	scratch bool // whether a foreign occupant is the scratch block of a probe and nothing else
 }
 
-// survey returns what is on the device.
-func (f *formatter) survey(ctx context.Context) (occupant, error) {
-	head, err := lockspace.ReadHead(f.dev)
+// occupied reports whether formatting would destroy something.
+func (d *disk) occupied() bool { return d.found.kind != deviceVacant }
+
+// marked reports whether formatting leaves a mark at byte 0, or has left one.
+func (d *disk) marked() bool {
+	return d.found.kind == deviceLockspace || d.found.kind == deviceInterrupted
+}
+
+// hasHosts reports whether there is a host table.
+func (d *disk) hasHosts() bool { return d.marked() || d.found.kind == deviceRemains }
+
+// inUse reports whether a host may use the old lockspace, by the rows that were read last.
+func (d *disk) inUse() bool { return slices.ContainsFunc(d.found.rows, lockspace.HostRow.InUse) }
+
+// sameLockspace reports whether both disks have host records of one lockspace.
+func (d *disk) sameLockspace(other *disk) bool {
+	return d.hasHosts() && other.hasHosts() && d.found.space.UUID == other.found.space.UUID
+}
+
+// survey finds what is on the disks.
+func (f *formatter) survey(ctx context.Context) (err error) {
+	total := int64(0)
+	for _, d := range f.disks {
+		total += d.area
+	}
+	p := f.o.progress("looking for data", "read", total)
+	for _, d := range f.disks {
+		if d.created {
+			continue
+		}
+		if d.found, err = d.survey(ctx, p); err != nil {
+			return d.wrap(err)
+		}
+	}
+	return nil
+}
+
+// survey returns what is on the disk.
+func (d *disk) survey(ctx context.Context, p *progress) (occupant, error) {
+	head, err := lockspace.ReadHead(d.dev)
 	if err != nil {
 		return occupant{}, err
 	}
 	old, _, headErr := layout.FindSuperblock(head)
 	if headErr == nil {
-		return f.surveyLockspace(deviceLockspace, old)
+		return d.surveyLockspace(deviceLockspace, old)
 	}
 	if old, ok := lockspace.FindFormatMark(head); ok {
-		return f.surveyLockspace(deviceInterrupted, old)
+		return d.surveyLockspace(deviceInterrupted, old)
 	}
 	if errors.Is(headErr, layout.ErrVersion) {
 		return occupant{}, fmt.Errorf("%w: %w", ErrForeignVersion, headErr)
 	}
-	info := f.dev.Info()
+	info := d.dev.Info()
 	from, left := int64(0), ""
 	if isScratch(head) {
-		from = int64(max(info.PhysicalBlock, lockspace.BlockSize(f.dev)))
+		from = int64(max(info.PhysicalBlock, lockspace.BlockSize(d.dev)))
 		left = "the block of a bakeryctl probe --write that is running or was killed"
 	}
-	at, err := f.firstNonZero(ctx, from)
+	at, err := d.firstNonZero(ctx, p, from)
 	if err != nil {
 		return occupant{}, err
 	}
 	if at >= 0 && left == "" {
-		found, err := f.surveyRemains(ctx)
+		found, err := d.surveyRemains(ctx)
 		if err != nil || found.kind == deviceRemains {
 			return found, err
 		}
@@ -87,10 +127,13 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	return o, nil
 }
 
-func (f *formatter) surveyLockspace(kind occupantKind, old layout.Superblock) (occupant, error) {
-	o := occupant{kind: kind, old: old}
-	rows, err := f.hostTable(o)
-	o.rows, o.what = rows, "lockspace "+lockspace.DescribeSuperblock(old)+describeRows(rows)
+func (d *disk) surveyLockspace(kind occupantKind, old layout.Superblock) (occupant, error) {
+	o := occupant{kind: kind, old: old, space: old.Space()}
+	rows, err := lockspace.ReadHostTable(d.dev, o.space)
+	if err != nil {
+		err = fmt.Errorf("read host table: %w", err)
+	}
+	o.rows, o.what = rows, describe(old)+describeRows(rows)
 	if kind == deviceInterrupted {
 		o.what = "the rest of an interrupted format over " + o.what
 	}
@@ -98,8 +141,8 @@ func (f *formatter) surveyLockspace(kind occupantKind, old layout.Superblock) (o
 }
 
 // surveyRemains looks for host records at every possible stride.
-func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
-	info := f.dev.Info()
+func (d *disk) surveyRemains(ctx context.Context) (occupant, error) {
+	info := d.dev.Info()
 	for stride := max(layout.MinStride, info.LogicalBlock); stride <= layout.MaxStride; stride *= 2 {
 		if err := ctx.Err(); err != nil {
 			return occupant{}, err
@@ -108,15 +151,17 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 		first := space.Geometry.Host(1)
 		count := min(layout.MaxHosts, int((info.Size-first)/int64(stride)))
 		var rows []lockspace.HostRow
-		err := lockspace.ScanRecords(f.dev, first, stride, count, func(i int, sector []byte, err error) error {
+		err := lockspace.ScanRecords(d.dev, first, stride, count, func(i int, sector []byte, err error) error {
 			if err != nil {
 				return nil
 			}
-			uuid := layout.UUID(sector[24:40]) // at this offset in every format version
+			of := space
+			of.UUID = layout.UUID(sector[24:40]) // at this offset in every format version
+			of.Several = binary.LittleEndian.Uint16(sector[4:]) == layout.VersionSeveral
 			row := lockspace.HostRow{ID: i + 1, Raw: string(sector)}
-			row.Record, err = layout.Space{UUID: uuid, Geometry: space.Geometry}.DecodeHost(sector, row.ID)
+			row.Record, err = of.DecodeHost(sector, row.ID)
 			if err == nil && !row.Record.Blank() {
-				space.UUID = uuid
+				space = of
 				rows = append(rows, row)
 			}
 			return nil
@@ -133,8 +178,7 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 			}
 			space.Geometry.Hosts = min(count, top+64)
 			what := fmt.Sprintf("the remains of lockspace %v, whose superblock is lost%s", space.UUID, describeRows(rows))
-			return occupant{kind: deviceRemains, old: layout.Superblock{UUID: space.UUID, Geometry: space.Geometry},
-				rows: rows, what: what}, nil
+			return occupant{kind: deviceRemains, space: space, rows: rows, what: what}, nil
 		}
 	}
 	return occupant{}, nil
@@ -161,32 +205,90 @@ func describeRows(rows []lockspace.HostRow) string {
 	return ", joined by " + strings.Join(names, ", ")
 }
 
-// refuse returns the reason why the device is not formatted. A host that shows as joined may be
+// describe returns the name, the uuid and the disks of a lockspace for a message.
+func describe(sb layout.Superblock) string {
+	what := "lockspace " + lockspace.DescribeSuperblock(sb)
+	if sb.Members.Several() {
+		what += fmt.Sprintf(" on %d disks, position %d", len(sb.Members.Positions()), sb.Position)
+	}
+	return what
+}
+
+// missing returns the number of disks that the old lockspace of a disk has and that are not given.
+func (f *formatter) missing(d *disk) (n int) {
+	for _, id := range d.found.old.Members.Disks {
+		if !id.IsZero() && !slices.ContainsFunc(f.disks, func(o *disk) bool {
+			return o.marked() && o.sameLockspace(d) && o.found.old.Position > 0 && o.found.old.Members.Disks[o.found.old.Position-1] == id
+		}) {
+			n++
+		}
+	}
+	return n
+}
+
+// refuse returns the reason why the disks are not formatted. A host that shows as joined may be
 // dead. Therefore refuse watches whether one renews, which a live host does every sixth of the
 // lease.
-func (f *formatter) refuse(ctx context.Context, found occupant) error {
-	if found.kind != deviceLockspace || !slices.ContainsFunc(found.rows, lockspace.HostRow.InUse) {
-		return fmt.Errorf("%w: it holds %s", ErrOccupied, found.what)
+func (f *formatter) refuse(ctx context.Context) error {
+	var watched []*disk
+	for _, d := range f.disks {
+		if d.found.kind == deviceLockspace && d.inUse() {
+			watched = append(watched, d)
+		}
 	}
-	lease := found.old.Lease
+	alive, host, err := f.watch(ctx, watched)
+	if err != nil {
+		return err
+	}
+	var refusals []error
+	for _, d := range f.disks {
+		if !d.occupied() {
+			continue
+		}
+		err := fmt.Errorf("%w: it holds %s", ErrOccupied, d.found.what)
+		if n := f.missing(d); n > 0 {
+			err = fmt.Errorf("%w; give all %d disks of that lockspace, %d of them are missing here", err, len(d.found.old.Members.Positions()), n)
+		}
+		switch {
+		case d == alive:
+			err = fmt.Errorf("%w: %w: %s is using it now", err, ErrHostAlive, host)
+		case alive == nil && slices.Contains(watched, d):
+			err = fmt.Errorf("%w; none of them was seen alive", err)
+		}
+		refusals = append(refusals, d.wrap(err))
+	}
+	return errors.Join(refusals...)
+}
+
+// watch returns the first disk on which a host is seen to renew, and the name of that host. It
+// returns nil if no host is.
+func (f *formatter) watch(ctx context.Context, disks []*disk) (alive *disk, host string, err error) {
+	if len(disks) == 0 {
+		return nil, "", nil
+	}
+	lease := time.Duration(0)
+	for _, d := range disks {
+		lease = max(lease, d.found.old.Lease)
+	}
 	watch := lease/6 + lease/20 + lease/20
 	f.o.report("watching %v whether a host uses the lockspace", watch.Round(100*time.Millisecond))
 	every := lockspace.PollInterval(lease, 250*time.Millisecond)
 	for watched := time.Duration(0); ; {
 		began := time.Now()
-		rows, err := f.hostTable(found)
-		if err != nil {
-			return err
-		}
-		if row, ok := lockspace.ChangedRow(found.rows, rows); ok && row.Err == nil {
-			return fmt.Errorf("%w: it holds %s: %w: %s is using it now",
-				ErrOccupied, found.what, ErrHostAlive, text.HostName(row.ID, row.Record.Name))
+		for _, d := range disks {
+			rows, err := d.hostTable()
+			if err != nil {
+				return nil, "", d.wrap(err)
+			}
+			if row, ok := lockspace.ChangedRow(d.found.rows, rows); ok && row.Err == nil {
+				return d, text.HostName(row.ID, row.Record.Name), nil
+			}
 		}
 		if watched > watch {
-			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)
+			return nil, "", nil
 		}
 		if err := retry.Pause(ctx, every); err != nil {
-			return err
+			return nil, "", f.wrap(err)
 		}
 		watched += min(time.Since(began), 2*every+lease/20) // this machine may have been frozen
 	}
@@ -244,23 +346,23 @@ func ReadOccupancy(ctx context.Context, dev blockdev.Device) (Occupancy, error) 
 	}
 	if sb, copyUsed, err := lockspace.FindSuperblock(dev); err == nil {
 		o.Lockspace, o.CopyUsed = &sb, copyUsed
-		o.What = "lockspace " + lockspace.DescribeSuperblock(sb)
+		o.What = describe(sb)
 		return o, nil
 	}
-	found, err := surveyorOf(dev).survey(ctx)
+	found, err := surveyorOf(dev).survey(ctx, nil)
 	o.What = found.what
 	return o, err
 }
 
-// surveyorOf returns a formatter that surveys as much of a device as a lockspace of the default
+// surveyorOf returns a disk whose survey covers as much of a device as a lockspace of the default
 // size needs.
-func surveyorOf(dev blockdev.Device) *formatter {
+func surveyorOf(dev blockdev.Device) *disk {
 	info := dev.Info()
 	area := info.Size
 	if stride, err := chooseStride(info, 0); err == nil {
 		area = min(area, defaultGeometry(stride).Size())
 	}
-	return &formatter{dev: dev, area: area}
+	return &disk{dev: dev, area: area}
 }
 
 func defaultGeometry(stride int) layout.Geometry {

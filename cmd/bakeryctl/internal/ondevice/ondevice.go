@@ -91,7 +91,7 @@ func Create(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err := format.Format(ctx, path, format.Options{
+	_, err := format.Format(ctx, []string{path}, format.Options{
 		Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease,
 	})
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, format.ErrOccupied) {
