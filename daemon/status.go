@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
@@ -23,20 +22,14 @@ func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts})
 	r.ThisHost = &report.ThisHost{
 		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: h.mem.Incarnation(), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
-		IO: ioReport(h.devices.Opened.Stats()), Renewals: renewalsReport(h.cfg.Tally),
+		IO: report.IOOf(h.devices.Opened.Stats()), Renewals: renewalsReport(h.cfg.Tally),
 	}
+	r.Disks = report.DisksOf(lockspace.MemberDisks(h.devices.Opened, h.disk.SB))
 	for i := range r.Locks {
 		h.Describe(&r.Locks[i], r.ThisHost)
 	}
 	r.Judge()
 	return r
-}
-
-func ioReport(s blockdev.Stats) *report.IO {
-	of := func(l blockdev.Latency) report.Latency {
-		return report.Latency{Count: l.Count, Errors: l.Errors, P50US: l.P50.Microseconds(), P99US: l.P99.Microseconds(), MaxUS: l.Max.Microseconds()}
-	}
-	return &report.IO{Read: of(s.Read), Write: of(s.Write), InFlight: s.InFlight, OldestMS: s.Oldest.Milliseconds()}
 }
 
 func renewalsReport(t *tally.Tally) *report.Latency {

@@ -8,6 +8,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -44,6 +45,7 @@ type TermVitals struct {
 	Hosts      map[report.Health]int
 	Sessions   int
 	IO         blockdev.Stats
+	Disks      []report.Disk  // the member disks; none if the lockspace is on one disk
 	Locks      []queue.Vitals // held or waited for, by name
 }
 
@@ -63,6 +65,7 @@ func (h *Host) vitals() *TermVitals {
 		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.DeviceNames(),
 		Lease: h.disk.SB.Lease, FenceAfter: h.disk.SB.FenceAfter, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
 		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
+		Disks: report.DisksOf(lockspace.MemberDisks(h.devices.Opened, h.disk.SB)),
 	}
 }
 

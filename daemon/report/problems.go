@@ -45,7 +45,7 @@ const checkDevice = "check the device: dmesg, multipath -ll, iostat -x 1"
 // knows of its clients before.
 func (r *Report) Judge() {
 	r.explainStuck()
-	r.Problems = shorten(slices.Concat(r.ownProblems(), r.hostProblems(), r.lockProblems(), r.diskProblems()))
+	r.Problems = shorten(slices.Concat(r.ownProblems(), r.memberProblems(), r.hostProblems(), r.lockProblems(), r.diskProblems()))
 }
 
 // shorten sorts problems by severity, and replaces those of a kind that has too many by one.

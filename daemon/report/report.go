@@ -24,6 +24,9 @@ type Report struct {
 	Locks     []Lock    `json:"locks"`     // by name
 	Damaged   []Damage  `json:"damaged"`   // by offset
 	Problems  []Problem `json:"problems"`  // the worst first
+
+	// Disks are the member disks of the lockspace, by position; none if it is on one disk.
+	Disks []Disk `json:"disks,omitempty"`
 }
 
 // Lockspace has the parameters of the lockspace.
@@ -182,9 +185,11 @@ type Damage struct {
 	Error  string               `json:"error"`
 }
 
-// FromSnapshot returns the report of a snapshot that no daemon watched.
-func FromSnapshot(s *lockspace.Snapshot) *Report {
+// FromSnapshot returns the report of a snapshot of member disks, none if it is of one, that no daemon
+// watched.
+func FromSnapshot(s *lockspace.Snapshot, members ...lockspace.MemberDisk) *Report {
 	r := Build(s, nil)
+	r.Disks = DisksOf(members)
 	r.Judge()
 	return r
 }

@@ -69,7 +69,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
 	{"daemon/lockspace/check", "bakery blockdev daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
 	{"daemon/lockspace/directory", "blockdev daemon/api daemon/lockspace daemon/lockspace/check layout"},
-	{"daemon/report", "daemon/api daemon/lease daemon/lease/timing daemon/lockspace daemon/text layout"},
+	{"daemon/report", "blockdev daemon/api daemon/lease daemon/lease/timing daemon/lockspace daemon/text layout"},
 
 	// The event journal and its pages.
 	{"daemon/events", "daemon/clock daemon/line daemon/retry daemon/text layout"},

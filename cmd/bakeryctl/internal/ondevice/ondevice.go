@@ -42,11 +42,13 @@ func Read[T any](paths []string, f func(blockdev.Device) (T, error)) (contents T
 
 // Status returns the report of the lockspace on the disks at paths, without joining it.
 func Status(paths []string) (*report.Report, error) {
-	snapshot, err := Read(paths, lockspace.Inspect)
-	if err != nil {
-		return nil, err
-	}
-	return report.FromSnapshot(snapshot), nil
+	return Read(paths, func(dev blockdev.Device) (*report.Report, error) {
+		snapshot, err := lockspace.Inspect(dev)
+		if err != nil {
+			return nil, err
+		}
+		return report.FromSnapshot(snapshot, lockspace.MemberDisks(dev, snapshot.Superblock)...), nil
+	})
 }
 
 // Advice are the hints for device errors of any command.

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/report"
+)
+
+func defineDisks(a *app, cmd *cobra.Command) {
+	cmd.Long = `Show the member disks of a lockspace on several, and whether this host reaches them.
+
+  up        is read and written
+  checking  had an error, or is being opened; requests wait until it is known to be the right disk
+  down      is missing, fails, or is not the right disk; it is tried again every second
+
+BEHIND is the number of records that this host wrote and that the disk lacks: they are written when it
+answers. READ and WRITE are the time that half of the requests took, and 99 % of them. Other hosts may
+reach other disks.
+
+Without --device bakeryd is asked. With --device the disks are read, without bakeryd.`
+	cmd.Example = `  bakeryctl disks
+  bakeryctl disks --json | jq '.disks[] | select(.state != "up")'
+  bakeryctl disks --device /dev/mapper/a --device /dev/mapper/b --device /dev/mapper/c`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		status, err := a.status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		disks := struct {
+			Disks []report.Disk `json:"disks"`
+		}{append([]report.Disk{}, status.Disks...)}
+		return a.print(disks, func(w io.Writer) { show.DiskTable(w, status, time.Now(), a.paint()) })
+	}
+	a.colourFlag(cmd)
+	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+}
