@@ -29,7 +29,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -109,12 +108,6 @@ func (c Config) complete() Config {
 	c.quarantine = cmp.Or(c.quarantine, new(stall.Quarantine))
 	if c.Clock == nil {
 		c.Clock = clock.Boottime
-	}
-	if c.Open == nil {
-		c.Open = func() (blockdev.Device, error) {
-			dev, _, _, err := lockspace.OpenDisks(c.Devices, lockspace.DiskOptions{})
-			return dev, err
-		}
 	}
 	c.Machine = c.Machine.complete()
 	return c

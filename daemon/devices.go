@@ -63,6 +63,6 @@ type Devices struct{ Opened, Lease, Locks, Report blockdev.Device }
 
 func DevicesOn(dev blockdev.Device, t *tally.Tally) Devices {
 	turns := make(chan struct{}, maxUnderWay)
-	return Devices{Opened: dev, Lease: purposeDevice{dev, &t.IO[tally.Lease], nil}, Locks: purposeDevice{dev, &t.IO[tally.Lock], turns},
-		Report: purposeDevice{dev, &t.IO[tally.Report], turns}}
+	return Devices{Opened: dev, Lease: forPurpose(dev, &t.IO[tally.Lease], nil), Locks: forPurpose(dev, &t.IO[tally.Lock], turns),
+		Report: forPurpose(dev, &t.IO[tally.Report], turns)}
 }

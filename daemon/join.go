@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/command"
@@ -56,6 +57,7 @@ type joiner struct {
 	clock   clock.Clock
 	disk    *store.Disk
 	devices Devices
+	members memberDisks
 	ending  *session.Ending
 	tasks   tasks.Group
 
@@ -70,7 +72,7 @@ func newJoiner(cfg Config) *joiner {
 }
 
 func (j *joiner) join(ctx context.Context) (*Host, error) {
-	dev, err := j.cfg.Open()
+	dev, err := j.open()
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,11 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
 	j.devices = DevicesOn(dev, j.cfg.Tally)
-	if sb.Policy == layout.PolicyFence {
+	if sb.Policy == layout.PolicyFence && sb.Members.Several() && cmp.Or(j.cfg.Fence.Agent, "pr") == "pr" {
+		dev.Close()
+		return nil, fmt.Errorf("%w: fence agent pr with a lockspace on several disks, want exec: it would cut hosts off from one disk alone", api.ErrInvalid)
+	}
+	if sb.Policy == layout.PolicyFence && !sb.Members.Several() {
 		j.devices.Lease, j.devices.Locks = guardedDevice{j.devices.Lease, j.cutOff}, guardedDevice{j.devices.Locks, j.cutOff}
 	}
 	j.disk = &store.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
@@ -115,6 +121,14 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 	h.Start()
 	h.sessions.Serve()
 	return h, nil
+}
+
+func (j *joiner) open() (blockdev.Device, error) {
+	if j.cfg.Open != nil {
+		return j.cfg.Open()
+	}
+	j.members.log, j.members.host = j.log, j.cfg.HostID
+	return j.members.open(j.cfg.Devices)
 }
 
 func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {

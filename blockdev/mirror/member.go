@@ -93,7 +93,8 @@ func (s *Set) Recheck(position int, reason error) {
 func (s *Set) recheck(m *member, err error) {
 	m.failures++
 	if m.state == Up && !s.closed {
-		m.state, m.since, m.err = Checking, time.Now(), err
+		s.setState(m, Checking)
+		m.err = err
 		s.startCheck(m)
 	}
 }
@@ -176,9 +177,24 @@ func (s *Set) verify(m *member, dev blockdev.Device) error {
 	return s.opts.Check(m.position, dev)
 }
 
+// setState sets the state of a member, and since when it is up, or is not. Called with mu held.
+func (s *Set) setState(m *member, to State) {
+	from := m.state
+	if m.state = to; from == to {
+		return
+	}
+	if from == Up || to == Up {
+		m.since = time.Now()
+	}
+	if s.opts.Changed != nil {
+		go s.opts.Changed()
+	}
+}
+
 // setDown makes the requests of a member fail. Called with mu held.
 func (s *Set) setDown(m *member, err error) {
-	m.state, m.err, m.disk = Down, err, ""
+	s.setState(m, Down)
+	m.err, m.disk = err, ""
 	for _, rd := range m.queue {
 		rd.answers <- answer{member: m.position, err: err}
 	}
@@ -191,7 +207,7 @@ func (s *Set) setDown(m *member, err error) {
 
 // setUp makes a member take part, and begins what waits for it. Called with mu held.
 func (s *Set) setUp(m *member) {
-	m.state, m.since = Up, time.Now()
+	s.setState(m, Up)
 	queue := m.queue
 	m.queue = nil
 	for _, rd := range queue {

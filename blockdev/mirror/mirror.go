@@ -85,6 +85,9 @@ type Options struct {
 	// not use the set, except for Set.Acked.
 	Check func(position int, dev blockdev.Device) error
 
+	// Changed is called, in a goroutine, after the state of members changed; nil if not needed.
+	Changed func()
+
 	// Timeout limits how long Open and Close wait for members that the majority can do without,
 	// and a read for copies beyond those of a majority.
 	Timeout time.Duration

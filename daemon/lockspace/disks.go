@@ -25,10 +25,13 @@ type DiskOptions struct {
 
 	// Lock locks what this process writes on a member, each time that the member was opened and
 	// before it is used: see [blockdev.Disk.Lock] and [mirror.Member]. nil if not needed.
-	Lock func(position int, disk *blockdev.Disk) error
+	Lock func(position int, disk *blockdev.Disk, sb layout.Superblock) error
 
 	// Check checks a member, after its superblock was: see [mirror.Options]. nil if not needed.
 	Check func(position int, dev blockdev.Device) error
+
+	// Changed is called after the state of members changed: see [mirror.Options]. nil if not needed.
+	Changed func()
 
 	// Timeout limits how long OpenDisks waits for a path that does not answer, and is the Timeout
 	// of [mirror.Options]. 0: DefaultTimeout.
@@ -68,7 +71,7 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	d.o = o
 	set, err := mirror.Open(d.members(), mirror.Options{
 		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
-		ReadOnly: o.ReadOnly, Check: d.check, Timeout: o.Timeout, Retry: o.Retry,
+		ReadOnly: o.ReadOnly, Check: d.check, Changed: o.Changed, Timeout: o.Timeout, Retry: o.Retry,
 	})
 	if err != nil {
 		return nil, layout.Superblock{}, 0, err
@@ -165,7 +168,7 @@ func (d *memberDisks) openAt(path string, i int) (*blockdev.Disk, error) {
 		return nil, err
 	}
 	if err = d.identify(i, disk); err == nil && d.o.Lock != nil {
-		err = d.o.Lock(i, disk)
+		err = d.o.Lock(i, disk, d.sb)
 	}
 	if err != nil {
 		return nil, errors.Join(err, disk.Close())

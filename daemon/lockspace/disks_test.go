@@ -447,7 +447,7 @@ func TestOpenDisks_LockedMember_Waits(t *testing.T) {
 		lost := errors.New("record is lost")
 		var bad int
 		o := DiskOptions{
-			Lock: func(position int, disk *blockdev.Disk) error {
+			Lock: func(position int, disk *blockdev.Disk, _ layout.Superblock) error {
 				require.Equal(t, s.path(string(rune('a'+position))), disk.Info().Path)
 				return disk.Lock(s.sb.Geometry.Host(2), 4096)
 			},

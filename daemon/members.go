@@ -1,0 +1,161 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// memberDisks are the disks of a lockspace on several, for one host.
+type memberDisks struct {
+	log *slog.Logger
+
+	mu     sync.Mutex // guards the fields below
+	sb     layout.Superblock
+	host   int                    // id of this host; 0 if none was chosen yet
+	opened map[int]*blockdev.Disk // by position
+	set    *mirror.Set            // nil until all are opened
+	noted  []mirror.State         // in the log, by position
+}
+
+// open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
+func (d *memberDisks) open(paths []string) (blockdev.Device, error) {
+	dev, sb, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{Lock: d.lock, Check: d.check, Changed: d.note})
+	if err != nil {
+		return nil, err
+	}
+	if set, several := dev.(*mirror.Set); several {
+		d.mu.Lock()
+		d.sb, d.set, d.noted = sb, set, make([]mirror.State, len(set.Members()))
+		d.mu.Unlock()
+		d.note()
+	}
+	return dev, nil
+}
+
+// lock locks the record of this host on a member that was opened, once the host is known. That fails
+// while an earlier process has a request in flight there, which could land over later ones (FIFO).
+func (d *memberDisks) lock(position int, disk *blockdev.Disk, sb layout.Superblock) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opened == nil {
+		d.opened = map[int]*blockdev.Disk{}
+	}
+	d.opened[position] = disk
+	return lockOwn(disk, sb, d.host)
+}
+
+func lockOwn(disk *blockdev.Disk, sb layout.Superblock, host int) error {
+	if host == 0 {
+		return nil
+	}
+	return disk.Lock(sb.Geometry.Host(host), int64(sb.Geometry.Stride))
+}
+
+// take locks the record of this host on all members, before anything is written. A member where that
+// fails is not used until it succeeds.
+func (d *memberDisks) take(host int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.set == nil || d.host == host {
+		return
+	}
+	d.host = host
+	for position, disk := range d.opened {
+		if err := lockOwn(disk, d.sb, host); err != nil {
+			d.set.Recheck(position, err)
+		}
+	}
+}
+
+// check returns an error if a member does not have what this host wrote there last (OWN), or if it cannot
+// be locked.
+func (d *memberDisks) check(position int, dev blockdev.Device) error {
+	d.mu.Lock()
+	set, sb, host := d.set, d.sb, d.host
+	d.mu.Unlock()
+	if set == nil || host == 0 {
+		return nil
+	}
+	if disk, ok := dev.(*blockdev.Disk); ok {
+		if err := lockOwn(disk, sb, host); err != nil {
+			return err
+		}
+	}
+	off := sb.Geometry.Host(host)
+	buf := lockspace.Pool.Get(sb.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
+	if err := dev.Read(buf, off); err != nil {
+		return fmt.Errorf("read the record of this host: %w", err)
+	}
+	acked := set.Acked(off, position)
+	if found, err := lockspace.NewCodec(sb).Version(buf, off, position); err == nil && found.Less(acked) {
+		return fmt.Errorf("%s lost writes: it has version %d.%d of the record of this host, and acknowledged %d.%d: it is blank or an old copy; replace it",
+			dev.Info().Path, found.Epoch, found.Counter, acked.Epoch, acked.Counter)
+	}
+	return nil
+}
+
+// note logs the members that are lost, and those that are back.
+func (d *memberDisks) note() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.set == nil {
+		return
+	}
+	up := 0
+	disks := lockspace.MemberDisks(d.set, d.sb)
+	for _, m := range disks {
+		if m.State == mirror.Up {
+			up++
+		}
+	}
+	for i, m := range disks {
+		was := d.noted[i]
+		switch attrs := []any{"disk", m.Position, "device", m.Name, "up", up, "of", len(disks)}; {
+		case m.State == mirror.Down && was != mirror.Down:
+			d.noted[i] = mirror.Down
+			d.log.Warn("member disk is lost", append(attrs, "err", m.Err)...)
+		case m.State == mirror.Up && was == mirror.Down:
+			d.noted[i] = mirror.Up
+			d.log.Info("member disk is back", attrs...)
+		}
+	}
+}
+
+// purposeSet is purposeDevice for a lockspace on several disks.
+type purposeSet struct {
+	*mirror.Set
+	by purposeDevice
+}
+
+func (s purposeSet) Read(p []byte, off int64) error { return s.by.Read(p, off) }
+
+func (s purposeSet) Write(p []byte, off int64) error { return s.by.Write(p, off) }
+
+func (s purposeSet) ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error {
+	return s.by.request(func(p []byte, off int64) error { return s.Set.ReadCopies(p, off, need, visit) }, &s.by.io.Reads, p, off)
+}
+
+func (s purposeSet) WriteCount(p []byte, off int64) (acked mirror.Positions, err error) {
+	err = s.by.request(func(p []byte, off int64) (err error) {
+		acked, err = s.Set.WriteCount(p, off)
+		return err
+	}, &s.by.io.Writes, p, off)
+	return acked, err
+}
+
+// forPurpose returns a device for one purpose.
+func forPurpose(dev blockdev.Device, io *tally.IO, turns chan struct{}) blockdev.Device {
+	by := purposeDevice{dev, io, turns}
+	if set, several := dev.(*mirror.Set); several {
+		return purposeSet{set, by}
+	}
+	return by
+}
