@@ -104,10 +104,17 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 
 // note logs the members that are lost, and those that are back.
 func (d *memberDisks) note() {
+	for _, say := range d.changes() {
+		say()
+	}
+}
+
+// changes returns functions that log the members whose state changed since the last call.
+func (d *memberDisks) changes() (says []func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.set == nil {
-		return
+		return nil
 	}
 	up := 0
 	disks := lockspace.MemberDisks(d.set, d.sb)
@@ -121,12 +128,13 @@ func (d *memberDisks) note() {
 		switch attrs := []any{"disk", m.Position, "device", m.Name, "up", up, "of", len(disks)}; {
 		case m.State == mirror.Down && was != mirror.Down:
 			d.noted[i] = mirror.Down
-			d.log.Warn("member disk is lost", append(attrs, "err", m.Err)...)
+			says = append(says, func() { d.log.Warn("member disk is lost", append(attrs, "err", m.Err)...) })
 		case m.State == mirror.Up && was == mirror.Down:
 			d.noted[i] = mirror.Up
-			d.log.Info("member disk is back", attrs...)
+			says = append(says, func() { d.log.Info("member disk is back", attrs...) })
 		}
 	}
+	return says
 }
 
 // purposeSet is purposeDevice for a lockspace on several disks.
