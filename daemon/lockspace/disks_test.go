@@ -439,7 +439,7 @@ func TestFindLockspace_MemberDisk_Refused(t *testing.T) {
 	require.Equal(t, s.at(6), sb)
 }
 
-// TestOpenDisks_LockedMember_Waits: a member is used once its lock is had, and its check passes.
+// TestOpenDisks_LockedMember_Waits: a member is used once this process has its lock, and its check passes.
 func TestOpenDisks_LockedMember_Waits(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, s *shelf) {
 		earlier := s.open("c")
