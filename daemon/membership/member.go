@@ -219,6 +219,9 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			mb.begins(&mb.writing)
 			mb.renewing = mb.readBegan // of the read that has just returned: none has begun since
 			alarm = true
+			if mb.cfg.SB.Members.Several() {
+				a.Record.Generation = uint32(a.Generation)
+			}
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
 			wake, alarm = a.Until, true
@@ -288,6 +291,9 @@ func locked[T any](mb *Member, f func(*lease.Machine) T) T {
 func (mb *Member) ID() int { return locked(mb, (*lease.Machine).ID) }
 
 func (mb *Member) Incarnation() uint64 { return locked(mb, (*lease.Machine).Incarnation) }
+
+// Generation returns that of the host id in this incarnation. It counts with several disks.
+func (mb *Member) Generation() uint32 { return locked(mb, (*lease.Machine).Generation) }
 
 func (mb *Member) Err() error { return locked(mb, func(*lease.Machine) error { return mb.reason }) }
 

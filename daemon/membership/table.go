@@ -68,6 +68,7 @@ func (mb *Member) readRows(records []lease.Record) error {
 			r := &records[i-before]
 			if *r = (lease.Record{Err: err}); err == nil {
 				r.HostRecord, r.Err = mb.cfg.SB.Space().DecodeHost(sector, i-before+1)
+				r.Generation = uint64(r.HostRecord.Generation)
 			}
 		case err != nil: // not known: the lease runs out if nothing else can be read
 		case i == 0:
