@@ -1,6 +1,6 @@
 // Package handover keeps the handover file, by which the next bakeryd process continues with the
-// same incarnation: the term of the lease and the sessions. It knows the file and nothing of
-// clients and locks. Start reading at File.
+// same incarnation: the term of the lease and the sessions, and with several disks the slots that are
+// being written. It knows the files and nothing of clients and locks. Start reading at File.
 package handover
 
 import (
@@ -41,7 +41,8 @@ import (
 // The lock file of the host id guards the file against other processes
 // (hostid.Identity.TakeLockFile).
 type File struct {
-	Path string
+	Path  string
+	slots *Notes // nil with one disk
 
 	growth chan struct{} // taken by the goroutine that extends the file
 	void   chan struct{} // closed when err is set and the next process cannot read the file
@@ -49,6 +50,7 @@ type File struct {
 	mu       sync.Mutex // guards the fields below; no IO is done with it
 	file     *os.File   // nil if closed
 	mem      []byte     // room for MaxCells; behind the end of the file it cannot be accessed
+	notes    []byte     // of slots, in a file of their own; nil if none
 	end      int        // number of cells in the file
 	err      error      // why the file is void; nil if it is not
 	unsealed bool       // it could not be marked as void
@@ -395,12 +397,15 @@ func (j *File) Intact() bool {
 // Close closes the file and leaves it to the next process.
 func (j *File) Close() {
 	j.mu.Lock()
-	file, mem := j.file, j.mem
-	j.file, j.mem = nil, nil
+	file, mem, notes := j.file, j.mem, j.notes
+	j.file, j.mem, j.notes = nil, nil, nil
 	j.mu.Unlock()
 	if file != nil {
 		_ = unix.Munmap(mem) // has no error for what Mmap returned
 		file.Close()
+	}
+	if notes != nil {
+		_ = unix.Munmap(notes)
 	}
 }
 
@@ -409,6 +414,9 @@ func (j *File) Discard() error {
 	j.Close()
 	if err := remove(j.Path); err != nil && os.Truncate(j.Path, 0) != nil {
 		return fmt.Errorf("remove the handover file, which the next process would use: %w", err)
+	}
+	if j.slots != nil {
+		return remove(j.notesPath())
 	}
 	return nil
 }

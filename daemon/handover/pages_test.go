@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +24,14 @@ func TestFile_PagesCanOnlyBeRead_IsRemovedBeforeTheChangeReturns(t *testing.T) {
 	<-j.Void()
 	j.Put(aSession(3))
 	require.NoError(t, j.Discard())
+}
+
+// TestNotes_PagesCanOnlyBeRead_VoidTheHandoverFile: before the write begins.
+func TestNotes_PagesCanOnlyBeRead_VoidTheHandoverFile(t *testing.T) {
+	j, n := newNotes(t)
+	require.NoError(t, unix.Mprotect(j.notes, unix.PROT_READ))
+	require.NoError(t, n.Put(1, noteOf(t, 1, 9)))
+	require.ErrorContains(t, j.Err(), "a page cannot be accessed")
+	_, err := resumeIn(filepath.Dir(j.Path))
+	require.ErrorContains(t, err, "could not write a record")
 }

@@ -316,7 +316,7 @@ var unixIO = func() (names []string) {
 // stores are functions that wait for a disk if the handover file is on one. A mutex for them is named
 // keeping.
 var stores = []string{"daemon/handover.File).Put", "daemon/handover.File).PutTerm", "daemon/handover.File).Release",
-	"daemon/handover.File).Remove", "daemon/handover.File).Reserve"}
+	"daemon/handover.File).Remove", "daemon/handover.File).Reserve", "daemon/handover.Notes).Put", "daemon/handover.Notes).Remove"}
 
 // screen is held while text is written to a terminal, so that lines do not mix.
 const screen = "cmd/bakeryctl/internal/render.Progress.screen"
