@@ -304,7 +304,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 		}
 	case j.cfg.Keep:
 		var err error
-		if file, err = handover.Create(ids.RuntimeDir, j.disk.SB.UUID, mem.ID()); err != nil {
+		if file, err = j.keepState(ids, mem.ID()); err != nil {
 			j.log.Warn("creating the handover file failed: a restart of bakeryd will lose all locks of this host", "err", err)
 		}
 	}
@@ -332,12 +332,23 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 	return h, nil
 }
 
+// keepState creates the handover file, with notes of slots if there are several disks.
+func (j *joiner) keepState(ids *hostid.Identity, host int) (*handover.File, error) {
+	file, err := handover.Create(ids.RuntimeDir, j.disk.SB.UUID, host)
+	if err == nil && j.disk.SB.Members.Several() {
+		if err = file.CreateNotes(j.disk.SB.Geometry.Locks); err != nil {
+			return nil, errors.Join(err, file.Discard())
+		}
+	}
+	return file, err
+}
+
 // host returns a host that is live.
 func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handover.File) *Host {
 	h := &Host{
 		joiner: j, ids: ids, mem: mem, handover: file,
 		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Observer: j.cfg.observer(), Traced: j.cfg.Events != nil},
-			Disk: j.disk, Member: mem, Handoff: j.cfg.Handoff, Linger: j.cfg.Linger, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
+			Disk: j.disk, Member: mem, Notes: file.SlotNotes(), Handoff: j.cfg.Handoff, Linger: j.cfg.Linger, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
 	}
 	h.Meter = measuring.New(h.Manager, j.disk, mem, ids.Name, j.log)
 	if file != nil {

@@ -56,7 +56,11 @@ func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) 
 		}
 		file, term, sessions, err := handover.Resume(ids.RuntimeDir, j.disk.SB.UUID, host, j.clock.Now())
 		if err == nil {
-			if err = fits(j.disk.SB.Geometry, term, sessions); err != nil {
+			err = fits(j.disk.SB.Geometry, term, sessions)
+			if err == nil && j.disk.SB.Members.Several() {
+				err = file.ResumeNotes(j.disk.SB.Space())
+			}
+			if err != nil {
 				file.Close()
 			}
 		}

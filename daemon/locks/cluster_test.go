@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
@@ -58,6 +59,8 @@ type hostConfig struct {
 	Clock                              clock.Clock
 	Logger                             *slog.Logger
 	open                               func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error)
+	handover                           *handover.File // nil if none
+	resume                             *lease.Term    // of the previous process; nil if none
 }
 
 func (c *cluster) config(id int, change ...func(*hostConfig)) hostConfig {
@@ -112,7 +115,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	}
 	disk := &store.Disk{Dev: dev, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
 	mem, err := membership.Join(membership.Config{Dev: dev, SB: sb, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock,
-		Tally: new(tally.Tally), Stalls: disk.Stalls, Quarantine: disk.Quarantine, Lease: lease.Config{ID: cfg.HostID, Self: ids.HostRecord()}})
+		Tally: new(tally.Tally), Stalls: disk.Stalls, Quarantine: disk.Quarantine, Lease: lease.Config{ID: cfg.HostID, Self: ids.HostRecord(), Resume: cfg.resume}})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +131,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	disk.Quarantine.Start(cfg.Clock.Now())
 	h := &testHost{dev: dev, ids: ids, Manager: New(&driver.Host{
 		Host: queue.Host{Name: cfg.Name, Observer: logObserver{&observe.Recorder{Tally: new(tally.Tally)}, cfg.Logger}},
-		Disk: disk, Member: mem, Handoff: cfg.Handoff, Linger: cfg.Linger, Wall: time.Now,
+		Disk: disk, Member: mem, Notes: cfg.handover.SlotNotes(), Handoff: cfg.Handoff, Linger: cfg.Linger, Wall: time.Now,
 	}, cfg.Repairs)}
 	h.guards.Go(func() {
 		select {
@@ -137,6 +140,14 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 		case <-mem.Over():
 		}
 	})
+	if cfg.handover != nil {
+		mem.KeepTerms(cfg.handover)
+	}
+	if cfg.resume != nil {
+		if err := h.Resume(nil, nil); err != nil {
+			return nil, err
+		}
+	}
 	h.Start()
 	return h, nil
 }

@@ -36,6 +36,13 @@ func (m *Manager) Resume(records []handover.Session, restore func(*Lock, handove
 			entries[r.Lock] = layout.Entry{Lock: r.Lock, Name: r.Name, Creation: r.Creation, Permits: max(r.LockPermits, r.Permits, 1)}
 		}
 	}
+	for lock, note := range m.host.Notes.Left() { // also of a lock whose entry is free or damaged
+		e := entries[lock]
+		e.Lock = lock
+		if err := driver.New(m.host, e).Complete(note); err != nil {
+			return err
+		}
+	}
 	for _, e := range entries {
 		lk := guard
 		if e.Lock != lockspace.DirectoryLock {

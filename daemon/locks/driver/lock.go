@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -68,6 +69,7 @@ type Host struct {
 	Disk    *store.Disk
 	Member  *membership.Member // live
 	Dir     *directory.Directory
+	Notes   *handover.Notes  // of slots that are being written; nil if none
 	Handoff int              // local grants in a row while another host waits
 	Linger  time.Duration    // how long a hold is kept for the next client; 0: not at all
 	Wall    func() time.Time // wall clock: may be wrong by any amount, and be set at any time
@@ -97,6 +99,7 @@ func New(host *Host, e layout.Entry) *Lock {
 		slots:  host.Disk.Slots(e, id, incarnation, host.Member.Resumed()),
 		driver: newDriverMutex(), looks: store.Looks{Early: 1},
 	}
+	lk.slots.Generation, lk.slots.Notes = host.Member.Generation(), host.Notes
 	lk.alarm = time.AfterFunc(math.MaxInt64, lk.Queue.Signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.driver.Lock() // held by the driver from its start

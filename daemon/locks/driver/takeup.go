@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/bakery"
@@ -63,6 +64,17 @@ func (lk *Lock) readOwn(persist func(message string, at int64, try func() error)
 		return err
 	})
 	return v, err
+}
+
+// Complete completes the write of the own slot that the previous process noted (NOTE-FIRST). It is called
+// before anything is read of the slot: a read may return what the write replaces, or what it wrote,
+// and both prove nothing. It does nothing once the lease is lost.
+func (lk *Lock) Complete(note []byte) error {
+	err := lk.persist("completing a write of a slot failed, retrying", lk.slots.At(lk.host.ID), func() error { return lk.slots.Complete(note) })
+	if errors.Is(err, api.ErrLeaseLost) {
+		return nil // the drivers end the sessions
+	}
+	return err
 }
 
 // Resume makes the driver continue from its own slot and from what the previous process recorded. It

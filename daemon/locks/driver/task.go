@@ -3,6 +3,7 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -100,8 +101,8 @@ func (s SlotTx) Own() layout.Slot { return s.lk.slots.Own }
 // does not know.
 func (s SlotTx) Publish(change func(own *layout.Slot)) error { return s.lk.publish(change) }
 
-// Wrote records that the caller has written the slot itself, with another sequence.
-func (s SlotTx) Wrote(own layout.Slot) { s.lk.slots.Own = own }
+// Rewrite writes the slot as it was last written, once, and returns how long the device took.
+func (s SlotTx) Rewrite() (time.Duration, error) { return s.lk.slots.Rewrite() }
 
 // Intend makes an intent durable. From here on the other hosts know which write may land.
 func (lk *Lock) Intend(e layout.Entry) error {

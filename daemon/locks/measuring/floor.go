@@ -62,22 +62,13 @@ func (m *Meter) floor(ctx context.Context, lk *locks.Lock, slot locks.SlotTx, ro
 	}
 	g := m.disk.SB.Geometry
 	f.Slots = m.locks.SlotCount()
-	block, slots := lockspace.Pool.Get(g.Stride), lockspace.Pool.Get(f.Slots*g.Stride)
-	defer lockspace.Pool.Put(block)
+	slots := lockspace.Pool.Get(f.Slots * g.Stride)
 	defer lockspace.Pool.Put(slots)
 	write := func() (time.Duration, error) {
-		own := slot.Own()
-		own.Sequence++
-		if err := m.disk.SB.Space().EncodeSlot(block, own); err != nil {
-			return 0, fmt.Errorf("encode slot: %w", err)
-		}
-		begun := time.Now()
-		err := slot.Dev().Write(block, g.Slot(lk.Entry.Lock, m.mem.ID()))
-		took := time.Since(begun)
+		took, err := slot.Rewrite()
 		if err != nil { // the slot may be torn, and other hosts wait for an unreadable slot
 			return 0, cmp.Or(slot.Publish(unchanged), err)
 		}
-		slot.Wrote(own)
 		return took, nil
 	}
 	for len(f.Rounds) < rounds {

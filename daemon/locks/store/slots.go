@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -22,13 +23,17 @@ type Slots struct {
 	Own    layout.Slot
 	Failed bool // the last write of Own failed, so it may or may not be on the disk
 
+	Generation uint32          // of this host's id, with several disks
+	Notes      *handover.Notes // nil if none
+
 	space       layout.Space
 	lock        int
 	host        int
 	incarnation uint64 // of this host
 	creation    uint64 // of the lock's entry
 
-	known bool // Own was read once
+	known    bool   // Own was read once
+	sequence uint64 // greatest one written or found in this incarnation, with several disks
 	// hosts with slots that were seen written, as bits: these cannot become blank again
 	written big.Int
 
@@ -119,6 +124,9 @@ func (a *Slots) view(sector []byte, host int, err error) bakery.View {
 	}
 	if host == a.host && !a.known {
 		a.Own, a.known = s, true
+		if s.Incarnation == a.incarnation {
+			a.sequence = max(a.sequence, s.Sequence)
+		}
 		a.Dev.part.Store(a.takesPart(s))
 		a.Own.Value = bytes.Clone(s.Value)
 		// An intent of an earlier incarnation has been carried out or never will be: its writes had
@@ -176,20 +184,66 @@ func (a *Slots) Write(s bakery.Slot, who layout.Holder) error {
 	next.Incarnation, next.Creation = s.Incarnation, s.Creation
 	next.Ticket, next.Phase, next.Mode = s.Ticket, s.Phase, s.Mode
 	next.Holder = who
+	return a.put(next, nil)
+}
+
+// Rewrite writes the own slot as it was last written, and returns how long the device took.
+func (a *Slots) Rewrite() (took time.Duration, err error) {
+	err = a.put(a.Own, &took)
+	return took, err
+}
+
+// put writes a slot with a new version.
+func (a *Slots) put(next layout.Slot, took *time.Duration) error {
 	next.Sequence++
+	if a.space.Several {
+		next.Generation, next.Sequence = a.Generation, a.nextSequence()
+	}
 	buf := lockspace.Pool.Get(a.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
 	if err := a.space.EncodeSlot(buf, next); err != nil {
 		return fmt.Errorf("encode slot: %w", err)
 	}
+	if err := a.Notes.Put(a.lock, buf); err != nil {
+		return fmt.Errorf("note the slot of host %d in lock %d: %w", a.host, a.lock, err)
+	}
 	a.Dev.part.Store(true) // until it is certain that the slot shows something else
-	if err := a.Dev.Write(buf, a.At(a.host)); err != nil {
-		a.Failed = true
-		return fmt.Errorf("write the slot of host %d in lock %d: %w", a.host, a.lock, err)
+	if err := a.write(buf, took); err != nil {
+		return err
 	}
 	a.Own, a.known, a.Failed = next, true, false
 	a.Dev.part.Store(a.takesPart(next))
 	return nil
+}
+
+// nextSequence returns one above all that were written in this incarnation (VERSIONS), also by writes
+// that failed, and by earlier processes if the slot is unreadable now: these had less time since the
+// machine was started, and wrote less often than once in a nanosecond. The generation outranks
+// earlier incarnations.
+func (a *Slots) nextSequence() uint64 {
+	a.sequence = max(a.sequence, uint64(a.Dev.disk.Clock.Now())) + 1
+	return a.sequence
+}
+
+// write writes a slot that is noted, and then removes the note. It sets took unless that is nil.
+func (a *Slots) write(sector []byte, took *time.Duration) error {
+	if took != nil {
+		defer func(begun time.Time) { *took = time.Since(begun) }(time.Now())
+	}
+	if err := a.Dev.Write(sector, a.At(a.host)); err != nil {
+		a.Failed = true
+		return fmt.Errorf("write the slot of host %d in lock %d: %w", a.host, a.lock, err)
+	}
+	a.Notes.Remove(a.lock)
+	return nil
+}
+
+// Complete writes a slot that the previous process noted.
+func (a *Slots) Complete(note []byte) error {
+	buf := lockspace.Pool.Get(a.space.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
+	clear(buf[copy(buf, note):])
+	return a.write(buf, nil)
 }
 
 // takesPart reports whether other hosts wait for this one by a slot that it may have written: the
