@@ -309,3 +309,67 @@ func TestResume_LeaseLostMeanwhile_DoesNotWrite(t *testing.T) {
 		require.Equal(t, notes, p.kill(), "it is still not complete")
 	})
 }
+
+// TestValue_HalfWritten_LastsOnceAHolderWasTold: the writer of a value has died, and later reads would
+// return it or not.
+func TestValue_HalfWritten_LastsOnceAHolderWasTold(t *testing.T) {
+	onThreeDisks(t, func(t *testing.T, c *severalCluster) {
+		a, b := c.start(1), c.start(3)
+		require.NoError(t, acquire(t, b.testHost, Request{Name: "x"}).Release())
+		h := acquire(t, a.testHost, Request{Name: "x"})
+		require.NoError(t, h.SetValue(t.Context(), []byte("old")))
+		token := layout.MakeTicket(h.Token().Number()+1, 2)
+		half := layout.Slot{Lock: 1, Host: 2, Incarnation: 7, Creation: h.Lock().Entry.Creation, Generation: 1, Sequence: 1, Ticket: token,
+			Value: []byte("new"), ValueToken: token}
+		buf := blockdev.Alloc(c.SB.Geometry.Stride)
+		require.NoError(t, c.SB.Space().EncodeSlot(buf, half))
+		require.NoError(t, c.Disks[0].Open().Write(buf, c.SB.Geometry.Slot(1, 2)))
+		without := func(p *process, disk int) {
+			for _, d := range p.disks {
+				d.RemoveFaults()
+			}
+			p.disks[disk].Inject(disktest.Fault{Op: blockdev.OpRead, From: c.SB.Geometry.Slot(1, 1), Err: unix.EIO})
+		}
+		writes := func(p *process) (n int) {
+			for _, s := range p.io.of(1) {
+				if !s.Blank() {
+					n++
+				}
+			}
+			return n
+		}
+		want := Value{Name: "x", Value: []byte("new"), Token: token, Host: 2}
+		without(b, 2)
+		before := writes(b)
+		require.Equal(t, want, valueOf(t, b.testHost))
+		require.Equal(t, before, writes(b), "its clients do not hold the lock")
+		without(b, 0)
+		require.Equal(t, "old", string(valueOf(t, b.testHost).Value), "no holder has learned of it")
+
+		without(a, 2)
+		require.Equal(t, want, valueOf(t, a.testHost))
+		without(b, 0)
+		require.Equal(t, want, valueOf(t, b.testHost))
+		before = writes(a)
+		require.Equal(t, want, valueOf(t, a.testHost))
+		require.Equal(t, before, writes(a), "the own slot shows it")
+		require.NoError(t, h.Release())
+		without(b, 0)
+		h = acquire(t, b.testHost, Request{Name: "x"})
+		require.Equal(t, want, valueOf(t, b.testHost))
+		require.NoError(t, h.SetValue(t.Context(), []byte("later")))
+		require.Equal(t, "later", string(valueOf(t, a.testHost).Value))
+		require.NoError(t, h.Release())
+	})
+}
+
+// TestValue_OneDisk_IsNotCopied: there a value that was read stays.
+func TestValue_OneDisk_IsNotCopied(t *testing.T) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *testHost) {
+		setValue(t, a, "v")
+		h := acquire(t, b, Request{Name: "x"})
+		require.Equal(t, "v", string(valueOf(t, b).Value))
+		require.NoError(t, h.Release())
+		require.Zero(t, c.Slot(1, 2).ValueToken)
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
@@ -60,8 +61,10 @@ func (m *Manager) readValue(ctx context.Context, name string) (Value, error) {
 		}
 		if now == e {
 			v := latestValue(e, slots)
-			v.HostName = m.disk.HostName(v.Host)
-			return v, nil
+			if err := m.keepValue(e, v); !errors.Is(err, driver.ErrSuperseded) {
+				v.HostName = m.disk.HostName(v.Host)
+				return v, err
+			}
 		}
 		if err := retry.Pause(ctx, m.disk.Retry()); err != nil {
 			return Value{}, context.Cause(ctx)
@@ -69,12 +72,30 @@ func (m *Manager) readValue(ctx context.Context, name string) (Value, error) {
 	}
 }
 
+// keepValue shows a value in the own slot, with several disks and while a client of this host has the
+// lock, before a client learns of it. The write of a value may have been left half done: later
+// reads return it or not. A holder that acts by it makes it last.
+//
+//	A (dead; holder of 5)         B (holder of 6)               C (holder of 7)
+//	writes value 5: one disk of three
+//	                              reads value 5; acts by it
+//	                                                            reads value 4
+func (m *Manager) keepValue(e layout.Entry, v Value) error {
+	if v.Token == 0 || !m.disk.SB.Members.Several() {
+		return nil
+	}
+	if lk := m.attached(e.Lock); lk != nil && lk.Entry == e {
+		return lk.KeepValue(v.Value, v.Token)
+	}
+	return nil
+}
+
 // latestValue returns the value with the highest token.
 func latestValue(e layout.Entry, slots []layout.Slot) Value {
 	v := Value{Name: e.Name}
 	for _, s := range slots {
 		if s.ValueOf(e.Creation) && s.ValueToken > v.Token {
-			v.Value, v.Token, v.Host = s.Value, s.ValueToken, s.Host
+			v.Value, v.Token, v.Host = s.Value, s.ValueToken, s.ValueToken.Host() // another slot may show it, too
 		}
 	}
 	return v

@@ -137,6 +137,17 @@ func (t *acquisition) awaitGrant() error {
 
 func always() bool { return true }
 
+// KeepValue shows a value in the own slot, unless no client of this host has the lock, or the slot shows
+// that value or a later one.
+func (lk *Lock) KeepValue(value []byte, token layout.Ticket) error {
+	return lk.do(func() error {
+		if lk.Queue.Holders() == 0 || lk.slots.Own.ValueToken >= token {
+			return nil
+		}
+		return lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, token })
+	})
+}
+
 // SetValue sets the value of the lock, of at most layout.MaxValue bytes; an empty one clears it. It
 // returns once the value is durable. Only an exclusive holder may set it.
 //
