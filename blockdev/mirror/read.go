@@ -39,7 +39,8 @@ type answer struct {
 
 // ReadCopies reads as Read does, and calls visit for each copy that was seen. After the majority it
 // waits for the members in need as well, but no longer than Options.Timeout. p gets the greatest
-// version that was seen. There is no call for a member that did not answer.
+// version that was seen. There is no call for a member that did not answer. An error is returned after
+// the calls.
 func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) error {
 	r := blockdev.Request{Op: blockdev.OpRead, N: int64(len(p)), Off: off, Bytes: p}
 	return s.Do(r, func(r blockdev.Request) error {
@@ -82,11 +83,11 @@ func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
 		}
 		break
 	}
-	if q.state() == pollImpossible {
-		return s.noMajority(q.errs)
-	}
 	if visit != nil {
 		s.visit(q, r, &bufs, visit)
+	}
+	if q.state() == pollImpossible {
+		return s.noMajority(q.errs)
 	}
 	return s.complete(q, r)
 }

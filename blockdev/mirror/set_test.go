@@ -242,6 +242,16 @@ func TestReadCopies_ShowsWhatEachMemberHas(t *testing.T) {
 		r.members[3].Inject(at(1, eio))
 		seen, _ = look(mirror.At(3) | mirror.At(4))
 		require.Equal(t, [5]int{1, 0, 3, -1, 3}, seen)
+		for i := range 3 {
+			r.members[i].Inject(at(1, eio))
+		}
+		failed := 0
+		require.ErrorIs(t, r.ReadCopies(blockdev.Alloc(stride), stride, 0, func(c mirror.Copy) {
+			if c.Block == nil {
+				failed++
+			}
+		}), mirror.ErrNoMajority)
+		require.Equal(t, 3, failed, "it says why no majority is left")
 	})
 }
 
