@@ -12,16 +12,16 @@ type Action any
 
 // ReadTable requests one read of the records of hosts 1..Hosts, begun after the event that
 // returned this action. It ends in [Machine.TableRead] or [Machine.ReadFailed]. At most one is
-// under way.
-type ReadTable struct{ Hosts int }
+// under way. With several members, a host that is not live needs the copies of Counted (COUNT).
+type ReadTable struct {
+	Hosts   int
+	Counted []int
+}
 
 // Write requests a durable write of the own record, begun after the event that returned this
 // action. It ends in [Machine.Written] or [Machine.WriteFailed], either only when that write has
 // returned. At most one is under way.
-type Write struct {
-	Record     layout.HostRecord
-	Generation uint64 // that of the host id, for the copies on several members
-}
+type Write struct{ Record layout.HostRecord }
 
 // Wait requests a [Machine.Tick] at a time. It replaces the previous one. Each event but the last
 // returns one, unless the machine waits only for IO.
@@ -39,7 +39,8 @@ type Joined struct {
 	ID          int
 	Incarnation uint64
 	Deadline    time.Duration
-	Resumed     bool // it continues the incarnation of [Config.Resume]
+	Generation  uint32 // of the host id; 0 with one disk
+	Resumed     bool   // it continues the incarnation of [Config.Resume]
 }
 
 // Ready reports that every other host's reads cover this one: from now on it may take tickets.

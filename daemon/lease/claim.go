@@ -14,19 +14,23 @@ func (m *Machine) claim(r Record) {
 		m.startOver(m.now)
 		return
 	}
+	generation, sequence, err := m.members.Next(m.id, r.HostRecord, m.own)
+	if err != nil {
+		m.finish(Refused{Reason: err})
+		return
+	}
 	m.own = m.cfg.Self
-	m.own.ID = m.id
+	m.own.ID, m.own.Generation = m.id, generation
 	for m.own.Incarnation = 0; m.own.Incarnation == 0; {
 		m.own.Incarnation = m.cfg.Incarnation()
 	}
 	m.spent = append(m.spent, m.own.Incarnation)
-	m.generation = r.Generation + 1 // VERSIONS
 	m.acked, m.clean, m.stands = r.Sequence, true, -1
 	m.inherit(r)
 	m.trodden = m.trodden || r.State == layout.StateLeft && r.ReadHorizon >= m.id
 	m.phase, m.looked = claiming, m.readAt
 	m.cover(m.id + headroom)
-	m.write(layout.StateJoining, r.Sequence+1)
+	m.write(layout.StateJoining, sequence)
 }
 
 // claimed starts the wait after joining was written.
@@ -97,7 +101,7 @@ func (m *Machine) giveWay(r Record) {
 	case m.cfg.ID == 0:
 		m.another()
 	default:
-		m.phase, m.timer, m.watch, m.long, m.wrote = looking, m.now, -1, false, -1
+		m.phase, m.timer, m.watch, m.long, m.wrote, m.counted = looking, m.now, -1, false, -1, nil
 	}
 }
 
@@ -109,7 +113,7 @@ func (m *Machine) enter() {
 	}
 	m.phase, m.held = live, true
 	m.t0 = m.term0 // T0-FIRST
-	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline()})
+	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Generation: m.own.Generation})
 	switch {
 	case m.ready:
 		m.emit(Ready{})
@@ -143,7 +147,7 @@ func (m *Machine) startOver(at time.Duration) {
 			m.delay(ErrSlowDevice, at)
 		}
 	}
-	m.long = true
+	m.long, m.counted = true, nil
 	m.phase, m.timer, m.watch, m.blind = looking, at, -1, -1
 }
 

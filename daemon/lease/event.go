@@ -205,7 +205,7 @@ func (m *Machine) read() {
 	m.extent = m.reach()
 	m.reading, m.readAt, m.again = true, m.now, false
 	m.floor = m.acked
-	m.emit(ReadTable{Hosts: m.extent})
+	m.emit(ReadTable{Hosts: m.extent, Counted: m.counted})
 }
 
 // write requests a write of the own record in a state.
@@ -226,7 +226,7 @@ func (m *Machine) write(state layout.HostState, sequence uint64) {
 		m.own.Verdicts = append(m.own.Verdicts, v.Verdict)
 	}
 	m.writing, m.writeAt, m.term0 = true, m.now, m.now
-	m.emit(Write{Record: m.own, Generation: m.generation})
+	m.emit(Write{Record: m.own})
 }
 
 // ID returns the host id, or 0 if none was chosen yet.

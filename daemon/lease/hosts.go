@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/members"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -111,7 +112,7 @@ func (m *Machine) observe(records []Record) {
 	m.find(records)
 	for i, r := range records {
 		h := &m.hosts[i]
-		m.damage(h, r.Err != nil)
+		m.damage(h, r.Err)
 		if h.Readable {
 			written := r.Incarnation != h.Incarnation || r.Sequence != h.Sequence
 			m.see(h, r)
@@ -143,19 +144,19 @@ func (m *Machine) merge(id int, r Record) Record {
 		c = m.members.Newest(id, c, own)
 	}
 	m.hosts[id-1].window = m.members.Still(id, r.Copies)
-	return Record{HostRecord: c.HostRecord, Generation: c.Generation, Copies: r.Copies}
+	return Record{HostRecord: c.HostRecord, Copies: r.Copies}
 }
 
 // damage records whether a record is unreadable. Only an unbroken span of such reads counts. One
 // read may have overlapped a write. Between two that lie far apart the owner may have repaired it
-// and renewed its lease.
-func (m *Machine) damage(h *Host, unreadable bool) {
-	if !unreadable {
+// and renewed its lease. A minority of copies may be a majority for the owner.
+func (m *Machine) damage(h *Host, err error) {
+	if err == nil {
 		h.Damaged = 0
-	} else if h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive() {
+	} else if errors.Is(err, members.ErrMinority) || h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive() {
 		h.Damaged = m.now
 	}
-	h.Readable, h.Looked = !unreadable, m.readAt
+	h.Readable, h.Looked = err == nil, m.readAt
 	h.Abandoned = h.damagedFor() >= m.abandonedAfter(h)
 }
 

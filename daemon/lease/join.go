@@ -123,7 +123,7 @@ func (m *Machine) conflict(r Record, reason error) error {
 func (m *Machine) another() {
 	m.tried[m.id-1] = true
 	m.id, m.long, m.watch, m.blind, m.trodden, m.spent, m.wrote, m.rewrote = 0, false, -1, -1, false, nil, -1, false
-	m.phase, m.timer = looking, m.now
+	m.phase, m.timer, m.counted = looking, m.now, nil
 }
 
 // known reports whether a record shows an incarnation of this machine that has ended cleanly. No

@@ -203,11 +203,8 @@ type Copy = members.Copy
 // Record is the result of one read of one host record.
 type Record struct {
 	layout.HostRecord
-	Err error // why the record is unreadable; the other fields then have no meaning
-
-	// With several members the driver gives only Copies, one of each; the machine sets the rest.
-	Copies     []Copy
-	Generation uint64 // that of the host id
+	Err    error  // why the record is unreadable; the other fields then have no meaning
+	Copies []Copy // with several members the driver gives only these, one of each
 }
 
 // phase is the stage of a machine.
@@ -244,7 +241,6 @@ type Machine struct {
 	writing      bool
 	writeAt      time.Duration // time of the request for the last write
 	own          layout.HostRecord
-	generation   uint64 // of the own record
 	acked        uint64 // sequence of the last acknowledged write
 	spent        []uint64
 	clean        bool          // no write of this incarnation has failed or was acknowledged too late

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -31,8 +32,8 @@ func newMembersRig(t *testing.T, cfg Config) *membersRig {
 // put writes a record of another host on members.
 func (r *membersRig) put(id int, state layout.HostState, machine byte, incarnation, generation, sequence uint64, members ...int) {
 	for _, k := range members {
-		r.copies[k][id-1] = Copy{Generation: generation, HostRecord: layout.HostRecord{
-			ID: id, State: state, MachineID: machineID(machine), Incarnation: incarnation, Sequence: sequence, Name: "other", ReadHorizon: 4,
+		r.copies[k][id-1] = Copy{HostRecord: layout.HostRecord{
+			ID: id, Generation: uint32(generation), State: state, MachineID: machineID(machine), Incarnation: incarnation, Sequence: sequence, Name: "other", ReadHorizon: 4,
 		}}
 	}
 }
@@ -56,7 +57,7 @@ func (r *membersRig) writeTo(took time.Duration, members ...int) {
 	r.t.Helper()
 	w := want[Write](r.rig)
 	for _, k := range members {
-		r.copies[k][w.Record.ID-1] = Copy{HostRecord: w.Record, Generation: w.Generation}
+		r.copies[k][w.Record.ID-1] = Copy{HostRecord: w.Record}
 	}
 	r.now += took
 	r.out = r.m.WrittenOn(r.now, members)
@@ -273,7 +274,7 @@ func TestMembers_CountedMembersNotRead_ClaimIsRepeated(t *testing.T) {
 	r.copies[2] = r.copies[1] // it shows the claim, but had not acknowledged it
 	r.follow(r.now+3*times.Dead(), func() bool { return has[Write](r.rig) }, []int{1, 2})
 	require.NotEqual(t, first, r.m.own.Incarnation)
-	require.Equal(t, uint64(2), want[Write](r.rig).Generation)
+	require.Equal(t, uint32(2), want[Write](r.rig).Record.Generation)
 	r.writeTo(0, 1, 2)
 	r.follow(r.now+3*times.Dead(), r.m.Ready, []int{1, 2})
 	require.True(t, r.m.Ready())
@@ -287,6 +288,65 @@ func TestMembers_TooFewCopies_RecordIsUnreadable(t *testing.T) {
 	require.False(t, has[Write](r.rig))
 	r.follow(r.now+2*times.Dead(), forever, []int{1})
 	require.ErrorIs(t, want[Refused](r.rig).Reason, members.ErrMinority)
+}
+
+// TestMembers_CopiesMissed_IDIsNotAbandoned: other hosts may read a majority. If they cannot, it is (ABANDONED).
+func TestMembers_CopiesMissed_IDIsNotAbandoned(t *testing.T) {
+	broken(t, missedDamage, func(t *testing.T, mu mutation) bool {
+		r := liveOn(t, Config{ID: 1})
+		r.m.mutate(mu)
+		r.put(2, layout.StateLeft, 2, 7, 1, 7, 0, 1, 2)
+		r.follow(r.now+times.Alive(), forever, []int{0, 1, 2})
+		r.copies[0][1].Err = errSim
+		after := r.m.abandonedAfter(&r.m.hosts[1]) + 2*times.Alive()
+		r.follow(r.now+after, forever, []int{0, 1})
+		abandoned := r.m.Host(2).Abandoned
+		r.copies[1][1].Err = errSim
+		r.follow(r.now+after, forever, []int{0, 1})
+		require.True(t, r.m.Host(2).Abandoned)
+		return !abandoned
+	})
+}
+
+// TestMembers_Claim_OutranksEveryCopySeen (VERSIONS): also one on a minority.
+func TestMembers_Claim_OutranksEveryCopySeen(t *testing.T) {
+	r := newMembersRig(t, Config{ID: 1, Reclaim: true})
+	r.put(1, layout.StateLive, 1, 7, 8, 9, 0)
+	r.put(1, layout.StateLive, 1, 7, 3, 2, 1, 2)
+	r.copies[1][0].Err, r.copies[2][0].Err = errSim, errSim
+	r.start()
+	r.follow(r.now+10*times.Dead(), func() bool { return has[Write](r.rig) }, []int{0, 1, 2})
+	require.Equal(t, uint32(9), want[Write](r.rig).Record.Generation)
+}
+
+// TestMembers_ClaimRepeated_IsNewer: a copy of the first claim may still be in flight to a member.
+func TestMembers_ClaimRepeated_IsNewer(t *testing.T) {
+	r := newMembersRig(t, Config{ID: 1})
+	r.start()
+	r.readFrom(0, 1)
+	first := want[Write](r.rig).Record
+	r.out = r.m.WriteFailed(r.now)
+	r.follow(r.now+3*times.Dead(), func() bool { return has[Write](r.rig) }, []int{0, 1})
+	next := want[Write](r.rig).Record
+	require.NotEqual(t, first.Incarnation, next.Incarnation)
+	require.Equal(t, first.Generation, next.Generation)
+	require.Greater(t, next.Sequence, first.Sequence)
+}
+
+// TestMembers_LastGeneration_ClaimIsRefused.
+func TestMembers_LastGeneration_ClaimIsRefused(t *testing.T) {
+	r := newMembersRig(t, Config{ID: 1})
+	r.put(1, layout.StateLeft, 1, 7, math.MaxUint32, 9, 0, 1, 2)
+	r.start()
+	r.readFrom(0, 1)
+	require.ErrorIs(t, want[Refused](r.rig).Reason, members.ErrGenerations)
+}
+
+// TestMachine_OneDisk_CountsNoGenerations: a record on one disk has no room for them.
+func TestMachine_OneDisk_CountsNoGenerations(t *testing.T) {
+	r := live1(t)
+	require.Zero(t, r.table[0].Generation)
+	require.Empty(t, want[Joined](r).Generation)
 }
 
 // TestMembers_Leaving_VoidsTheTerm: it must not be resumed once left may be on a member (LEFT-FIRST).

@@ -74,6 +74,7 @@ const (
 	sameGeneration           // a claim does not increase the generation
 	dropSoon                 // a verdict is dropped when a minority shows another incarnation
 	stirs                    // the first change of a record is taken for a renewal
+	missedDamage             // a record is taken for damaged if too few copies were read
 	resumeSure               // a resumed record is taken for one on a majority
 )
 
@@ -230,6 +231,7 @@ var patches = []struct{ file, old, new string }{
 		`if m.mutation != anyStill {
 		m.hosts[id-1].window = m.members.Still(id, r.Copies)
 	}`},
+	{"hosts.go", `errors.Is(err, members.ErrMinority) || h.Readable`, `errors.Is(err, members.ErrMinority) && m.mutation != missedDamage || h.Readable`},
 	{"hosts.go", `if h.steps++; m.members != nil {`, `if h.steps++; m.members != nil && m.mutation != anySteps {`},
 	{"verdict.go", `return s.Incarnation == h.Incarnation &&`, `return m.mutation == dropSoon || s.Incarnation == h.Incarnation &&`},
 	{"resume.go", `m.own.State == layout.StateLeft {`, `m.own.State == layout.StateLeft && m.mutation != keptTerm {`},
@@ -241,10 +243,11 @@ var patches = []struct{ file, old, new string }{
 		`if m.mutation != resumeSure {
 			m.acked = 0
 		} //`},
-	{"claim.go", `m.generation = r.Generation + 1 // VERSIONS`,
-		`if m.generation = r.Generation + 1; m.mutation == sameGeneration {
-		m.generation = max(r.Generation, 1)
-	}`},
+	{"claim.go", `m.spent = append(m.spent, m.own.Incarnation)`,
+		`if m.mutation == sameGeneration {
+		m.own.Generation = max(r.Generation, 1)
+	}
+	m.spent = append(m.spent, m.own.Incarnation)`},
 	{"join.go", `!m.stirred {`, `!m.stirred && m.mutation != stirs {`},
 	{"verdict.go", `m.unpublished = true
 	return true`,

@@ -62,13 +62,11 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 	m.id, m.t0, m.phase, m.held, m.clean, m.takenOver = t.ID, t.T0, live, true, t.Clean, true
 	own := m.cfg.Self
 	own.ID, own.Incarnation, own.State, own.Sequence = r.ID, r.Incarnation, r.State, r.Sequence+m.leap(t)
-	own.PRKey = cmp.Or(own.PRKey, r.PRKey)
 	if !own.WatchdogArmed {
 		own.WatchdogArmed, own.WatchdogSeconds = r.WatchdogArmed, r.WatchdogSeconds
 	}
-	own.ReadHorizon = r.ReadHorizon
+	own.ReadHorizon, own.Generation, own.PRKey = r.ReadHorizon, r.Generation, cmp.Or(own.PRKey, r.PRKey)
 	m.own, m.acked, m.stands = own, r.Sequence, m.now
-	m.generation = r.Generation
 	if m.members != nil {
 		m.acked = 0 // r may be on a minority, and the next read an older one
 		m.cover(t.ReadHorizon)
@@ -79,7 +77,7 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 	m.unpublished = len(m.verdicts) > 0 || own.PRKey != r.PRKey ||
 		own.WatchdogArmed != r.WatchdogArmed || own.WatchdogSeconds != r.WatchdogSeconds
 	m.ready = t.Ready || m.covered(records)
-	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Resumed: true})
+	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Generation: r.Generation, Resumed: true})
 	m.pace()
 	if m.ready {
 		m.emit(Ready{})

@@ -18,8 +18,9 @@ type severalScenario struct {
 }
 
 // set puts a copy of a host record on a member.
-func (w *world) set(member int, generation uint64, r layout.HostRecord) {
-	w.copies[member][r.ID-1] = Copy{HostRecord: r, Generation: generation, Read: true}
+func (w *world) set(member int, generation uint32, r layout.HostRecord) {
+	r.Generation = generation
+	w.copies[member][r.ID-1] = Copy{HostRecord: r, Read: true}
 	if !slices.Contains(w.ids, r.ID) {
 		w.ids = append(w.ids, r.ID)
 	}
@@ -91,7 +92,7 @@ var severalScenarios = map[string]severalScenario{
 			w.nodes[0].m.readHorizon, w.nodes[0].m.proven = 6, 6
 			r := w.nodes[0].m.own
 			r.Sequence, r.ReadHorizon = r.Sequence+1, 6
-			w.set(0, w.nodes[0].m.generation, r)
+			w.set(0, w.nodes[0].m.own.Generation, r)
 			w.do(0, doCrash)
 			w.nodes[0].terms[1].ReadHorizon = 6
 		}})},

@@ -150,10 +150,10 @@ func (w *world) doOn(n *node, mv move) {
 		n.strays = true
 	case mv >= doDelay:
 		w.delays--
-		w.late = append(slices.Clone(w.late), lateCopy{int(mv - doDelay), n.id - 1, n.life, Copy{HostRecord: n.record, Generation: n.generated, Read: true}})
+		w.late = append(slices.Clone(w.late), lateCopy{int(mv - doDelay), n.id - 1, n.life, Copy{HostRecord: n.record, Read: true}})
 	case mv >= doLandOn:
 		n.landedOn |= 1 << (mv - doLandOn)
-		w.copies[mv-doLandOn][n.record.ID-1] = Copy{HostRecord: n.record, Generation: n.generated, Read: true}
+		w.copies[mv-doLandOn][n.record.ID-1] = Copy{HostRecord: n.record, Read: true}
 	default:
 		w.sample(n, int(mv-doSampleOf))
 		for k := range w.copies {
@@ -168,7 +168,7 @@ func (w *world) landAll(n *node) {
 	n.landedOn = w.reached(n) &^ w.delayed(n)
 	for k := range w.copies {
 		if n.landedOn>>k&1 == 1 {
-			w.copies[k][n.record.ID-1] = Copy{HostRecord: n.record, Generation: n.generated, Read: true}
+			w.copies[k][n.record.ID-1] = Copy{HostRecord: n.record, Read: true}
 		}
 	}
 }
@@ -259,7 +259,7 @@ func (w *world) keyCopies(b []byte, n *node) []byte {
 		return b
 	}
 	m := n.m
-	b = append(b, n.got, n.landedOn, byte(n.generated), byte(m.generation), keyBits(m.stirred, n.strays))
+	b = append(b, n.got, n.landedOn, byte(n.record.Generation), byte(m.own.Generation), keyBits(m.stirred, n.strays))
 	for k := range w.copies {
 		if n.reading && n.got>>k&1 == 1 {
 			for _, id := range w.ids {
@@ -275,7 +275,7 @@ func (w *world) keyCopies(b []byte, n *node) []byte {
 		b = w.keyCopy(b, m.members.Greatest[id-1])
 		b = w.keyTime(b, m.hosts[id-1].window, ago, true)
 		for _, s := range m.members.Sightings[id-1] {
-			b = w.keyCopy(b, Copy{HostRecord: layout.HostRecord{Incarnation: s.Incarnation, Sequence: s.Sequence, State: s.State}, Generation: s.Generation})
+			b = w.keyCopy(b, Copy{HostRecord: layout.HostRecord{Incarnation: s.Incarnation, Generation: s.Generation, Sequence: s.Sequence, State: s.State}})
 			b = w.keyTime(b, s.Since, ago, true)
 			if m.phase == live && id != m.id {
 				b = append(b, byte(min(s.Steps, 2)))

@@ -130,7 +130,7 @@ func (s *sim) carry(h *simHost, actions []Action) {
 			s.startRead(h, a.Hosts)
 		case Write:
 			if s.copies != nil {
-				s.startWriteOn(h, Copy{HostRecord: a.Record, Generation: a.Generation})
+				s.startWriteOn(h, Copy{HostRecord: a.Record})
 				continue
 			}
 			s.startWrite(h, a.Record)

@@ -36,7 +36,6 @@ type node struct {
 	writing   bool
 	landed    bool
 	record    layout.HostRecord
-	generated uint64 // generation of record
 	submitted time.Duration
 
 	proven time.Duration // time of the request for the last acknowledged write
@@ -377,7 +376,7 @@ func (w *world) carry(n *node, actions []Action) {
 				panic("ONE-WRITE: two writes under way")
 			}
 			n.writing, n.landed, n.record, n.submitted = true, false, a.Record, w.now
-			n.landedOn, n.generated = 0, a.Generation
+			n.landedOn = 0
 		case Wait:
 			n.wake = a.Until
 		default:

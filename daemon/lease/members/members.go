@@ -41,6 +41,9 @@
 //     no later write was complete, so the record has stood still. Otherwise reads of 8 and 7 in turns
 //     look like renewals.
 //
+//   - MISSED: a record is damaged if a majority of its copies is. If a host misses copies, others may have
+//     a majority, among them the owner: for that host it is unreadable, and stays its owner's.
+//
 //   - PER-MEMBER: a record stands still while the same majority of copies does, from the time that the
 //     newest version was first seen. Renewals count if one member shows them. A late copy of an earlier
 //     host can hide a renewal on the only member that two majorities share:
@@ -82,32 +85,38 @@ package members
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// ErrMinority is the error of a record of which too few members returned a copy.
+// ErrMinority is the error of a record of which too few members returned a valid copy, although other
+// hosts may read it: the copies that this host missed need not be damaged.
 var ErrMinority = errors.New("too few member disks returned the record")
+
+// ErrGenerations is returned when a host id was claimed so often that no claim can outrank the last one.
+var ErrGenerations = errors.New("the host id has no generation left: choose another host id, or format the lockspace again")
 
 // Copy is what one member returned for a host record.
 type Copy struct {
 	layout.HostRecord
-	Generation uint64 // that of the host id: every claim increases it
-	Read       bool   // the member returned it in this read; if not, the other fields have no meaning
-	Err        error  // why it is unreadable
+	Read bool  // the member returned it in this read; if not, the other fields have no meaning
+	Err  error // why it is unreadable
 }
 
 func (c *Copy) valid() bool { return c.Read && c.Err == nil }
 
 // Sighting is what is known about one member's copy of a record.
 type Sighting struct {
-	Generation, Sequence, Incarnation uint64
-	State                             layout.HostState
-	Since                             time.Duration // first time at which it was seen like that
-	Base                              time.Duration // time of the request for the read from which steps are counted
-	Steps                             int           // number of renewals since
+	Generation            uint32
+	Sequence, Incarnation uint64
+	State                 layout.HostState
+	Since                 time.Duration // first time at which it was seen like that
+	Base                  time.Duration // time of the request for the read from which steps are counted
+	Steps                 int           // number of renewals since
 }
 
 // Table is what one host knows about the copies of a host table.
@@ -155,11 +164,14 @@ func (t *Table) Quorum() int {
 func (t *Table) Read(id int, copies []Copy, own []uint64, now, readAt, lease time.Duration) (Copy, error) {
 	var top Copy
 	var err error
-	valid := 0
+	valid, damaged := 0, 0
 	for k := range copies {
 		c := &copies[k]
 		if !c.valid() {
-			err = cmp.Or(err, c.Err)
+			if c.Read {
+				damaged++
+				err = cmp.Or(err, c.Err)
+			}
 			continue
 		}
 		t.Sightings[id-1][k].see(c, now, readAt, lease)
@@ -167,10 +179,33 @@ func (t *Table) Read(id int, copies []Copy, own []uint64, now, readAt, lease tim
 			top = *c
 		}
 	}
-	if valid < t.Quorum() {
-		return Copy{}, cmp.Or(err, ErrMinority)
+	switch {
+	case damaged >= t.Quorum():
+		return Copy{}, err
+	case valid < t.Quorum():
+		return Copy{}, errors.Join(ErrMinority, err)
 	}
 	return top, nil
+}
+
+// Next returns the version of a claim over a record that was read. It is above that of every copy
+// seen (VERSIONS), and of the last own record: a copy of an earlier claim may still be in flight. With
+// one disk the generation is 0. It may return ErrGenerations.
+func (t *Table) Next(id int, read, own layout.HostRecord) (generation uint32, sequence uint64, err error) {
+	if t == nil {
+		return 0, read.Sequence + 1, nil
+	}
+	generation, sequence = t.Greatest[id-1].Generation, read.Sequence
+	for _, s := range t.Sightings[id-1] {
+		generation = max(generation, s.Generation)
+	}
+	if generation == math.MaxUint32 {
+		return 0, 0, fmt.Errorf("claim host id %d: %w", id, ErrGenerations)
+	}
+	if own.ID == id {
+		sequence = max(sequence, own.Sequence)
+	}
+	return generation + 1, sequence + 1, nil
 }
 
 // Newest returns the greatest version of a record ever seen, now that c was read.
