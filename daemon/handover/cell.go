@@ -73,6 +73,8 @@ type Term struct {
 	// Clean reports whether no write of the host record failed or is in flight.
 	Clean bool   `json:"clean,omitzero"`
 	PRKey uint64 `json:"pr_key,omitzero"`
+	// ReadHorizon is the greatest that any write of the host record has shown, with several disks.
+	ReadHorizon int `json:"read_horizon,omitzero"`
 }
 
 // BootText is a boot id; its text is 32 hexadecimal digits.
@@ -133,6 +135,8 @@ func (r *Term) check() error {
 		return errors.New("incarnation 0")
 	case r.T0 < 0:
 		return fmt.Errorf("lease since %v, want 0 or more", r.T0)
+	case r.ReadHorizon < 0 || r.ReadHorizon > layout.MaxHosts:
+		return fmt.Errorf("read horizon %d, want 0 to %d", r.ReadHorizon, layout.MaxHosts)
 	}
 	return nil
 }

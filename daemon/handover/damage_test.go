@@ -103,6 +103,7 @@ func TestDamagedFileIsVoid(t *testing.T) {
 		{"no boot", term(func(r *Term) { r.Boot = BootText{} }), "cell 0: no boot id"},
 		{"another host", term(func(r *Term) { r.HostID = 8 }), "cell 0: of host id 8, want 7"},
 		{"no host", term(func(r *Term) { r.HostID = 0 }), "cell 0: host id 0, want 1 to 2000"},
+		{"read horizon", term(func(r *Term) { r.ReadHorizon = 2001 }), "cell 0: read horizon 2001, want 0 to 2000"},
 		{"no incarnation", term(func(r *Term) { r.Incarnation = 0 }), "cell 0: incarnation 0"},
 		{"a lease from the future", term(func(r *Term) { r.T0 = 1 << 62 }), "cell 0: lease since 1281023h"},
 		{"a lease from before the boot", term(func(r *Term) { r.T0 = -1 }), "cell 0: lease since -1ns"},
