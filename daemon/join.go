@@ -240,8 +240,9 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
 	}
 	if p != nil {
-		cfg.Lease.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
-		cfg.Fence.Key = p.term.PRKey
+		cfg.Lease.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean,
+			ReadHorizon: p.term.ReadHorizon}
+		cfg.Fence.Key, cfg.Previous = p.term.PRKey, p.file
 	}
 	mem, err := membership.Join(cfg)
 	if p != nil && sb.FenceAfter > 0 && errors.Is(err, fence.ErrFenced) {

@@ -240,8 +240,6 @@ func (m *Machine) Incarnation() uint64 {
 	return m.own.Incarnation
 }
 
-func (m *Machine) Generation() uint32 { return uint32(m.generation) }
-
 // Live reports whether the lease runs at a time: whether holders may continue.
 func (m *Machine) Live(now time.Duration) bool { return m.leased() && max(now, m.now) < m.Deadline() }
 

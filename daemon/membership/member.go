@@ -34,13 +34,16 @@ import (
 type Member struct {
 	cfg Config
 
-	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
-	noted   []notedHost               // in the event journal, by host id - 1; nil if none yet
-	noting  atomic.Bool               // a goroutine uses noted and zeroed
-	zeroed  warn.Limiter              // for warnings about lost records
-	waits   warn.Limiter              // for renewals that wait for locks; owned by the write in flight
-	begun   atomic.Int64              // when a read of the table last began or was requested
-	alarm   clock.Alarm               // rings when the machine needs the time
+	set Set // Config.Dev, if the lockspace is on several disks; nil if on one
+
+	trouble   atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
+	noted     []notedHost               // in the event journal, by host id - 1; nil if none yet
+	noting    atomic.Bool               // a goroutine uses noted and zeroed
+	zeroed    warn.Limiter              // for warnings about lost records
+	distrusts warn.Limiter              // for members that are checked
+	waits     warn.Limiter              // for renewals that wait for locks; owned by the write in flight
+	begun     atomic.Int64              // when a read of the table last began or was requested
+	alarm     clock.Alarm               // rings when the machine needs the time
 
 	registered atomic.Pointer[registration] // with the fence agent; nil if not
 	first      uint64                       // next incarnation, of which the key is made
@@ -60,6 +63,8 @@ type Member struct {
 	renewing    time.Duration           // when the read began that the write in flight follows
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
 	attempts    map[int]*attempt        // to fence hosts, by id: the last one that has not ended
+	generation  uint32                  // of the host id; 0 with one disk, or if not live yet
+	written     uint64                  // incarnation of the last record that was written
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
 
 	keeper  *handover.File // gets every term of the lease; nil if none
@@ -78,7 +83,7 @@ type Member struct {
 
 // Config is what a member needs.
 type Config struct {
-	Dev      blockdev.Device
+	Dev      blockdev.Device // a Set if the lockspace is on several disks
 	SB       layout.Superblock
 	Log      *slog.Logger
 	Identity *hostid.Identity
@@ -95,6 +100,9 @@ type Config struct {
 	Quarantine *stall.Quarantine // locks with IO by which the lease ended
 
 	Lease lease.Config // ID, Self, Reclaim and Resume; Join sets the others
+	// Previous is the handover file of the process that Lease.Resume continues. It gets the terms of
+	// that incarnation until KeepTerms.
+	Previous *handover.File
 
 	Alive      func() // called at every turn of the loop; nil: none
 	AliveEvery time.Duration
@@ -119,6 +127,11 @@ func Join(cfg Config) (*Member, error) {
 		mb.cfg.Fence.Key = 0
 	}
 	l := &mb.cfg.Lease
+	if cfg.SB.Members.Several() {
+		mb.set = cfg.Dev.(Set)
+		l.Members, l.Self.Epoch = len(cfg.SB.Members.Positions()), cfg.SB.Members.Epoch
+	}
+	mb.keeper = cfg.Previous
 	l.Hosts, l.Times, l.Policy, l.Incarnation = cfg.SB.Geometry.Hosts, mb.times(), cfg.SB.Policy, mb.incarnation
 	l.Left, l.Had = cfg.Identity.LeftIncarnations(), cfg.Identity.JoinedHosts()
 	mb.m = lease.New(*l)
@@ -193,7 +206,7 @@ func (mb *Member) keepTerm() {
 	mb.mu.Unlock()
 	if ok && file != nil {
 		file.PutTerm(handover.Term{UUID: mb.cfg.SB.UUID, Boot: handover.BootText(mb.boot), HostID: t.ID, Incarnation: t.Incarnation,
-			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key()})
+			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key(), ReadHorizon: t.ReadHorizon})
 	}
 }
 
@@ -214,19 +227,21 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			mb.begins(&mb.reading)
 			mb.readBegan = mb.cfg.Clock.Now()
 			alarm = true
-			mb.io.Go(func() { mb.readTable(a.Hosts) })
+			mb.io.Go(func() { mb.readTable(a) })
 		case lease.Write:
 			mb.begins(&mb.writing)
 			mb.renewing = mb.readBegan // of the read that has just returned: none has begun since
+			mb.written = a.Record.Incarnation
 			alarm = true
-			if mb.cfg.SB.Members.Several() {
-				a.Record.Generation = uint32(a.Generation)
-			}
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
 			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.io.Go(func() { mb.cfg.Identity.RecordJoined(a.ID) }) // in a goroutine, as in end
+			mb.generation = a.Generation
+			if !a.Resumed { // the file is of another incarnation
+				mb.keeper = nil
+			}
 			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)
@@ -269,7 +284,11 @@ func offer[T any](to chan<- T, value T) {
 // is recorded may hang as the lockspace's device does, and holders must be notified without delay.
 func (mb *Member) end(reason error, left uint64, lost bool) {
 	id := mb.m.ID()
-	mb.io.Go(func() { mb.cfg.Identity.RecordLeft(id, left) })
+	mb.io.Go(func() {
+		if mb.set == nil || mb.dropCopies(id) {
+			mb.cfg.Identity.RecordLeft(id, left)
+		}
+	})
 	mb.alarm.Close()
 	mb.reason = reason
 	if errors.Is(reason, lease.ErrVerdict) || errors.Is(reason, ErrCutOff) || errors.Is(reason, fence.ErrFenced) && mb.cfg.SB.FenceAfter > 0 {
@@ -292,8 +311,10 @@ func (mb *Member) ID() int { return locked(mb, (*lease.Machine).ID) }
 
 func (mb *Member) Incarnation() uint64 { return locked(mb, (*lease.Machine).Incarnation) }
 
-// Generation returns that of the host id in this incarnation. It counts with several disks.
-func (mb *Member) Generation() uint32 { return locked(mb, (*lease.Machine).Generation) }
+// Generation returns that of the host id, which the slots of this host have; 0 with one disk.
+func (mb *Member) Generation() uint32 {
+	return locked(mb, func(*lease.Machine) uint32 { return mb.generation })
+}
 
 func (mb *Member) Err() error { return locked(mb, func(*lease.Machine) error { return mb.reason }) }
 

@@ -19,10 +19,10 @@ var errReplaced = errors.New("the lockspace on the device is another one, or gon
 
 // readTable reads the superblocks and the adjacent records of the first hosts, in one request
 // unless they are many.
-func (mb *Member) readTable(hosts int) {
+func (mb *Member) readTable(a lease.ReadTable) {
 	mb.begun.Store(int64(mb.cfg.Clock.Now()))
-	records := make([]lease.Record, hosts)
-	err := mb.readRows(records)
+	records := make([]lease.Record, a.Hosts)
+	err := mb.readRows(records, a.Counted)
 	mb.returned(&mb.reading)
 	switch {
 	case errors.Is(err, errReplaced):
@@ -53,22 +53,30 @@ func (mb *Member) noteTable(records []lease.Record) {
 	mb.noteSilence(hosts)
 }
 
+// superblocks is the number of those before the host records.
+const superblocks = 2
+
 // readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
 // nothing could be read.
-func (mb *Member) readRows(records []lease.Record) error {
-	const before = 2 // superblocks
+func (mb *Member) readRows(records []lease.Record, counted []int) error {
+	dev, copies := mb.cfg.Dev, (*scan)(nil)
+	if mb.set != nil {
+		copies = mb.newScan(records, counted)
+		dev = copies
+	}
 	var other, unread error
 	readable := false
-	err := lockspace.ScanRecords(mb.cfg.Dev, 0, mb.cfg.SB.Geometry.Stride, before+len(records), func(i int, sector []byte, err error) error {
+	err := lockspace.ScanRecords(dev, 0, mb.cfg.SB.Geometry.Stride, superblocks+len(records), func(i int, sector []byte, err error) error {
 		readable, unread = readable || err == nil, cmp.Or(unread, err)
 		switch {
 		case !readable && i+1 == lockspace.ScanChunk/mb.cfg.SB.Geometry.Stride: // do not read all of a dead path
 			return unread
-		case i >= before:
-			r := &records[i-before]
+		case i >= superblocks && copies != nil:
+			copies.complete(i - superblocks)
+		case i >= superblocks:
+			r := &records[i-superblocks]
 			if *r = (lease.Record{Err: err}); err == nil {
-				r.HostRecord, r.Err = mb.cfg.SB.Space().DecodeHost(sector, i-before+1)
-				r.Generation = uint64(r.HostRecord.Generation)
+				r.HostRecord, r.Err = mb.cfg.SB.Space().DecodeHost(sector, i-superblocks+1)
 			}
 		case err != nil: // not known: the lease runs out if nothing else can be read
 		case i == 0:
@@ -80,6 +88,9 @@ func (mb *Member) readRows(records []lease.Record) error {
 	})
 	if err == nil && !readable {
 		return unread
+	}
+	if err == nil && copies != nil {
+		copies.finish()
 	}
 	return err
 }
@@ -124,6 +135,9 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 	if err == nil {
 		err = mb.register(r.ID, r.Incarnation)
 	}
+	if err == nil && mb.set != nil && r.State == layout.StateLeft {
+		err = mb.beforeLeft()
+	}
 	if err != nil || r.State == layout.StateLive && !mb.awaitLocks() {
 		mb.returned(&mb.writing)
 		mb.event(mb.m.WriteFailed)
@@ -132,11 +146,14 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 		}
 		return
 	}
-	mb.keepTerm() // with the write in flight
+	mb.keepTerm() // with the write in flight (NOTE-FIRST)
 	r.PRKey = mb.cfg.Fence.Key
 	buf := lockspace.Pool.Get(mb.cfg.SB.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err = mb.cfg.SB.Space().EncodeHost(buf, r); err == nil {
+	var members []int
+	if err = mb.cfg.SB.Space().EncodeHost(buf, r); err == nil && mb.set != nil {
+		members, err = mb.write(buf, r)
+	} else if err == nil {
 		err = mb.cfg.Dev.Write(buf, mb.cfg.SB.Geometry.Host(r.ID))
 	}
 	mb.returned(&mb.writing)
@@ -146,7 +163,7 @@ func (mb *Member) writeRecord(r layout.HostRecord) {
 		return
 	}
 	mb.trouble.Store(nil)
-	mb.event(mb.m.Written)
+	mb.event(func(now time.Duration) []lease.Action { return mb.m.WrittenOn(now, members) })
 }
 
 // failed records a failed IO, and logs it at most once per warnEvery.

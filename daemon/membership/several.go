@@ -1,0 +1,254 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Set is the device of a lockspace on several disks: a [mirror.Set]. The rules that are named here are
+// those of package lease/members.
+type Set interface {
+	blockdev.Device
+	ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error
+	WriteCount(p []byte, off int64) (acked mirror.Positions, err error)
+	Drop(off, n int64) (inFlight mirror.Positions)
+	Acked(off int64, position int) mirror.Version
+	Recheck(position int, reason error)
+	Members() []mirror.Status
+}
+
+// errLost is returned when a member does not have what this host wrote there (IDENTITY).
+var errLost = errors.New("the member disk lost what this host had written")
+
+// errInFlight is returned when a copy does not return.
+var errInFlight = errors.New("a write is in flight")
+
+// scan is one read of the host table on several disks. Its reads keep the copies of host records.
+type scan struct {
+	Set
+	mb      *Member
+	records []lease.Record
+	need    mirror.Positions // members whose copies a claim needs (COUNT)
+
+	own         int              // the own host id; 0 if it is not known
+	incarnation uint64           // of the last own record that was written
+	acked       []mirror.Version // of the own record, by position, before the read
+
+	missed   mirror.Positions              // members that failed in the last read, if that was of several records
+	answered mirror.Positions              // members that returned any record
+	foreign  [superblocks]mirror.Positions // members on which a superblock is blank, or not this lockspace's
+	lost     []error                       // why a member must be checked; nil if not
+}
+
+// newScan begins a read of the host table.
+func (mb *Member) newScan(records []lease.Record, counted []int) *scan {
+	n := mb.cfg.Lease.Members
+	s := &scan{Set: mb.set, mb: mb, records: records, acked: make([]mirror.Version, n), lost: make([]error, n)}
+	copies := make([]lease.Copy, n*len(records))
+	for i := range records {
+		records[i].Copies = copies[i*n:][:n:n]
+	}
+	mb.mu.Lock()
+	s.own, s.incarnation = mb.m.ID(), mb.written
+	if mb.m.Deadline() == 0 { // not live
+		for _, k := range counted {
+			s.need |= mirror.At(k)
+		}
+	}
+	mb.mu.Unlock()
+	for k := range s.acked {
+		if s.own != 0 {
+			s.acked[k] = mb.set.Acked(mb.cfg.SB.Geometry.Host(s.own), k)
+		}
+	}
+	return s
+}
+
+// Read implements blockdev.Device.
+func (s *scan) Read(p []byte, off int64) error {
+	s.missed = 0
+	return s.read(p, off)
+}
+
+func (s *scan) read(p []byte, off int64) error {
+	stride, need := s.mb.cfg.SB.Geometry.Stride, s.need
+	if off == 0 && len(p) == stride { // of all members that answer, for finish
+		need = mirror.At(len(s.acked)) - 1
+	}
+	return s.ReadCopies(p, off, need, func(c mirror.Copy) {
+		if c.Block != nil {
+			s.answered |= mirror.At(c.Position)
+		} else if len(p) > stride {
+			s.missed |= mirror.At(c.Position)
+			return
+		}
+		if i := int(off)/stride + c.Record; i >= superblocks {
+			s.take(i-superblocks, c)
+		} else if c.Block != nil && (c.Err != nil || c.Version == mirror.Version{}) {
+			s.distrust(i, c.Position)
+		}
+	})
+}
+
+// take keeps a copy of a host record.
+func (s *scan) take(i int, c mirror.Copy) {
+	r := lease.Copy{Read: c.Block != nil, Err: c.Err}
+	if c.Err == nil {
+		r.HostRecord, r.Err = s.mb.cfg.SB.Space().DecodeHost(c.Block, i+1)
+	}
+	s.records[i].Copies[c.Position] = r
+	acked := s.acked[c.Position]
+	// A claim of another host that read the same record has the generation of the own one.
+	rival := c.Version.Epoch == acked.Epoch && r.Incarnation != s.incarnation
+	if i+1 == s.own && r.Err == nil && c.Version.Less(acked) && !rival {
+		s.lost[c.Position] = fmt.Errorf("%w: its record of host %d has version %d.%d, want %d.%d",
+			errLost, s.own, c.Version.Epoch, c.Version.Counter, acked.Epoch, acked.Counter)
+	}
+}
+
+// distrust records that a superblock of a member is not this lockspace's. Damage hits one of them.
+func (s *scan) distrust(copy, position int) {
+	s.foreign[copy] |= mirror.At(position)
+	if (s.foreign[0] & s.foreign[1]).Has(position) {
+		s.lost[position] = fmt.Errorf("%w: it has no superblock of the lockspace", errLost)
+	}
+}
+
+// complete reads a host record alone if members failed to read it with others, perhaps because of a bad
+// sector elsewhere, and their copies are needed.
+func (s *scan) complete(i int) {
+	valid := mirror.Positions(0)
+	for k, c := range s.records[i].Copies {
+		if c.Read && c.Err == nil {
+			valid |= mirror.At(k)
+		}
+	}
+	if s.missed == 0 || valid.Count() > len(s.acked)/2 && (i+1 != s.own || s.missed&s.need == 0) {
+		return
+	}
+	g := s.mb.cfg.SB.Geometry
+	p := lockspace.Pool.Get(g.Stride)
+	defer lockspace.Pool.Put(p)
+	_ = s.read(p, g.Host(i+1)) // its error is in the copies
+}
+
+// finish ends the read. A member that failed to read a record, and read another, has a bad sector. The
+// copies of a member that must be checked count for nothing (IDENTITY).
+func (s *scan) finish() {
+	for k, reason := range s.lost {
+		for i := range s.records {
+			c := &s.records[i].Copies[k]
+			c.Read = c.Read || s.answered.Has(k) && lockspace.IsBadSector(c.Err)
+			if reason != nil {
+				*c = lease.Copy{}
+			}
+		}
+		if reason == nil {
+			continue
+		}
+		s.Recheck(k, reason)
+		if s.mb.distrusts.Allow() {
+			s.mb.logAside(s.mb.cfg.Log.Error, "checking a member disk, which has no vote until it passes", "member", s.Members()[k].Name, "err", reason)
+		}
+	}
+}
+
+// write writes the encoded host record to the member disks, and returns those that acknowledged it.
+func (mb *Member) write(buf []byte, r layout.HostRecord) (members []int, err error) {
+	if mb.IsOver() { // LAST-CALL
+		return nil, mirror.ErrDropped
+	}
+	off := mb.cfg.SB.Geometry.Host(r.ID)
+	acked, err := mb.set.WriteCount(buf, off)
+	if err != nil || r.State == layout.StateJoining { // no copy lands after the host gave up the claim
+		mb.set.Drop(off, int64(len(buf)))
+	}
+	if err == nil && r.State == layout.StateLeft { // else its incarnation has not ended cleanly
+		_ = mb.awaitCopies(off, int64(len(buf)))
+	}
+	for k := range mb.cfg.Lease.Members {
+		if acked.Has(k) {
+			members = append(members, k)
+		}
+	}
+	return members, err
+}
+
+// beforeLeft returns when no copy of this incarnation is in flight to any member (FIFO), and no process
+// can resume it (LEFT-FIRST).
+func (mb *Member) beforeLeft() error {
+	mb.returned(&mb.writing) // no IO of the lease is in flight that could be reported as hanging
+	err := mb.awaitCopies(0, mb.set.Info().Size)
+	if file := locked(mb, func(*lease.Machine) *handover.File { return mb.keeper }); err == nil && file != nil {
+		err = file.Discard()
+	}
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	mb.begins(&mb.writing)
+	if deadline := mb.m.Deadline(); err == nil && deadline != 0 && mb.cfg.Clock.Now()+mb.times().Budget() >= deadline { // LAST-CALL
+		err = lease.ErrExpired
+	}
+	if err != nil {
+		mb.logAside(mb.cfg.Log.Warn, "ending without leaving: other hosts must wait as after a failure", "err", err)
+	}
+	return err
+}
+
+// awaitCopies gives up the copies in a range that were not begun, and waits for those in flight, as long as
+// holders may take to stop. It returns an error that names the members that did not return them.
+func (mb *Member) awaitCopies(off, n int64) error {
+	ctx, cancel := context.WithTimeout(mb.over, mb.times().Grace())
+	defer cancel()
+	for {
+		inFlight := mb.set.Drop(off, n)
+		if inFlight == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(mb.times().Poll()):
+		case <-ctx.Done():
+			var names []string
+			for k, m := range mb.set.Members() {
+				if inFlight.Has(k) {
+					names = append(names, m.Name)
+				}
+			}
+			return fmt.Errorf("%w on %s", errInFlight, strings.Join(names, ", "))
+		}
+	}
+}
+
+// dropCopies gives up all copies of this incarnation that were not begun (LAST-CALL), also those of a write
+// that is just beginning. It reports whether no copy of the own record can land any more.
+func (mb *Member) dropCopies(id int) bool {
+	for {
+		mb.set.Drop(0, mb.set.Info().Size)
+		if locked(mb, func(*lease.Machine) bool { return mb.writing.since == 0 }) {
+			break
+		}
+		time.Sleep(mb.times().Retry())
+	}
+	if id == 0 {
+		return true
+	}
+	off := mb.cfg.SB.Geometry.Host(id)
+	if mb.set.Drop(off, int64(mb.cfg.SB.Geometry.Stride)) != 0 {
+		return false
+	}
+	for k, m := range mb.set.Members() {
+		if m.Failures > 0 && mb.set.Acked(off, k) == (mirror.Version{}) { // the last write failed
+			return false
+		}
+	}
+	return true
+}
