@@ -237,12 +237,15 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	cfg := membership.Config{
 		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, NewAgent: j.cfg.Machine.Fence, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, Lease: lease.Config{ID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim},
-		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
+		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery, Take: j.members.take,
 	}
 	if p != nil {
 		cfg.Lease.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean,
 			ReadHorizon: p.term.ReadHorizon}
 		cfg.Fence.Key, cfg.Previous = p.term.PRKey, p.file
+	}
+	if p != nil {
+		j.members.take(p.term.HostID)
 	}
 	mem, err := membership.Join(cfg)
 	if p != nil && sb.FenceAfter > 0 && errors.Is(err, fence.ErrFenced) {

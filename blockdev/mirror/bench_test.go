@@ -49,7 +49,7 @@ func benchmarkSet(b *testing.B, open func(i int) (blockdev.Device, error)) {
 		bufs[i] = blockdev.Alloc(20 * block)
 		members = append(members, mirror.Member{Name: fmt.Sprint(i), Open: func() (blockdev.Device, error) { return disks[i], nil }})
 	}
-	set, err := mirror.Open(members, mirror.Options{Stride: block, Size: records * block, Codec: codec{}, Timeout: time.Minute, Retry: time.Minute,
+	set, err := mirror.Open(members, mirror.Options{Stride: block, Size: records * block, Codec: codec{}, Timeout: time.Minute, Patience: time.Minute, Retry: time.Minute,
 		Check: func(int, blockdev.Device) error { return nil }})
 	require.NoError(b, err)
 	loop := func(request func(i int, dev blockdev.Device) error) error {

@@ -90,7 +90,7 @@ func newRig(t testing.TB, n int) *rig {
 // newHost returns the disks as one more host sees them.
 func newHost(t testing.TB, disks []*disktest.Memory) *rig {
 	r := &rig{t: t, disks: disks, members: make([]*disktest.Faulty, len(disks)), missing: make([]atomic.Bool, len(disks))}
-	r.opts = mirror.Options{Stride: stride, Size: records * stride, Codec: codec{}, Timeout: timeout, Retry: retry, Check: func(i int, dev blockdev.Device) error {
+	r.opts = mirror.Options{Stride: stride, Size: records * stride, Codec: codec{}, Timeout: timeout, Patience: timeout, Retry: retry, Check: func(i int, dev blockdev.Device) error {
 		p := blockdev.Alloc(stride)
 		if err := dev.Read(p, 0); err != nil {
 			return err

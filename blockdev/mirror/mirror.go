@@ -88,9 +88,11 @@ type Options struct {
 	// Changed is called, in a goroutine, after the state of members changed; nil if not needed.
 	Changed func()
 
-	// Timeout limits how long Open and Close wait for members that the majority can do without,
-	// and a read for copies beyond those of a majority.
+	// Timeout limits how long Open and Close wait for members that the majority can do without.
 	Timeout time.Duration
+
+	// Patience limits how long a read waits for copies beyond those of a majority.
+	Patience time.Duration
 
 	// Retry is the pause before a failed disk is opened again, and before a failed copy is
 	// written again.

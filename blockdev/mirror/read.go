@@ -38,7 +38,7 @@ type answer struct {
 }
 
 // ReadCopies reads as Read does, and calls visit for each copy that was seen. After the majority it
-// waits for the members in need as well, but no longer than Options.Timeout. p gets the greatest
+// waits for the members in need as well, but no longer than Options.Patience. p gets the greatest
 // version that was seen. There is no call for a member that did not answer. An error is returned after
 // the calls.
 func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) error {
@@ -67,7 +67,7 @@ func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
 	var late <-chan time.Time
 	for state := pollWaits; state == pollWaits || state == pollSettled && !q.has(need); state = q.state() {
 		if late == nil && q.enough() {
-			timer := time.NewTimer(s.opts.Timeout)
+			timer := time.NewTimer(s.opts.Patience)
 			defer timer.Stop()
 			late = timer.C
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -71,7 +72,9 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	d.o = o
 	set, err := mirror.Open(d.members(), mirror.Options{
 		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
-		ReadOnly: o.ReadOnly, Check: d.check, Changed: o.Changed, Timeout: o.Timeout, Retry: o.Retry,
+		ReadOnly: o.ReadOnly, Check: d.check, Changed: o.Changed, Timeout: o.Timeout,
+		Patience: timing.Of(d.sb).ClaimBudget() / 2, // a claim looks and decides within its budget
+		Retry:    o.Retry,
 	})
 	if err != nil {
 		return nil, layout.Superblock{}, 0, err

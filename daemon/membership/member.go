@@ -104,6 +104,10 @@ type Config struct {
 	// that incarnation until KeepTerms.
 	Previous *handover.File
 
+	// Take is called before each write of the record of a host id that this process has the lock file of, to
+	// lock it on the member disks; nil: none.
+	Take func(host int)
+
 	Alive      func() // called at every turn of the loop; nil: none
 	AliveEvery time.Duration
 }

@@ -144,7 +144,7 @@ func (d *disks) boot(name string, earlier *machine) *machine {
 	}
 	var err error
 	m.Set, err = mirror.Open(list, mirror.Options{Stride: 512, Size: d.sb.Geometry.Size(), Codec: d, Check: m.check,
-		Timeout: d.times().ClaimBudget() / 2, Retry: d.times().Retry()})
+		Timeout: d.times().ClaimBudget() / 2, Patience: d.times().ClaimBudget() / 2, Retry: d.times().Retry()})
 	require.NoError(d.t, err)
 	m.ids, err = hostid.New(hostid.Options{Name: name, MachineID: [16]byte{name[0]}, RuntimeDir: m.dir, StateDir: m.dir}, d.sb.UUID)
 	require.NoError(d.t, err)

@@ -132,6 +132,9 @@ func (mb *Member) noteSilence(hosts []lease.Host) {
 // other processes of this machine. It also registers the key by which this host can be fenced.
 func (mb *Member) writeRecord(r layout.HostRecord) {
 	err := mb.cfg.Identity.TakeLockFile(r.ID)
+	if err == nil && mb.cfg.Take != nil {
+		mb.cfg.Take(r.ID)
+	}
 	if err == nil {
 		err = mb.register(r.ID, r.Incarnation)
 	}

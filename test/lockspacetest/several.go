@@ -77,7 +77,7 @@ func (c *Several) Open() (*mirror.Set, []*disktest.Faulty) {
 			}
 			return err
 		},
-		Timeout: c.SB.Lease, Retry: c.SB.Lease / 4})
+		Timeout: c.SB.Lease, Patience: c.SB.Lease, Retry: c.SB.Lease / 4})
 	require.NoError(c.T, err)
 	return set, faults
 }

@@ -64,7 +64,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/lease/complaints", "daemon/lease/timing layout"},
 	{"daemon/lease/members", "layout"},
 	{"daemon/lease", "daemon/lease/complaints daemon/lease/members daemon/lease/timing layout"},
-	{"daemon/lockspace", "blockdev blockdev/mirror daemon/text layout"},
+	{"daemon/lockspace", "blockdev blockdev/mirror daemon/lease/timing daemon/text layout"},
 	{"daemon/lockspace/measure", "blockdev blockdev/latency daemon/lockspace daemon/retry daemon/text"},
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
 	{"daemon/lockspace/check", "bakery blockdev daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
