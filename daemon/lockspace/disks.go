@@ -219,7 +219,7 @@ func (d *memberDisks) identify(i int, dev blockdev.Device) error {
 		valid = true
 	}
 	if !valid {
-		return fmt.Errorf("%s: %w", path, errors.Join(errs...))
+		return fmt.Errorf("%s: %w; %w", path, errs[0], errs[1])
 	}
 	return nil
 }
