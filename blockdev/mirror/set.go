@@ -218,6 +218,43 @@ func (s *Set) inFlight(off, n int64) (ps Positions) {
 	return ps
 }
 
+// Finish waits up to a time for the copies in a range that a member has to write and is not down. Then
+// it does as Drop does, and returns the members with a copy in the range in flight.
+func (s *Set) Finish(off, n int64, most time.Duration) (inFlight Positions) {
+	expired := false
+	timer := time.AfterFunc(most, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		expired = true
+		s.changed.Broadcast()
+	})
+	defer timer.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.pending(off, n) && !expired && !s.expired {
+		s.changed.Wait()
+	}
+	s.drop(off, n)
+	return s.inFlight(off, n)
+}
+
+// pending reports whether a copy in a range is in flight, or waits for a member that is not down. Called
+// with mu held.
+func (s *Set) pending(off, n int64) bool {
+	for at, r := range s.registers {
+		for i, m := range s.members {
+			c := &r.copies[i]
+			if off <= at && at < off+n && (c.inFlight != nil || c.next != nil && m.state != Down) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// All returns the set of all members.
+func (s *Set) All() Positions { return At(len(s.members)) - 1 }
+
 // Acked returns the version of a record that a member acknowledged last. It returns the zero
 // Version if this process wrote none, or if its last write there failed.
 func (s *Set) Acked(off int64, position int) Version {

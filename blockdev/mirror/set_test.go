@@ -414,3 +414,45 @@ func TestZero_MemberMissing_ChangesNothing(t *testing.T) {
 		require.ErrorIs(t, r.Zero(stride, stride), unix.EIO)
 	})
 }
+
+func TestFinish_CopyInFlight_IsWaitedForButNotLong(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		require.Equal(t, mirror.At(0)|mirror.At(1)|mirror.At(2), r.All())
+		require.Zero(t, r.Finish(0, records*stride, time.Second))
+		r.members[2].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Delay: 50 * time.Millisecond, Times: 1}))
+		require.NoError(t, r.put(1, 1))
+		began := time.Now()
+		require.Zero(t, r.Finish(2*stride, stride, time.Second), "of another record")
+		require.Zero(t, r.Finish(stride, stride, time.Second))
+		require.Equal(t, 50*time.Millisecond, time.Since(began))
+		require.Equal(t, 1, r.onDisk(2, 1))
+		hung := r.members[2].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Hang: true}))
+		require.NoError(t, r.put(1, 2))
+		require.NoError(t, r.put(1, 3))
+		began = time.Now()
+		require.Equal(t, mirror.At(2), r.Finish(stride, stride, time.Second))
+		require.Equal(t, time.Second, time.Since(began))
+		hung.Release()
+		synctest.Wait()
+		require.Equal(t, 2, r.onDisk(2, 1), "the copy that waited was dropped")
+		require.Zero(t, r.Finish(stride, stride, 0))
+	})
+}
+
+func TestFinish_CopyFailed_IsRetriedUnlessMemberIsDown(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		r.members[2].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO, Times: 1}))
+		require.NoError(t, r.put(1, 1))
+		require.Zero(t, r.Finish(stride, stride, 2*retry))
+		require.Equal(t, 1, r.onDisk(2, 1))
+		r.members[2].Inject(eio)
+		require.NoError(t, r.put(2, 1))
+		require.Equal(t, mirror.Down, r.state(2).State)
+		began := time.Now()
+		require.Zero(t, r.Finish(2*stride, stride, time.Minute))
+		require.Zero(t, time.Since(began))
+		time.Sleep(2 * retry)
+		require.Equal(t, mirror.Up, r.state(2).State)
+		require.Zero(t, r.onDisk(2, 2), "it was dropped")
+	})
+}
