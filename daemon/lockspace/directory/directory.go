@@ -1,5 +1,5 @@
 // Package directory reads the directory of a lockspace, which has the names of its locks. It never
-// writes. Start reading at [Directory].
+// writes. Start reading at [Directory]. On several disks copies.go determines which entries are settled.
 package directory
 
 import (
@@ -29,7 +29,7 @@ type Directory struct {
 	entries map[string]layout.Entry // remembered ones, by the names of their locks
 }
 
-// New returns a directory that remembers no entry.
+// New returns a directory that remembers no entry. With several disks the device must have Copies.
 func New(dev blockdev.Device, space layout.Space) *Directory {
 	return &Directory{dev: dev, space: space, mu: new(sync.Mutex), entries: map[string]layout.Entry{}}
 }
@@ -44,19 +44,29 @@ type Scan struct {
 	Entries []layout.Entry // readable ones, including free ones
 	Damaged error          // error of the first unreadable one
 	Bad     []int          // lock numbers of all unreadable ones
+
+	// Unsettled ones as their newest copies show them. They are among Bad.
+	Unsettled []layout.Entry
 }
 
+// Scan reads the whole directory. The versions of the entries are left out: they do not distinguish
+// locks.
 func (dir *Directory) Scan() (*Scan, error) {
 	g := dir.space.Geometry
 	s := &Scan{}
-	err := lockspace.ScanRecords(dir.dev, g.Entry(1), g.Stride, g.Locks, func(i int, sector []byte, err error) error {
+	dev := dir.reader()
+	err := lockspace.ScanRecords(dev, g.Entry(1), g.Stride, g.Locks, func(i int, sector []byte, err error) error {
 		var e layout.Entry
 		if err == nil {
-			e, err = dir.space.DecodeEntry(sector, i+1)
+			e, err = dir.decode(dev, sector, i+1)
 		}
+		e.Token, e.Sequence = 0, 0
 		if err == nil {
 			s.Entries = append(s.Entries, e)
 			return nil
+		}
+		if errors.Is(err, ErrUnsettled) {
+			s.Unsettled = append(s.Unsettled, e)
 		}
 		s.Damaged = cmp.Or(s.Damaged, err)
 		s.Bad = append(s.Bad, i+1)
@@ -91,14 +101,40 @@ func (dir *Directory) Remember(s *Scan) {
 	}
 }
 
-// Read reads the entry of one lock.
+// Read reads the entry of one lock, without its version. It returns the newest copy of an entry with
+// ErrUnsettled.
 func (dir *Directory) Read(lock int) (layout.Entry, error) {
+	e, err := dir.ReadVersion(lock)
+	e.Token, e.Sequence = 0, 0
+	return e, err
+}
+
+// ReadVersion is Read with the version of the entry.
+func (dir *Directory) ReadVersion(lock int) (layout.Entry, error) {
 	buf := lockspace.Pool.Get(dir.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err := dir.dev.Read(buf, dir.space.Geometry.Entry(lock)); err != nil {
+	dev := dir.reader()
+	if err := dev.Read(buf, dir.space.Geometry.Entry(lock)); err != nil {
 		return layout.Entry{}, fmt.Errorf("read the directory entry of lock %d: %w", lock, err)
 	}
-	return dir.space.DecodeEntry(buf, lock)
+	return dir.decode(dev, buf, lock)
+}
+
+// reader returns the device for one read of entries.
+func (dir *Directory) reader() blockdev.Device {
+	if !dir.space.Several {
+		return dir.dev
+	}
+	return NewSettling(dir.dev, dir.space.Geometry.Stride, nil)
+}
+
+// decode decodes an entry that was read from dev. It returns the newest copy with ErrUnsettled.
+func (dir *Directory) decode(dev blockdev.Device, sector []byte, lock int) (layout.Entry, error) {
+	e, err := dir.space.DecodeEntry(sector, lock)
+	if s, ok := dev.(*Settling); ok && err == nil && !s.Settled(dir.space.Geometry.Entry(lock)) {
+		err = fmt.Errorf("directory entry of lock %d: %w", lock, ErrUnsettled)
+	}
+	return e, err
 }
 
 func (dir *Directory) Remembered(name string) (layout.Entry, bool) {
@@ -152,9 +188,9 @@ func (dir *Directory) Readable(lock int) (bool, error) {
 	return false, nil
 }
 
-// Undecodable reports whether the error is that of a damaged record, not of a device.
+// Undecodable reports whether the error is that of a damaged or unsettled record, not of a device.
 func Undecodable(err error) bool {
-	damages := []error{layout.ErrMagic, layout.ErrVersion, layout.ErrChecksum, layout.ErrIdentity, layout.ErrField}
+	damages := []error{ErrUnsettled, layout.ErrMagic, layout.ErrVersion, layout.ErrChecksum, layout.ErrIdentity, layout.ErrField}
 	return slices.ContainsFunc(damages, func(of error) bool { return errors.Is(err, of) })
 }
 
