@@ -61,6 +61,9 @@ type hostConfig struct {
 	open                               func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error)
 	handover                           *handover.File // nil if none
 	resume                             *lease.Term    // of the previous process; nil if none
+	// opens the disks of the directory and the slots, if the host table is on a disk of its own
+	members func() (blockdev.Device, layout.Superblock, error)
+	resumes func(h *testHost) // is called before Start
 }
 
 func (c *cluster) config(id int, change ...func(*hostConfig)) hostConfig {
@@ -84,6 +87,7 @@ func (c *cluster) config(id int, change ...func(*hostConfig)) hostConfig {
 type testHost struct {
 	*Manager
 	dev    blockdev.Device
+	set    blockdev.Device // nil unless it has members
 	ids    *hostid.Identity
 	guards sync.WaitGroup
 }
@@ -113,8 +117,17 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 	if err != nil {
 		return nil, err
 	}
-	disk := &store.Disk{Dev: dev, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
-	mem, err := membership.Join(membership.Config{Dev: dev, SB: sb, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock,
+	table := sb
+	var set blockdev.Device
+	locksOn := dev
+	if cfg.members != nil {
+		if set, sb, err = cfg.members(); err != nil {
+			return nil, err
+		}
+		locksOn = set
+	}
+	disk := &store.Disk{Dev: locksOn, SB: sb, Clock: cfg.Clock, Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine)}
+	mem, err := membership.Join(membership.Config{Dev: dev, SB: table, Log: cfg.Logger, Identity: ids, Clock: cfg.Clock,
 		Tally: new(tally.Tally), Stalls: disk.Stalls, Quarantine: disk.Quarantine, Lease: lease.Config{ID: cfg.HostID, Self: ids.HostRecord(), Resume: cfg.resume}})
 	if err != nil {
 		return nil, err
@@ -129,7 +142,7 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 		return nil, context.Cause(ctx)
 	}
 	disk.Quarantine.Start(cfg.Clock.Now())
-	h := &testHost{dev: dev, ids: ids, Manager: New(&driver.Host{
+	h := &testHost{dev: dev, set: set, ids: ids, Manager: New(&driver.Host{
 		Host: queue.Host{Name: cfg.Name, Observer: logObserver{&observe.Recorder{Tally: new(tally.Tally)}, cfg.Logger}},
 		Disk: disk, Member: mem, Notes: cfg.handover.SlotNotes(), Handoff: cfg.Handoff, Linger: cfg.Linger, Wall: time.Now,
 	}, cfg.Repairs)}
@@ -148,6 +161,9 @@ func join(ctx context.Context, cfg hostConfig) (*testHost, error) {
 			return nil, err
 		}
 	}
+	if cfg.resumes != nil {
+		cfg.resumes(h)
+	}
 	h.Start()
 	return h, nil
 }
@@ -164,6 +180,9 @@ func (h *testHost) Close(ctx context.Context) error {
 	h.WaitClients()
 	h.guards.Wait()
 	h.ids.ReleaseLockFiles()
+	if h.set != nil {
+		return errors.Join(h.set.Close(), h.dev.Close())
+	}
 	return h.dev.Close()
 }
 

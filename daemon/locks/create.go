@@ -56,6 +56,9 @@ func agree(e layout.Entry, permits int) error {
 // intended and did not write. f must not wait for any other lock, because a host that removes a lock
 // waits for this one.
 func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) error) error {
+	if err := m.returned(m.disk.Times().Budget()); err != nil {
+		return err
+	}
 	guard, err := m.attach(lockspace.DirectoryEntry)
 	if err != nil {
 		return err
@@ -68,11 +71,8 @@ func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) 
 		err = f(guard)
 	}
 	err = cmp.Or(err, h.Release())
-	if err != nil {
-		select {
-		case m.stayed <- struct{}{}: // an intent may have stayed
-		default:
-		}
+	if err != nil || m.kept.Load() != 0 {
+		m.checkIntent()
 	}
 	return err
 }
@@ -92,7 +92,7 @@ func (m *Manager) create(ctx context.Context, name string, permits int) (e layou
 func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout.Entry, created bool, err error) {
 	// Before the entries: an intent that is gone was carried out by then, or will never be.
 	intents, failed := m.intents(guard.Dev())
-	s, err := m.dir.On(guard.Dev()).Scan()
+	s, err := m.scanGuarded(guard, name)
 	if err != nil {
 		return e, false, err
 	}
@@ -112,7 +112,7 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 		err = agree(e, permits) // the entry may be the one that a dead host intended
 	}
 	if err == nil {
-		err = m.put(guard, e)
+		err = m.put(guard, e, false)
 	}
 	if err != nil {
 		return e, false, err
@@ -122,16 +122,41 @@ func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout
 	return e, true, nil
 }
 
+// scanGuarded reads the directory under its lock. If the name is not in it, it makes all entries settled
+// first.
+func (m *Manager) scanGuarded(guard *Lock, name string) (*directory.Scan, error) {
+	s, err := m.dir.On(guard.Dev()).Scan()
+	if err != nil {
+		return nil, err
+	}
+	if _, found := s.Find(name); found {
+		return s, nil
+	}
+	return m.forward(guard, s)
+}
+
 // put writes an entry, after an intent. If the write fails the intent stays, because the write may
-// still land.
-func (m *Manager) put(guard *Lock, e layout.Entry) error {
-	if err := guard.Intend(e); err != nil {
+// still land. It stays as well while a copy on one of several disks is in flight. The directory's lock
+// is released meanwhile, and this host can write no other entry: RETURNED. binds is as in Lock.Intend.
+func (m *Manager) put(guard *Lock, e layout.Entry, binds bool) error {
+	if err := m.returned(0); err != nil {
+		return err
+	}
+	m.kept.Store(0)
+	e, err := guard.Intend(e, binds)
+	if err != nil {
 		return err
 	}
 	if err := m.writeEntry(guard.Dev(), e); err != nil {
 		return err
 	}
-	return guard.Intended()
+	if m.disk.Several() {
+		m.kept.Store(int32(e.Lock))
+		if m.returned(m.disk.Times().Budget()) != nil {
+			return nil
+		}
+	}
+	return m.intended(guard)
 }
 
 // place returns the entry to write for a new lock: the one that a dead host may still write for the

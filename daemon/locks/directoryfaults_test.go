@@ -83,7 +83,10 @@ func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 		c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 		a := c.host(1)
-		eventually(t, "it is readable", func() bool { _, found, err := a.disk.Intent(a.disk.Dev, 1); return err == nil && !found })
+		eventually(t, "it is readable", func() bool {
+			found, bad, err := a.disk.Intents(a.disk.Dev, 1, 1)
+			return err == nil && len(found)+len(bad) == 0
+		})
 	})
 }
 

@@ -68,6 +68,10 @@ type Manager struct {
 
 	restoring atomic.Bool   // damaged entries are being restored
 	stayed    chan struct{} // an intent of this process may have stayed in its slot; has room for one
+
+	// number of the lock whose entry was written, and whose intent stays because a copy is in flight;
+	// 0 if none; changed under the directory's lock
+	kept atomic.Int32
 }
 
 // New returns a manager without locks. Start must be called once those that a previous process has
@@ -80,6 +84,7 @@ func New(host *driver.Host, repairs bool) *Manager {
 	}
 	host.ID, host.Stop, host.Restart, host.Lost, host.Cause = m.mem.ID(), m.stop, m.restart, m.mem.Lost(), m.mem.Err
 	host.Dir, host.Clear, host.Ended = m.dir, m.clearEntry, m.drop
+	host.CarriedOut = m.awaitCarriedOut
 	return m
 }
 

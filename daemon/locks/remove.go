@@ -53,7 +53,7 @@ func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error)
 // clear checks it again, because a host that restores an unreadable entry intends it, too.
 func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, err error) {
 	err = m.guarded(ctx, "remove a lock", func(guard *Lock) error {
-		s, err := m.dir.On(guard.Dev()).Scan()
+		s, err := m.scanGuarded(guard, name)
 		if err != nil {
 			return err
 		}
@@ -97,10 +97,10 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			if slices.Contains(intents, layout.Intent(e)) {
 				return fmt.Errorf("%w: lock %q", driver.ErrIntended, e.Name)
 			}
-			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
+			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation}, false)
 		})
 		switch {
-		case err == nil, errors.Is(err, driver.ErrIntended), errors.Is(err, api.ErrStuck):
+		case err == nil, errors.Is(err, driver.ErrIntended), errors.Is(err, driver.ErrInFlight), errors.Is(err, api.ErrStuck):
 			return err
 		case m.host.Stopping():
 			return queue.ErrStopped

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -54,6 +55,9 @@ func (r *Repairer) Ask(ctx context.Context, entries []check.Finding) error {
 func (r *Repairer) Entry(ctx context.Context, number int) (done string, err error) {
 	if ok, err := r.mgr.dir.Readable(number); ok || err != nil {
 		return "", err // another host has restored it
+	}
+	if _, err := r.mgr.dir.Read(number); errors.Is(err, directory.ErrUnsettled) {
+		return "rewriting it as its newest copy shows it", r.mgr.forwardAll(ctx)
 	}
 	plan, err := check.PlanEntryRepair(r.mgr.disk.Dev, r.mgr.disk.SB, number, r.mgr.mem.ID(), r.before, nil)
 	if err != nil {
@@ -104,7 +108,7 @@ func (r *Repairer) guarded(guard *Lock, number int) (done string, err error) {
 
 // restoreEntry writes an entry over an unreadable one, under the directory's lock.
 func (m *Manager) restoreEntry(guard *Lock, e layout.Entry) error {
-	if err := m.put(guard, e); err != nil {
+	if err := m.put(guard, e, false); err != nil {
 		return err
 	}
 	if found, err := m.dir.On(guard.Dev()).Read(e.Lock); err != nil || found != e {

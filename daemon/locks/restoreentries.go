@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -20,11 +22,14 @@ import (
 // This host acquires the directory's lock while it holds the lock, as in a removal. Creating a lock
 // takes the directory's lock alone. Therefore two hosts never wait for each other.
 
-// restoreEntries begins to restore the damaged entries of locks that this host has used. It does
-// nothing if it is running already, or began less than a renewal interval ago. It does not wait,
-// because the own slots of those locks may have to be checked meanwhile.
+// restoreEntries begins to restore the damaged entries of locks that this host has used, and on several
+// disks the unsettled entries of all locks. It does nothing if it is running already, or began less than
+// a renewal interval ago. It does not wait, because the own slots of those locks may have to be checked
+// meanwhile.
 func (m *Manager) restoreEntries(damaged []int) {
-	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return m.knownEntry(number) == nil })
+	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool {
+		return m.knownEntry(number) == nil && !m.disk.Several()
+	})
 	if len(damaged) == 0 || !m.restoring.CompareAndSwap(false, true) {
 		return
 	}
@@ -35,6 +40,16 @@ func (m *Manager) restoreEntries(damaged []int) {
 		// the lease.
 		ctx, cancel := context.WithTimeout(context.Background(), m.disk.SB.Lease/2)
 		defer cancel()
+		unsettled := func(number int) bool {
+			_, err := m.dir.Read(number)
+			return errors.Is(err, directory.ErrUnsettled)
+		}
+		if m.disk.Several() && slices.ContainsFunc(damaged, unsettled) {
+			if err := m.forwardAll(ctx); err != nil && !m.host.Stopping() {
+				m.host.Observer.Trouble("rewriting half-written directory entries failed, retrying when a host needs them", lockspace.DirectoryEntry, "err", err)
+			}
+			damaged = m.damagedAmong(damaged)
+		}
 		// so that an entry that takes all the time is not always the first
 		for _, i := range rand.Perm(len(damaged)) {
 			lk := m.knownEntry(damaged[i])

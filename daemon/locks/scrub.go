@@ -94,6 +94,9 @@ func (m *Manager) handleComplaints(complaints []layout.Complaint) {
 			m.scrubOne(e, true)
 		}
 		m.repairSlot(c.Lock)
+		if c.Lock == lockspace.DirectoryLock && m.disk.Several() {
+			m.checkIntent() // the slot may be unsettled: EARLIER
+		}
 	}
 	m.restoreEntries(m.damagedAmong(entries))
 }

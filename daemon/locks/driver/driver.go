@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -217,6 +218,11 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		lk.evaluatedAt = read
 		return lk.m.HostsRead(hosts), nil
 	case bakery.ReadDirectory:
+		if lk.host.Disk.Several() && lk.slots.Removed(lk.Entry.Creation) { // a removal that an earlier process began
+			if err := lk.host.CarriedOut(lk); err != nil {
+				return a, err
+			}
+		}
 		// Read the intents first. An intent that is gone by then was carried out before the entry
 		// is read, or will never be.
 		pending, err := lk.readRemovalPending()
@@ -230,7 +236,7 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		}
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
-		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, ErrIntended) || errors.Is(err, api.ErrStuck) {
+		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, ErrIntended) || errors.Is(err, ErrInFlight) || errors.Is(err, api.ErrStuck) {
 			lk.Queue.Refuse(err, queue.Removers)
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {
@@ -278,8 +284,8 @@ func (lk *Lock) creation() (creation uint64, err error) {
 			return nil
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
-		// the removal is completed, which rewrites the entry.
-		if tries++; lk.removalPending && tries >= store.SlotTries && store.Damaged(err) {
+		// the removal is completed, which rewrites the entry. An unsettled one may be of another lock.
+		if tries++; lk.removalPending && tries >= store.SlotTries && store.Damaged(err) && !errors.Is(err, directory.ErrUnsettled) {
 			creation = lk.Entry.Creation
 			return nil
 		}

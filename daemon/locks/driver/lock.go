@@ -49,10 +49,9 @@ type Lock struct {
 	looks            store.Looks     // for other hosts; owned by the driver
 	releasedAt       time.Time       // when the last acquisition ended; owned by the driver
 	// how often in a row this host took the lock again within its time to linger; owned by the driver
-	again   int
-	asked   atomic.Bool // a client requests the lock from its holders
-	before  ahead       // slot last seen directly ahead on the disk; owned by the driver
-	intends bool        // the intent in the own slot is of this process; owned by the driver
+	again  int
+	asked  atomic.Bool // a client requests the lock from its holders
+	before ahead       // slot last seen directly ahead on the disk; owned by the driver
 	// a dead host may still clear the entry (readRemovalPending); owned by the driver
 	removalPending bool
 
@@ -76,7 +75,9 @@ type Host struct {
 	// Clear clears the directory entry of a lock under the directory's lock. The entry is free then, with
 	// this creation id. The result comes once that is durable, or fails for good.
 	Clear func(lk *Lock, creation uint64) <-chan error
-	Ended func(*Lock) // is called by a driver that ends
+	// CarriedOut blocks until this host does not intend to write the entry of a lock (CARRIED).
+	CarriedOut func(*Lock) error
+	Ended      func(*Lock) // is called by a driver that ends
 }
 
 // SlotCount returns the number of slots that a read must cover if it begins now.

@@ -20,6 +20,9 @@ import (
 // ErrIntended is returned when an entry cannot be cleared because a host may still write it again.
 var ErrIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
 
+// ErrInFlight is returned when this host can write no entry: a copy of the last one is in flight.
+var ErrInFlight = fmt.Errorf("%w: a write of the directory is still in flight to a member disk", api.ErrUnavailable)
+
 // Remove removes the lock when the request is next in the queue. It blocks until then, or until ctx
 // ends.
 func (lk *Lock) Remove(ctx context.Context, req queue.Request) error {
@@ -119,14 +122,16 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 		tries := 0
 		var unreadable error
 		err := lk.persist("reading an intent failed, retrying", lk.host.Disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
-			i, ok, err := lk.host.Disk.Intent(lk.slots.Dev, n+1)
-			if unreadable = err; store.Damaged(err) {
+			intents, bad, err := lk.host.Disk.Intents(lk.slots.Dev, n+1, n+1)
+			if unreadable = cmp.Or(err, bad[n+1]); store.Damaged(unreadable) {
 				lk.host.Member.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
-			if tries++; err != nil && (tries < store.SlotTries || !store.Damaged(err)) {
-				return err
+			if tries++; unreadable != nil && (tries < store.SlotTries || !store.Damaged(unreadable)) {
+				return unreadable
 			}
-			found = found || ok && i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
+			for _, i := range intents[n+1] {
+				found = found || i.Lock == lk.Entry.Lock && i.Creation > lk.Entry.Creation
+			}
 			return nil
 		})
 		if err == nil && unreadable != nil && !found {
@@ -142,6 +147,9 @@ func (lk *Lock) readRemovalPending() (found bool, err error) {
 // mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
 // that is gone has no write in flight (see [membership.Member.Gone]), but it may have torn the entry.
 func (lk *Lock) mayClear(host int, unreadable error) (bool, error) {
+	if lk.host.Disk.Several() {
+		return true, nil // the entry may be half written, which no read of it excludes
+	}
 	gone, err := lk.host.Member.Gone(host, unreadable)
 	if err != nil || !gone {
 		return true, err

@@ -104,45 +104,30 @@ func (s SlotTx) Publish(change func(own *layout.Slot)) error { return s.lk.publi
 // Rewrite writes the slot as it was last written, once, and returns how long the device took.
 func (s SlotTx) Rewrite() (time.Duration, error) { return s.lk.slots.Rewrite() }
 
-// Intend makes an intent durable. From here on the other hosts know which write may land.
-func (lk *Lock) Intend(e layout.Entry) error {
-	return lk.do(func() error {
-		lk.setIntent(layout.Intent(e).Value())
+// Intend makes an intent durable. From here on the other hosts know which write may land. It returns the
+// entry to write, as Slots.Intend does.
+func (lk *Lock) Intend(e layout.Entry, binds bool) (layout.Entry, error) {
+	err := lk.do(func() error {
+		e = lk.slots.Intend(e, lk.m.OwnSlot().Ticket, binds)
 		_, err := lk.protocol(lk.m.Settle(), always)
 		return err
 	})
+	return e, err
 }
 
 // Intended removes the intent. The release makes that durable.
 func (lk *Lock) Intended() error {
 	return lk.do(func() error {
-		lk.setIntent(nil)
+		lk.slots.Intended()
 		return nil
 	})
 }
 
-// setIntent sets the intent that the next write of the own slot shows.
-func (lk *Lock) setIntent(value []byte) {
-	lk.slots.Own.Value = value
-	lk.intends = value != nil
-}
-
-// OwnIntent returns an intent that this incarnation did not carry out: a failed write of the entry
-// may still land. An intent of an earlier process to clear an entry does not count: that process
-// has no write in flight, and its removal was taken back unless it was complete.
-func (lk *Lock) OwnIntent() (i layout.Intent, found bool, err error) {
+// OwnIntent returns what Slots.Intent does.
+func (lk *Lock) OwnIntent() (i layout.Intent, former, found bool, err error) {
 	err = lk.do(func() error {
-		value := lk.slots.Own.Value
-		if len(value) == 0 {
-			return nil
-		}
-		i, err = lk.host.Disk.SB.Space().DecodeIntent(value)
-		if err == nil && layout.Entry(i).Free() && !lk.intends {
-			lk.setIntent(nil)
-			return nil
-		}
-		found = err == nil
+		i, former, found, err = lk.slots.Intent()
 		return err
 	})
-	return i, found, err
+	return i, former, found, err
 }

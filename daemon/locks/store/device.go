@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 )
@@ -54,6 +55,17 @@ func (d Device) Read(p []byte, off int64) error {
 	}
 	defer d.disk.Stalls.End(d.disk.Stalls.Begin(d.io(off, d.disk.Clock.Now())))
 	return d.Device.Read(p, off)
+}
+
+// All implements directory.Copies.
+func (d Device) All() mirror.Positions { return d.Device.(directory.Copies).All() }
+
+// ReadCopies implements directory.Copies. It counts as Read does.
+func (d Device) ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error {
+	if d.part.Load() {
+		defer d.disk.Stalls.End(d.disk.Stalls.Begin(d.io(off, d.disk.Clock.Now())))
+	}
+	return d.Device.(directory.Copies).ReadCopies(p, off, need, visit)
 }
 
 // Write counts whatever the slot shows: until it returns, the sector may show anything.

@@ -29,6 +29,9 @@ type Disk struct {
 	Quarantine *stall.Quarantine // locks with IO that made the lease end
 }
 
+// Several reports whether the lockspace is on several disks.
+func (d *Disk) Several() bool { return d.SB.Members.Several() }
+
 // Times returns the times of the lease.
 func (d *Disk) Times() timing.Times { return timing.Of(d.SB) }
 
@@ -83,39 +86,6 @@ func (d *Disk) View(dev blockdev.Device, lock, host int) (bakery.View, error) {
 	default:
 		return bakery.View{}, err
 	}
-}
-
-// Intent reads the directory intent of one host.
-func (d *Disk) Intent(dev blockdev.Device, host int) (i layout.Intent, found bool, err error) {
-	return d.intentIn(d.readSlot(dev, lockspace.DirectoryLock, host))
-}
-
-func (d *Disk) intentIn(s layout.Slot, err error) (i layout.Intent, found bool, _ error) {
-	if err != nil || len(s.Value) == 0 {
-		return i, false, err
-	}
-	i, err = d.SB.Space().DecodeIntent(s.Value)
-	return i, err == nil, err
-}
-
-// Intents reads the directory intents of hosts 1..n except one. bad has by host id why an intent
-// cannot be read.
-func (d *Disk) Intents(dev blockdev.Device, n, except int) (found []layout.Intent, bad map[int]error, err error) {
-	slots, errs, err := d.ReadSlots(dev, lockspace.DirectoryLock, n)
-	if err != nil {
-		return nil, nil, err
-	}
-	bad = map[int]error{}
-	for i, s := range slots {
-		switch intent, ok, err := d.intentIn(s, errs[i]); {
-		case i+1 == except:
-		case err != nil:
-			bad[i+1] = err
-		case ok:
-			found = append(found, intent)
-		}
-	}
-	return found, bad, nil
 }
 
 // HostName returns the name of a host, for display; empty if its record is unreadable.

@@ -34,6 +34,9 @@ type Slots struct {
 
 	known    bool   // Own was read once
 	sequence uint64 // greatest one written or found in this incarnation, with several disks
+	intends  bool   // the intent in Own is of this process
+	intents  uint64 // number of those, with several disks
+
 	// hosts with slots that were seen written, as bits: these cannot become blank again
 	written big.Int
 
@@ -131,8 +134,13 @@ func (a *Slots) view(sector []byte, host int, err error) bakery.View {
 		a.Own.Value = bytes.Clone(s.Value)
 		// An intent of an earlier incarnation has been carried out or never will be: its writes had
 		// all ended when this incarnation took on its id.
+		// With several disks it stays until its entry is settled (RESOLVE). The value token marks it.
 		if a.lock == lockspace.DirectoryLock && s.Incarnation != a.incarnation {
-			a.Own.Value, a.Own.ValueToken = nil, 0
+			if a.space.Several && len(s.Value) > 0 {
+				a.Own.ValueToken = s.Ticket
+			} else {
+				a.Own.Value, a.Own.ValueToken = nil, 0
+			}
 		}
 		if s.Creation < a.creation {
 			a.Own.Request = layout.Request{}

@@ -198,7 +198,9 @@ func (p *picture) add(r lockspace.Record) error {
 	case r.HostRecord != nil:
 		p.hosts[r.Host] = *r.HostRecord
 	case r.Entry != nil:
-		p.entries[r.Lock] = *r.Entry
+		e := *r.Entry
+		e.Token, e.Sequence = 0, 0 // intents are compared with it
+		p.entries[r.Lock] = e
 	case r.Slot != nil:
 		p.slots[r.Lock] = append(p.slots[r.Lock], *r.Slot)
 	}

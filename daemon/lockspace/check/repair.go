@@ -163,6 +163,7 @@ func (p *picture) intended() (newest map[int]layout.Intent, creation uint64, err
 			continue
 		}
 		i, err := p.ex.sb.Space().DecodeIntent(s.Value)
+		i.Token, i.Sequence = 0, 0
 		switch {
 		case err != nil && p.ended(s.Host, s.Incarnation): // void
 			continue

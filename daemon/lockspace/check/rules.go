@@ -365,6 +365,7 @@ func (p *picture) intentRules() {
 		}
 		over := p.ended(s.Host, s.Incarnation)
 		i, err := p.ex.sb.Space().DecodeIntent(s.Value)
+		i.Token, i.Sequence = 0, 0
 		if err != nil && over {
 			p.suspectSlot(SeverityWarning, s, "intent", fmt.Sprintf("the directory intent of host %d does not decode: %v", s.Host, err),
 				fmt.Sprintf("%s: host %d has ended, and its intent is void", remedyNone, s.Host))
