@@ -43,8 +43,8 @@ type DiskOptions struct {
 	Retry time.Duration
 }
 
-// errNoPath is the error of a member for which there is no path.
-var errNoPath = errors.New("no path was given for it")
+// ErrNoPath is the error of a member for which no path is left.
+var ErrNoPath = errors.New("no path was given for it")
 
 // OpenDisks opens the lockspace on the disks at paths, in any order. copyUsed is 1 if a superblock at
 // byte 0 is damaged and its copy is in use. The caller should warn: only check --repair and formatting
@@ -94,8 +94,8 @@ func openDisk(path string, readOnly bool) (dev blockdev.Device, sb layout.Superb
 	return disk, sb, copyUsed, nil
 }
 
-// MemberDisk is a member disk of a lockspace on several. The Name of its Status is its path, or what is
-// known of it if it was not found.
+// MemberDisk is a member disk of a lockspace on several. The Name of its Status is its path, the paths
+// that may lead to it, or "member N" with the Err ErrNoPath.
 type MemberDisk struct {
 	Position int // on the disk, from 1
 	UUID     layout.UUID
@@ -152,7 +152,7 @@ func (d *memberDisks) members() (list []mirror.Member) {
 // open opens a member at the first path that leads to it.
 func (d *memberDisks) open(i int) (blockdev.Device, error) {
 	if len(d.paths[i]) == 0 {
-		return nil, errNoPath
+		return nil, ErrNoPath
 	}
 	var errs []error
 	for _, path := range d.paths[i] {

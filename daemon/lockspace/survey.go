@@ -105,11 +105,11 @@ func choose(all []finding) (*memberDisks, error) {
 		}
 		switch d.paths[i] = missing; {
 		case len(missing) == 0:
-			d.names[i] = fmt.Sprintf("member %d (no path)", at)
+			d.names[i] = fmt.Sprintf("member %d", at)
 		case absent == 1:
 			d.names[i] = missing[0]
 		default:
-			d.names[i] = fmt.Sprintf("member %d (%s)", at, strings.Join(missing, " or "))
+			d.names[i] = strings.Join(missing, " or ")
 		}
 	}
 	return d, nil

@@ -1,18 +1,20 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Disk is a member disk of a lockspace on several, as one process sees it.
 type Disk struct {
 	Position int         `json:"position"`
-	Device   string      `json:"device"`
+	Device   string      `json:"device"` // its path; empty if none was given
 	UUID     layout.UUID `json:"uuid"`
 
 	State    string    `json:"state"` // up, checking or down
@@ -20,7 +22,7 @@ type Disk struct {
 	Error    string    `json:"error,omitempty"`
 	Failures int       `json:"failures"` // failed requests
 	Behind   int       `json:"behind"`   // records of this host that it lacks
-	IO       *IO       `json:"io"`
+	IO       IO        `json:"io"`
 }
 
 // Up reports whether the disk is read and written.
@@ -30,9 +32,12 @@ func (d Disk) Up() bool { return d.State == "up" }
 func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 	for _, m := range members {
 		d := Disk{Position: m.Position, Device: m.Name, UUID: m.UUID, State: m.State.String(), Since: m.Since.UTC(),
-			Failures: m.Failures, Behind: m.Behind, IO: IOOf(m.Stats)}
+			Failures: m.Failures, Behind: m.Behind, IO: *IOOf(m.Stats)}
 		if m.Err != nil {
 			d.Error = m.Err.Error()
+		}
+		if errors.Is(m.Err, lockspace.ErrNoPath) {
+			d.Device = ""
 		}
 		disks = append(disks, d)
 	}
@@ -49,25 +54,30 @@ func IOOf(s blockdev.Stats) *IO {
 
 // memberProblems returns the member disks that are not used, and how many more may fail.
 func (r *Report) memberProblems() (all []Problem) {
-	up := 0
+	up, need := 0, len(r.Disks)/2+1
 	for _, d := range r.Disks {
 		if d.Up() {
 			up++
 		}
 	}
-	spare := up - (len(r.Disks)/2 + 1)
 	for _, d := range r.Disks {
 		if d.Up() {
 			continue
 		}
-		p := Problem{SeverityWarning, "disk", d.Device, fmt.Sprintf("member disk %d is %s: %s", d.Position, d.State, d.Device), d.Error, ""}
+		p := Problem{Severity: SeverityWarning, Kind: "disk", Subject: fmt.Sprintf("disk %d", d.Position), Why: d.Error, Remedy: checkDevice}
+		p.Text = "member " + p.Subject
+		if d.Device == "" {
+			p.Remedy = "add its path to --device or BAKERYD_DEVICE"
+		} else {
+			p.Text += " (" + text.PrintableLine(d.Device) + ")"
+		}
+		p.Text += map[string]string{"checking": " is being checked", "down": " is down"}[d.State]
 		switch {
-		case spare < 0:
-			p.Severity, p.Remedy = SeverityError, fmt.Sprintf("only %d of %d disks are up: no host can work until a majority is; %s", up, len(r.Disks), checkDevice)
-		case spare == 0:
-			p.Remedy = "one more loss stops all hosts; " + checkDevice
-		default:
-			p.Remedy = checkDevice
+		case up < need:
+			p.Severity = SeverityError
+			p.Remedy = fmt.Sprintf("%d of %d disks up, %d needed: this host cannot renew its lease; %s", up, len(r.Disks), need, p.Remedy)
+		case up == need:
+			p.Remedy = "a host that loses one more disk loses its lease; " + p.Remedy
 		}
 		all = append(all, p)
 	}

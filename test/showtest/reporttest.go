@@ -39,3 +39,21 @@ func Report() *report.Report {
 		Damaged: []report.Damage{},
 	}
 }
+
+// Disks returns three member disks, one of them down.
+func Disks() []report.Disk {
+	disk := func(at int, state string, ago time.Duration, failures, behind int, read, write report.Latency) report.Disk {
+		return report.Disk{Position: at, Device: "/dev/mapper/vote-" + string(rune('a'+at-1)), UUID: layout.UUID{byte(at)}, State: state, Since: Noon.Add(-ago),
+			Failures: failures, Behind: behind, IO: report.IO{Read: read, Write: write}}
+	}
+	took := func(p50, p99 int64) report.Latency {
+		return report.Latency{Count: 9, P50US: p50, P99US: p99, MaxUS: p99}
+	}
+	disks := []report.Disk{
+		disk(1, "up", 2*time.Hour, 0, 0, took(210, 1200), took(1900, 14_000)),
+		disk(2, "up", 2*time.Hour, 3, 1, took(240, 1500), took(2100, 18_000)),
+		disk(3, "down", 80*time.Second, 12, 7, took(1100, 9000), took(5300, 104_000)),
+	}
+	disks[2].Error = "open /dev/mapper/vote-c: no such file or directory"
+	return disks
+}

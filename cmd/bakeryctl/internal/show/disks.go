@@ -3,6 +3,7 @@ package show
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
@@ -16,20 +17,34 @@ func DiskTable(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
 		fmt.Fprintf(w, "the lockspace is on one disk: %s\n", text.Printable(r.Lockspace.Device))
 		return
 	}
-	for _, problem := range r.Problems {
-		if problem.Kind == "disk" {
-			showProblems(w, []report.Problem{problem}, p)
-		}
+	if found := slices.DeleteFunc(slices.Clone(r.Problems), func(p report.Problem) bool { return p.Kind != "disk" }); len(found) > 0 {
+		showProblems(w, found, p)
+		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, p.Of(render.Head, "DISK\tDEVICE\tSTATE\tFOR\tREAD\tWRITE\tFAILED\tBEHIND"))
 	for _, d := range r.Disks {
-		level := render.Bad
-		if d.Up() {
-			level = render.Good
-		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", d.Position, text.Printable(d.Device), p.Of(level, d.State),
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", d.Position, DiskName(d), p.Of(DiskLevel(d), d.State),
 			render.Age(now.Sub(d.Since)), latency(d.IO.Read), latency(d.IO.Write), d.Failures, d.Behind)
 	}
+}
+
+// DiskName returns the path of a member disk, or "-" if none was given.
+func DiskName(d report.Disk) string {
+	if d.Device == "" {
+		return "-"
+	}
+	return text.Printable(d.Device)
+}
+
+// DiskLevel returns the level at which the state of a member disk is displayed.
+func DiskLevel(d report.Disk) render.Level {
+	switch d.State {
+	case "up":
+		return render.Good
+	case "checking":
+		return render.Warn
+	}
+	return render.Bad
 }
 
 // latency returns the median and the 99th percentile of an operation, or "-".

@@ -24,7 +24,11 @@ import (
 // Show writes a report as a table: problems first, then one line for each host and for each holder
 // and waiter.
 func Show(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
-	title := fmt.Sprintf("lockspace %s on %s", text.Printable(cmp.Or(r.Lockspace.Name, r.Lockspace.UUID.String())), text.Printable(r.Lockspace.Device))
+	device := text.Printable(r.Lockspace.Device)
+	if len(r.Disks) > 0 { // a list of paths
+		device = text.PrintableLine(r.Lockspace.Device)
+	}
+	title := fmt.Sprintf("lockspace %s on %s", text.Printable(cmp.Or(r.Lockspace.Name, r.Lockspace.UUID.String())), device)
 	fmt.Fprintln(w, p.Of(render.Head, title))
 	showProblems(w, r.Problems, p)
 	showLockspace(w, r, p)
