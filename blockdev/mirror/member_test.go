@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,5 +218,55 @@ func TestRecheck_CheckFails_MemberIsNotUsed(t *testing.T) {
 		require.NoError(t, r.put(1, 2))
 		require.Equal(t, 1, r.onDisk(0, 1))
 		r.requireGet(1, 2)
+	})
+}
+
+func TestSet_StateOfMemberChanges_ChangedIsCalledAfterIt(t *testing.T) {
+	var calls atomic.Int32
+	bubbleWith(t, 3, func(r *rig) {
+		r.opts.Changed = func() { calls.Add(1) }
+	}, func(t *testing.T, r *rig) {
+		synctest.Wait()
+		require.EqualValues(t, 3, calls.Swap(0), "each member came up")
+
+		r.missing[1].Store(true)
+		r.member(1).Inject(eio)
+		_, err := r.get(1, 1)
+		require.NoError(t, err)
+		require.Equal(t, mirror.Down, r.state(1).State)
+		require.EqualValues(t, 2, calls.Swap(0), "checking, down")
+		time.Sleep(10 * retry)
+		require.Equal(t, mirror.Down, r.state(1).State)
+		require.Zero(t, calls.Load(), "its state is the same after each check")
+
+		r.missing[1].Store(false)
+		time.Sleep(retry)
+		require.Equal(t, mirror.Up, r.state(1).State)
+		require.EqualValues(t, 1, calls.Swap(0))
+	})
+}
+
+func TestSet_Changed_MayReadTheStates(t *testing.T) {
+	seen := make(chan mirror.State, 100)
+	var set atomic.Pointer[mirror.Set]
+	bubbleWith(t, 3, func(r *rig) {
+		r.opts.Changed = func() {
+			if s := set.Load(); s != nil {
+				seen <- s.Members()[2].State
+			}
+		}
+	}, func(t *testing.T, r *rig) {
+		synctest.Wait()
+		set.Store(r.Set)
+		r.missing[2].Store(true)
+		r.member(2).Inject(eio)
+		_, err := r.get(1, 1)
+		require.NoError(t, err)
+		synctest.Wait()
+		var last mirror.State
+		for len(seen) > 0 {
+			last = <-seen
+		}
+		require.Equal(t, mirror.Down, last)
 	})
 }
