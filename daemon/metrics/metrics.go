@@ -127,21 +127,28 @@ func (p put) term(v *daemon.TermVitals) {
 	for health, n := range v.Hosts {
 		p.gauge("hosts", "Hosts that ever joined, by their state as seen by this one.", float64(n), "health", string(health))
 	}
-	for _, d := range v.Disks {
-		up, labels := 0.0, []string{"disk", d.Device}
-		if d.Up() {
-			up = 1
-		}
-		p.gauge("disk_up", "Whether a member disk of the lockspace is read and written: 1 or 0.", up, labels...)
+	p.disks(v.Disks)
+	p.gauge("io_in_flight", "Requests to the device that are under way.", float64(v.IO.InFlight))
+	p.gauge("io_oldest_seconds", "Age of the oldest request under way: it shows a hanging device.", v.IO.Oldest.Seconds())
+}
+
+// disks exports the member disks, none if the lockspace is on one disk.
+func (p put) disks(all []report.Disk) {
+	for _, d := range all {
+		labels := []string{"disk", strconv.Itoa(d.Position), "device", d.Device}
+		p.gauge("disk_up", "Whether a member disk of the lockspace is read and written: 1 or 0.", oneIf[d.Up()], labels...)
 		p.gauge("disk_behind_records", "Records that this host wrote and that a member disk lacks.", float64(d.Behind), labels...)
 		p.counter("disk_failures_total", "Requests to a member disk that failed.", float64(d.Failures), labels...)
 		for op, l := range map[string]report.Latency{"read": d.IO.Read, "write": d.IO.Write} {
-			p.gauge("disk_latency_seconds", "Time that most requests to a member disk took, by quantile.", float64(l.P50US)/1e6, append(labels, "op", op, "quantile", "0.5")...)
-			p.gauge("disk_latency_seconds", "Time that most requests to a member disk took, by quantile.", float64(l.P99US)/1e6, append(labels, "op", op, "quantile", "0.99")...)
+			if l.Count == 0 {
+				continue
+			}
+			for quantile, us := range map[string]int64{"0.5": l.P50US, "0.99": l.P99US} {
+				p.gauge("disk_latency_seconds", "Time that a part of the requests to a member disk took at most, by quantile.",
+					float64(us)/1e6, append(labels, "op", op, "quantile", quantile)...)
+			}
 		}
 	}
-	p.gauge("io_in_flight", "Requests to the device that are under way.", float64(v.IO.InFlight))
-	p.gauge("io_oldest_seconds", "Age of the oldest request under way: it shows a hanging device.", v.IO.Oldest.Seconds())
 }
 
 // locks exports the holders and waiters, and the counts of locks. Locks without a place count as

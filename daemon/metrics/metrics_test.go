@@ -155,6 +155,38 @@ func TestOfATerm(t *testing.T) {
 	}
 }
 
+func TestMemberDisks(t *testing.T) {
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Disks: memberDisks()}}}
+	families := f.scrape(t)
+	for _, want := range []struct {
+		value  float64
+		name   string
+		labels []string
+	}{
+		{1, "bakery_disk_up", []string{"disk", "1", "device", "/dev/a"}},
+		{0, "bakery_disk_up", []string{"disk", "2", "device", "/dev/b"}},
+		{0, "bakery_disk_up", []string{"disk", "3", "device", ""}},
+		{4, "bakery_disk_behind_records", []string{"disk", "2"}},
+		{5, "bakery_disk_failures_total", []string{"disk", "2"}},
+		{0.002, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "read", "quantile", "0.5"}},
+		{0.5, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "read", "quantile", "0.99"}},
+		{0.03, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "write", "quantile", "0.5"}},
+		{4, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "write", "quantile", "0.99"}},
+	} {
+		require.Equal(t, want.value, value(t, families, want.name, want.labels...), "%v", want)
+	}
+	require.Len(t, families["bakery_disk_latency_seconds"].Metric, 4, "a disk without requests has no latency")
+}
+
+// memberDisks are three disks, of which one is up.
+func memberDisks() []report.Disk {
+	return []report.Disk{
+		{Position: 1, Device: "/dev/a", State: "up", IO: report.IO{Read: report.Latency{Count: 1, P50US: 2000, P99US: 500_000}, Write: report.Latency{Count: 1, P50US: 30_000, P99US: 4_000_000}}},
+		{Position: 2, Device: "/dev/b", State: "down", Behind: 4, Failures: 5},
+		{Position: 3, State: "checking"},
+	}
+}
+
 // TestBounded: the number of series does not grow with the number of locks.
 func TestBounded(t *testing.T) {
 	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{}}}
@@ -194,7 +226,7 @@ func TestAnyBytes(t *testing.T) {
 
 // TestNames: the names of the metrics never change. Each has a description.
 func TestNames(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Hosts: map[report.Health]int{report.HealthLive: 1}}}}
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Hosts: map[report.Health]int{report.HealthLive: 1}, Disks: memberDisks()}}}
 	f.tally.Refused.Know("busy")
 	var names []string
 	for name, family := range f.scrape(t) {
@@ -211,5 +243,6 @@ func TestNames(t *testing.T) {
 	evictions_total grants_total handoffs_total wait_duration_seconds hold_duration_seconds
 	holding waiting longest_wait_seconds lock_grants_total lock_handoffs_total
 	lock_wait_seconds_total lock_hold_seconds_total lock_holding lock_waiting io_duration_seconds
-	io_errors_total io_in_flight io_oldest_seconds`), names)
+	io_errors_total io_in_flight io_oldest_seconds
+	disk_up disk_behind_records disk_failures_total disk_latency_seconds`), names)
 }
