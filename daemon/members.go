@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -14,7 +15,8 @@ import (
 
 // memberDisks are the disks of a lockspace on several, for one host.
 type memberDisks struct {
-	log *slog.Logger
+	log    *slog.Logger
+	events *events.Log // nil if none
 
 	mu     sync.Mutex // guards the fields below
 	sb     layout.Superblock
@@ -102,14 +104,14 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	return nil
 }
 
-// note logs the members that are lost, and those that are back.
+// note reports the members that are lost, and those that are back.
 func (d *memberDisks) note() {
 	for _, say := range d.changes() {
 		say()
 	}
 }
 
-// changes returns functions that log the members whose state changed since the last call.
+// changes returns functions that report the members whose state changed since the last call.
 func (d *memberDisks) changes() (says []func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,14 +126,20 @@ func (d *memberDisks) changes() (says []func()) {
 		}
 	}
 	for i, m := range disks {
-		was := d.noted[i]
+		was, name := d.noted[i], fmt.Sprintf("disk %d (%s)", m.Position, m.Name)
 		switch attrs := []any{"disk", m.Position, "device", m.Name, "up", up, "of", len(disks)}; {
 		case m.State == mirror.Down && was != mirror.Down:
 			d.noted[i] = mirror.Down
-			says = append(says, func() { d.log.Warn("member disk is lost", append(attrs, "err", m.Err)...) })
+			says = append(says, func() {
+				d.log.Warn("member disk is lost", append(attrs, "err", m.Err)...)
+				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s, %d of %d up: %v", name, up, len(disks), m.Err)})
+			})
 		case m.State == mirror.Up && was == mirror.Down:
 			d.noted[i] = mirror.Up
-			says = append(says, func() { d.log.Info("member disk is back", attrs...) })
+			says = append(says, func() {
+				d.log.Info("member disk is back", attrs...)
+				d.events.Add(events.Event{Kind: events.DiskBack, Reason: fmt.Sprintf("%s, %d of %d up", name, up, len(disks))})
+			})
 		}
 	}
 	return says

@@ -53,7 +53,8 @@ events of that lock are shown, and those of hosts, which concern all locks.
     resumed   kept through a restart of bakeryd    gap       events are missing here
 
 joined, at risk (it does not renew its lease), seen (it renews again), asked (to leave),
-fenced, dead and left are events of hosts; "by" is the host that reports it.
+fenced, dead and left are events of hosts; "by" is the host that reports it. disk lost and
+disk back are those of a member disk, as this host sees it.
 
 bakeryd keeps the events of its own host, in memory and in a file of its state
 directory that survives restarts and reboots: /var/lib/bakery/LOCKSPACE-ID.events,

@@ -38,7 +38,7 @@ func TestEventsCommand(t *testing.T) {
 	code, out, errs := ctl(t, s.Socket, "events")
 	require.Equal(t, []any{0, ""}, []any{code, errs})
 	require.Equal(t, 2, strings.Count(out, "\n"))
-	require.Contains(t, out, "x         enter     db1   token 524288256\n")
+	require.Contains(t, out, "x         enter      db1   token 524288256\n")
 	require.Contains(t, out, "something new", "from a newer bakeryd")
 	require.Equal(t, "GET /v1/events?", <-s.Asked)
 
@@ -130,7 +130,7 @@ func TestEventsOfFiles(t *testing.T) {
 	require.Empty(t, names("--until", "1h"))
 	code, out, _ := ctl(t, "/nonexistent", "events", "--file", paths[0])
 	require.Zero(t, code)
-	require.Regexp(t, `  a         enter     db1\n.*  c         enter     db1\n$`, out)
+	require.Regexp(t, `  a         enter      db1\n.*  c         enter      db1\n$`, out)
 	require.NoError(t, os.Remove(paths[1]))
 	code, out, errs := ctl(t, "/nonexistent", "events", "--file", paths[1])
 	require.Equal(t, []any{cli.ExitNoDevice, ""}, []any{code, out})

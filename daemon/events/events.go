@@ -45,6 +45,9 @@ const (
 	Dead   Kind = "dead"    // it is declared dead: its locks are free
 	Left   Kind = "left"    // it has left
 
+	DiskLost Kind = "disk_lost" // a member disk of the lockspace is lost, for Reason
+	DiskBack Kind = "disk_back" // it is back
+
 	Gap Kind = "gap" // events are missing here: Missed is their number, if known
 )
 

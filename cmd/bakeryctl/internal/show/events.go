@@ -20,7 +20,7 @@ type EventTable struct {
 }
 
 // KindWidth is the width of the longest kind.
-const KindWidth = len("choosing")
+const KindWidth = len("disk lost")
 
 // Row writes the line of an event.
 func (t *EventTable) Row(e *events.Event) error {
@@ -48,9 +48,9 @@ func EventLevel(k events.Kind) render.Level {
 	switch k {
 	case events.Dead, events.Lost, events.Kill, events.Remains, events.Fenced:
 		return render.Bad
-	case events.AtRisk, events.Refused, events.Timeout, events.Orphan, events.Gap, events.Asked:
+	case events.AtRisk, events.Refused, events.Timeout, events.Orphan, events.Gap, events.Asked, events.DiskLost:
 		return render.Warn
-	case events.Enter, events.Joined, events.Seen, events.Resumed:
+	case events.Enter, events.Joined, events.Seen, events.Resumed, events.DiskBack:
 		return render.Good
 	}
 	return render.Plain

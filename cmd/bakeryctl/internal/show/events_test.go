@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -36,18 +37,20 @@ func TestEventTable(t *testing.T) {
 	token := layout.MakeTicket(1000, 1)
 	holder := events.Peer{Host: 2, HostName: "db2", Phase: "held", PID: 88, Command: "make all"}
 	require.Equal(t, `
-backup    request   db1   pid 4711 /usr/bin/backup
-backup    waiting   db1   pid 4711 /usr/bin/backup  behind pid 12 (waiting here) (3 ahead in all)
-backup    ticket    db1   pid 4711 /usr/bin/backup  ticket 524288256  behind db2 (held by pid 88 make all), host 3 (waiting)
-backup    enter     db1   pid 4711 /usr/bin/backup  shared  token 524288256  waited 2.1s behind db2 (held by pid 88 make all)
-backup    mode      db1   pid 4711 /usr/bin/backup  exclusive  token 524288256  held 1.2s
-backup    exit      db1   pid 4711 /usr/bin/backup  token 524288256  held 0ms
-backup    timeout   db1   pid 4711 /usr/bin/backup  waited 2m10s behind db2 (unreadable)
-backup    kill      db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 3 processes: their lease is over
--         at risk   db2   by db1  silent for 21s
--         dead      db2   by host 3
--         gap       db1   7 events are missing  the disk was slow
--         gap       -     lines are damaged
+backup    request    db1   pid 4711 /usr/bin/backup
+backup    waiting    db1   pid 4711 /usr/bin/backup  behind pid 12 (waiting here) (3 ahead in all)
+backup    ticket     db1   pid 4711 /usr/bin/backup  ticket 524288256  behind db2 (held by pid 88 make all), host 3 (waiting)
+backup    enter      db1   pid 4711 /usr/bin/backup  shared  token 524288256  waited 2.1s behind db2 (held by pid 88 make all)
+backup    mode       db1   pid 4711 /usr/bin/backup  exclusive  token 524288256  held 1.2s
+backup    exit       db1   pid 4711 /usr/bin/backup  token 524288256  held 0ms
+backup    timeout    db1   pid 4711 /usr/bin/backup  waited 2m10s behind db2 (unreadable)
+backup    kill       db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 3 processes: their lease is over
+-         at risk    db2   by db1  silent for 21s
+-         dead       db2   by host 3
+-         gap        db1   7 events are missing  the disk was slow
+-         gap        -     lines are damaged
+-         disk lost  db1   disk 3 (/dev/c), 2 of 3 up: input/output error
+-         disk back  db1   disk 3 (/dev/c), 3 of 3 up
 `, "\n"+shownEvents(t,
 		of(events.Request, func(*events.Event) {}),
 		of(events.Waiting, func(e *events.Event) {
@@ -69,6 +72,8 @@ backup    kill      db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 
 		events.Event{Kind: events.Dead, Host: 2, HostName: "db2", ByHost: 3},
 		events.Event{Kind: events.Gap, Host: 1, HostName: "db1", Missed: 7, Reason: "the disk was slow"},
 		events.Event{Kind: events.Gap, Reason: "lines are damaged"},
+		events.Event{Kind: events.DiskLost, Host: 1, HostName: "db1", Reason: "disk 3 (/dev/c), 2 of 3 up: input/output error"},
+		events.Event{Kind: events.DiskBack, Host: 1, HostName: "db1", Reason: "disk 3 (/dev/c), 3 of 3 up"},
 	))
 }
 
@@ -76,9 +81,9 @@ backup    kill      db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 
 func TestEventTable_LongName_WidensLaterLines(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, `
-x         enter     db1   pid 1
-nightly-backup  enter     a-long-host-name  pid 1
-"two words"     enter     db1               pid 1
+x         enter      db1   pid 1
+nightly-backup  enter      a-long-host-name  pid 1
+"two words"     enter      db1               pid 1
 `, "\n"+shownEvents(t, events.Event{Kind: events.Enter, Lock: "x", HostName: "db1", PID: 1},
 		events.Event{Kind: events.Enter, Lock: "nightly-backup", HostName: "a-long-host-name", PID: 1},
 		events.Event{Kind: events.Enter, Lock: "two words", HostName: "db1", PID: 1}))
@@ -94,4 +99,10 @@ func TestEventTable_ControlCharacters_AreEscaped(t *testing.T) {
 	require.NotContains(t, out, "\x1b")
 	require.NotContains(t, out, "\u202e")
 	require.Equal(t, 11, strings.Count(out, `\x1b]0;x`))
+}
+
+func TestEventLevel_MemberDisk(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, render.Warn, EventLevel(events.DiskLost))
+	require.Equal(t, render.Good, EventLevel(events.DiskBack))
 }
