@@ -1,5 +1,6 @@
 // The page: it polls bakeryd, and draws the answers. It pauses while it is hidden.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
+import { drawDisks } from './disks.js';
 import { drawEvents, follow, unfollow } from './events.js';
 import { beginHosts, drawHosts, drawLease } from './hosts.js';
 import { judge } from './judge.js';
@@ -63,6 +64,7 @@ function draw() {
     drawFacts();
     drawLease(model, at);
     drawHosts(model, away ? model.got : at); // their present state is unknown
+    drawDisks(model);
     drawLatency(model);
     drawLocks(model);
   }

@@ -36,6 +36,15 @@ func aModel(width, height int) model {
 	return m
 }
 
+// withDisks returns aModel with three member disks, of which one was lost.
+func withDisks(width, height int) model {
+	r := showtest.Report()
+	r.Disks, r.Lockspace.Device = showtest.Disks(), "/dev/mapper/vote-a, /dev/mapper/vote-b, /dev/mapper/vote-c"
+	m := aModel(width, height).update(anAnswer(r), nil, noon)
+	return m.addEvent(events.Event{Seq: 9, At: noon, Kind: events.DiskLost, Host: 1, HostName: "db1",
+		Reason: "disk 3 (/dev/mapper/vote-c), 2 of 3 up: input/output error"})
+}
+
 // press sends keys to a model by their names; a name of several ASCII letters is a special key.
 func press(m model, keys ...string) model {
 	for _, k := range keys {

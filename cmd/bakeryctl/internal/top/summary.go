@@ -80,7 +80,40 @@ func (s *screen) state() {
 			s.of(render.Plain, fmt.Sprintf(" of %v left, this host is %s, %s", lease, show.HostTitle(self.ID, self.Name), self.State)))
 	}
 	s.tally()
+	s.disks()
 	s.latency()
+}
+
+// disks adds the member disks of a lockspace on several: a line for each, or one for all on a low
+// screen.
+func (s *screen) disks() {
+	const low = 30
+	all, states := s.answer.Report.Disks, map[string]int{}
+	for i, d := range all {
+		states[d.State]++
+		if s.height > 0 && s.height < low {
+			continue
+		}
+		of, head := show.DiskLevel(d), "        "
+		if i == 0 {
+			head = "disks   "
+		}
+		line := s.of(render.Soft, head) + s.of(render.Plain, fmt.Sprintf("%d %s ", d.Position, show.DiskName(d))) +
+			s.of(of, fmt.Sprintf("%s for %s", d.State, s.heldFor(d.Since)))
+		for _, v := range []speed{{"read", d.IO.Read}, {"write", d.IO.Write}} {
+			if v.Count > 0 {
+				line += s.of(render.Soft, " "+s.g.Dot+" ") + fmt.Sprintf("%s %s, p99 %s", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
+			}
+		}
+		if d.Behind > 0 {
+			line += s.of(render.Soft, " "+s.g.Dot+" ") + s.of(render.Warn, render.Count(d.Behind, "record")+" behind")
+		}
+		s.line(line)
+	}
+	if len(all) > 0 && s.height > 0 && s.height < low {
+		s.line(s.of(render.Soft, "disks   "), s.counts("", count{states["up"], render.Good, "up"}, count{states["checking"], render.Warn, "checking"},
+			count{states["down"], render.Bad, "down"}))
+	}
 }
 
 // count is a number of hosts or locks in a state.

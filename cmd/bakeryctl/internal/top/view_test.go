@@ -71,6 +71,8 @@ func TestTopViews(t *testing.T) {
 			r.Hosts, r.Locks = r.Hosts[:2], nil
 			return model{width: 80, height: 24, now: noon}.update(anAnswer(r), nil, noon)
 		}(),
+		"disks":       withDisks(120, 40),
+		"disks-80x24": withDisks(80, 24),
 		"device": func() model {
 			r := showtest.Report()
 			r.ThisHost = nil
@@ -144,6 +146,10 @@ func nastyModel(r *rand.Rand) model {
 			l.Stuck = text()
 		}
 		made.Locks = append(made.Locks, l)
+	}
+	for range r.IntN(6) {
+		made.Disks = append(made.Disks, report.Disk{Position: r.Int(), Device: text(), State: text(), Since: time.Unix(r.Int64N(1<<33), 0), Behind: r.Int(),
+			IO: report.IO{Read: report.Latency{Count: r.Uint64(), P50US: r.Int64(), P99US: r.Int64()}}})
 	}
 	for range r.IntN(9) {
 		made.Problems = append(made.Problems, report.Problem{Severity: report.Severity(text()), Text: text(), Why: text(), Remedy: text()})
