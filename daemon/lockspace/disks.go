@@ -154,15 +154,19 @@ func (d *memberDisks) open(i int) (blockdev.Device, error) {
 	if len(d.paths[i]) == 0 {
 		return nil, ErrNoPath
 	}
-	var errs []error
+	var errs error
 	for _, path := range d.paths[i] {
 		disk, err := d.openAt(path, i)
-		if err == nil {
+		switch {
+		case err == nil:
 			return disk, nil
+		case errs == nil:
+			errs = err
+		default: // in one line, for the log
+			errs = fmt.Errorf("%w; %w", errs, err)
 		}
-		errs = append(errs, err)
 	}
-	return nil, errors.Join(errs...)
+	return nil, errs
 }
 
 func (d *memberDisks) openAt(path string, i int) (*blockdev.Disk, error) {
