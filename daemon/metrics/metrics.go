@@ -136,7 +136,7 @@ func (p put) term(v *daemon.TermVitals) {
 func (p put) disks(all []report.Disk) {
 	for _, d := range all {
 		labels := []string{"disk", strconv.Itoa(d.Position), "device", d.Device}
-		p.gauge("disk_up", "Whether a member disk of the lockspace is read and written: 1 or 0.", oneIf[d.Up()], labels...)
+		p.gauge("disk_up", "Whether a member disk of the lockspace is read and written, and answers: 1 or 0.", oneIf[d.Up()], labels...)
 		p.gauge("disk_behind_records", "Records that this host wrote and that a member disk lacks.", float64(d.Behind), labels...)
 		p.counter("disk_failures_total", "Requests to a member disk that failed.", float64(d.Failures), labels...)
 		for op, l := range map[string]report.Latency{"read": d.IO.Read, "write": d.IO.Write} {

@@ -17,7 +17,7 @@ type Disk struct {
 	Device   string      `json:"device"` // its path; empty if none was given
 	UUID     layout.UUID `json:"uuid"`
 
-	State    string    `json:"state"` // up, checking or down
+	State    string    `json:"state"` // up, checking, down, or hangs
 	Since    time.Time `json:"since"` // when it came up, or ceased to be up
 	Error    string    `json:"error,omitempty"`
 	Failures int       `json:"failures"` // failed requests
@@ -25,7 +25,10 @@ type Disk struct {
 	IO       IO        `json:"io"`
 }
 
-// Up reports whether the disk is read and written.
+// hangAfter is the age of a request at which a disk that is up is reported as hanging.
+const hangAfter = 5 * time.Second
+
+// Up reports whether the disk is read and written, and answers.
 func (d Disk) Up() bool { return d.State == "up" }
 
 // DisksOf returns the report of member disks, by position.
@@ -38,6 +41,9 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 		}
 		if errors.Is(m.Err, lockspace.ErrNoPath) {
 			d.Device = ""
+		}
+		if oldest := m.Stats.Oldest; d.Up() && oldest > hangAfter {
+			d.State, d.Since, d.Error = "hangs", time.Now().Add(-oldest).UTC(), "a request has not returned for "+formatDuration(oldest)
 		}
 		disks = append(disks, d)
 	}
@@ -71,7 +77,7 @@ func (r *Report) memberProblems() (all []Problem) {
 		} else {
 			p.Text += " (" + text.PrintableLine(d.Device) + ")"
 		}
-		p.Text += map[string]string{"checking": " is being checked", "down": " is down"}[d.State]
+		p.Text += map[string]string{"checking": " is being checked", "down": " is down", "hangs": " hangs"}[d.State]
 		switch {
 		case up < need:
 			p.Severity = SeverityError

@@ -91,4 +91,17 @@ func TestDisksOf(t *testing.T) {
 	require.Equal(t, "warning disk: member disk 4 is down: no path was given for it"+
 		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE", r.Problems[0].String())
 	require.Nil(t, DisksOf(nil))
+
+	hung := DisksOf([]lockspace.MemberDisk{
+		{Position: 2, Status: mirror.Status{Name: "/dev/b", State: mirror.Up, Since: since, Stats: blockdev.Stats{Oldest: 5*time.Second + 1}}},
+		{Position: 3, Status: mirror.Status{Name: "/dev/c", State: mirror.Up, Since: since, Stats: blockdev.Stats{Oldest: 5 * time.Second}}},
+		{Position: 4, Status: mirror.Status{Name: "/dev/d", State: mirror.Down, Since: since, Err: errors.New("lost"), Stats: blockdev.Stats{Oldest: time.Minute}}},
+	})
+	require.WithinDuration(t, time.Now().Add(-5*time.Second), hung[0].Since, time.Minute)
+	require.Equal(t, []string{"hangs", "up", "down"}, []string{hung[0].State, hung[1].State, hung[2].State})
+	require.Equal(t, since.UTC(), hung[2].Since)
+	r = &Report{Disks: append(diskReport(2, 0).Disks, hung[0])}
+	r.Judge()
+	require.Equal(t, "warning disk: member disk 2 (/dev/b) hangs: a request has not returned for 5 s"+
+		" -> a host that loses one more disk loses its lease; "+checkDevice, r.Problems[0].String())
 }

@@ -170,3 +170,17 @@ func latencies(n int) func(object) {
 	}
 	return set("report.this_host", object{"io": object{"oldest_ms": 0, "read": of(245, 791, 2570, 0), "write": of(344, 1490, 12400, 2)}, "renewals": of(610, 2300, 15100, 0)})
 }
+
+// disks adds three member disks, of which one is down.
+func disks(o object) {
+	of := func(p50, p99 int) object {
+		return object{"count": 9, "p50_us": p50, "p99_us": p99, "max_us": p99, "errors": 0}
+	}
+	all := []object{}
+	for i, name := range []string{"a", "b", "c"} {
+		all = append(all, object{"position": i + 1, "device": "/dev/mapper/vote-" + name, "uuid": "0", "state": "up", "since": time.Now().Add(-time.Hour).UTC(),
+			"failures": 0, "behind": 0, "io": object{"read": of(245, 791), "write": of(344, 1490), "in_flight": 0, "oldest_ms": 0}})
+	}
+	all[2]["state"], all[2]["error"], all[2]["failures"], all[2]["behind"] = "down", "input/output error", 12, 7
+	in(o, "report")["disks"] = all
+}

@@ -23,6 +23,7 @@ func TestStaged(t *testing.T) {
 	t.Run("troubles", func(t *testing.T) { troubles(t, real) })
 	t.Run("joining", func(t *testing.T) { joining(t, real) })
 	t.Run("latency", func(t *testing.T) { latency(t, real) })
+	t.Run("disks", func(t *testing.T) { memberDisks(t, real) })
 	t.Run("hostile", func(t *testing.T) { hostile(t, real) })
 	t.Run("many", func(t *testing.T) { manyLocks(t, real) })
 	t.Run("hours", func(t *testing.T) { hours(t, real) })
@@ -117,6 +118,32 @@ func latency(t *testing.T, real string) {
 	b.Quiet()
 }
 
+// memberDisks are shown if the lockspace is on several, also on a narrow screen.
+func memberDisks(t *testing.T, real string) {
+	s := newStage(t, real, answer(3, 5, 2, 1))
+	b := browser.Visit(t, s.url, ready)
+	require.True(t, browser.Eval[bool](b, `document.getElementById('disks').hidden`))
+	lost := []func(object){disks, problem("warning", "disk", "member disk 3 (/dev/mapper/vote-c) is down", "input/output error", "check the device")}
+	s.set(answer(3, 5, 2, 1, lost...))
+	says(b, "#headline", "Member disk 3 (/dev/mapper/vote-c) is down: input/output error")
+	says(b, "#disks h2", "Member disks 2 of 3 up")
+	says(b, "#disklist > li:nth-child(1)", "1 · /dev/mapper/vote-a")
+	says(b, "#disklist > li:nth-child(1)", "read 245 µs, p99 791 µs · write 344 µs, p99 1.49 ms")
+	says(b, "#disklist > li:nth-child(3)", "7 records behind · 12 failed requests")
+	says(b, "#disklist > li:nth-child(3)", "input/output error")
+	require.Equal(t, []string{"good", "good", "bad"}, browser.Eval[[]string](b, `[...document.querySelectorAll('#disklist .chip')].map((c) => c.dataset.level)`))
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1900, 1280, 420} {
+			b.Media(scheme, width, 900)
+			b.Shot(fmt.Sprintf("disks-%s-%d", scheme, width))
+			require.LessOrEqual(t, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing overflows")
+		}
+	}
+	s.set(answer(3, 5, 2, 1))
+	b.Until(`document.getElementById('disks').hidden`)
+	b.Quiet()
+}
+
 var evil = []string{`</script><script>alert(1)</script>`, `<img src=x onerror=alert(2)>`, "\x1b]0;x\a\u202eevil\u2028\u200b\u3164\u00a0", `"};alert(3);//`, `<!--<script>`, `javascript:alert(4)`, `__proto__`,
 	"constructor", "{{7*7}}", "Z\u0351\u036b\u0343a\u0352\u034ag\u0353\u0333o", "a very long name without any blank in it: " + fmt.Sprintf("%0120d", 7)}
 
@@ -133,13 +160,17 @@ func hostile(t *testing.T, real string) {
 		problem([]string{"error", "warning", "note", e}[i%4], e, e, e, e)(a)
 	}
 	set("report.lockspace", object{"name": evil[0], "device": evil[1], "policy": evil[2], "warnings": evil})(a)
+	disks(a)
+	for _, d := range in(a, "report")["disks"].([]object) {
+		d["device"], d["state"], d["error"], d["since"] = evil[1], evil[0], evil[2], evil[3]
+	}
 	s := newStage(t, real, a)
 	for i, e := range evil {
 		s.events = append(s.events, object{"seq": fmt.Sprint(i + 1), "at": e, "kind": e, "lock": e, "host_name": e, "command": e, "reason": e, "by_host": 1, "by_host_name": e})
 	}
 	b := browser.Visit(t, s.url, ready)
 	b.Until(fmt.Sprintf(`document.querySelectorAll('#eventlist li').length === %d`, len(evil)))
-	for _, part := range []string{"#locklist", "#hostlist", "#eventlist", "#troubles"} {
+	for _, part := range []string{"#locklist", "#hostlist", "#eventlist", "#troubles", "#disklist"} {
 		require.Contains(t, text(b, part), evil[1], "unchanged")
 	}
 	whole := browser.Eval[string](b, `document.documentElement.outerHTML`)

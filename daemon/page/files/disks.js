@@ -2,7 +2,7 @@
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { lasting, many, short } from './words.js';
 
-const levels = { up: 'good', checking: 'warn', down: 'bad' };
+const levels = { up: 'good', checking: 'warn', down: 'bad', hangs: 'bad' };
 
 export function drawDisks(m) {
   const all = m.report.disks ?? [];
