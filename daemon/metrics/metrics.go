@@ -143,9 +143,9 @@ func (p put) disks(all []report.Disk) {
 			if l.Count == 0 {
 				continue
 			}
-			for quantile, us := range map[string]int64{"0.5": l.P50US, "0.99": l.P99US} {
-				p.gauge("disk_latency_seconds", "Time that a part of the requests to a member disk took at most, by quantile.",
-					float64(us)/1e6, append(labels, "op", op, "quantile", quantile)...)
+			for percentile, us := range map[string]int64{"50": l.P50US, "99": l.P99US} {
+				p.gauge("disk_latency_seconds", "Time that a part of the requests to a member disk took at most, by percentile.",
+					float64(us)/1e6, append(labels, "op", op, "percentile", percentile)...)
 			}
 		}
 	}

@@ -168,10 +168,10 @@ func TestMemberDisks(t *testing.T) {
 		{0, "bakery_disk_up", []string{"disk", "3", "device", ""}},
 		{4, "bakery_disk_behind_records", []string{"disk", "2"}},
 		{5, "bakery_disk_failures_total", []string{"disk", "2"}},
-		{0.002, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "read", "quantile", "0.5"}},
-		{0.5, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "read", "quantile", "0.99"}},
-		{0.03, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "write", "quantile", "0.5"}},
-		{4, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "write", "quantile", "0.99"}},
+		{0.002, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "read", "percentile", "50"}},
+		{0.5, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "read", "percentile", "99"}},
+		{0.03, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "write", "percentile", "50"}},
+		{4, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "write", "percentile", "99"}},
 	} {
 		require.Equal(t, want.value, value(t, families, want.name, want.labels...), "%v", want)
 	}
