@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -11,7 +12,8 @@ import (
 func defineDump(a *app, cmd *cobra.Command) {
 	cmd.Long = `Show every record on a device as it is stored, in the order of the disk, with
 its offset in bytes. Records that were never written are omitted; a record that
-cannot be decoded is shown with the reason. dump writes nothing to the device.
+cannot be decoded is shown with the reason. Of several disks it shows one, with the
+versions of its copies. dump writes nothing to the device.
 
 With --json each record is one JSON object per line.`
 	cmd.Example = `  bakeryctl dump /dev/mapper/locks
@@ -21,15 +23,14 @@ With --json each record is one JSON object per line.`
 		if a.json {
 			write = show.RecordJSON
 		}
-		dev, sb, _, err := lockspace.OpenDisks([]string{args[0]}, lockspace.DiskOptions{ReadOnly: true})
-		if err == nil {
-			defer dev.Close()
-			err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })
-		}
-		if err != nil {
-			return ondevice.Failure(err)
-		}
-		return nil
+		_, err := ondevice.Read(args, func(dev blockdev.Device) (any, error) {
+			sb, _, err := lockspace.FindSuperblock(dev)
+			if err == nil {
+				err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })
+			}
+			return nil, err
+		})
+		return err
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print one JSON object per line")
 }

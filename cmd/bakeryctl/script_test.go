@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 //	exitcode N PROGRAM ARGS     runs a program that must exit with N
 //	damage FILE BYTE            changes a byte
 //	write FILE BYTE HEX         changes several bytes
-//	populate FILE               creates hosts and locks in a lockspace
+//	populate FILE...            creates hosts and locks in a lockspace, on one disk or several
 //	renew FILE ID               renews as a host until its lockspace is gone
 //	serve SOCKET CODE FILE      answers every request on a socket
 //	loop VAR FILE SECTOR        creates a loop device of a file, and sets a variable to its path
@@ -170,8 +170,11 @@ type disk struct {
 	sb  layout.Superblock
 }
 
-func openDisk(ts *testscript.TestScript, path string) *disk {
-	dev, sb, _, err := lockspace.OpenDisks([]string{ts.MkAbs(path)}, lockspace.DiskOptions{})
+func openDisk(ts *testscript.TestScript, paths ...string) *disk {
+	for i, path := range paths {
+		paths[i] = ts.MkAbs(path)
+	}
+	dev, sb, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{})
 	must(ts, err)
 	return &disk{ts, dev, sb}
 }
@@ -184,24 +187,36 @@ func (d *disk) put(at int64, encode func(p []byte) error) error {
 	return d.dev.Write(p, at)
 }
 
+// generation returns that of all hosts.
+func (d *disk) generation() uint32 {
+	if d.sb.Members.Several() {
+		return 3
+	}
+	return 0
+}
+
 func (d *disk) host(r layout.HostRecord) error {
-	r.Incarnation = 0xbaca<<44 + uint64(r.ID)
+	r.Incarnation, r.Generation, r.Epoch = 0xbaca<<44+uint64(r.ID), d.generation(), d.sb.Members.Epoch
 	return d.put(d.sb.Geometry.Host(r.ID), func(p []byte) error { return d.sb.Space().EncodeHost(p, r) })
 }
 
 func (d *disk) entry(e layout.Entry) {
-	e.Creation = uint64(e.Lock)
+	if e.Creation = uint64(e.Lock); d.sb.Members.Several() {
+		e.Token, e.Sequence = layout.MakeTicket(1000, 1), 7
+	}
 	must(d.ts, d.put(d.sb.Geometry.Entry(e.Lock), func(p []byte) error { return d.sb.Space().EncodeEntry(p, e) }))
 }
 
 func (d *disk) slot(s layout.Slot) {
-	s.Creation, s.Incarnation = uint64(s.Lock), 0xbaca<<44+uint64(s.Host)
+	s.Creation, s.Incarnation, s.Generation = uint64(s.Lock), 0xbaca<<44+uint64(s.Host), d.generation()
 	must(d.ts, d.put(d.sb.Geometry.Slot(s.Lock, s.Host), func(p []byte) error { return d.sb.Space().EncodeSlot(p, s) }))
 }
 
 func cmdPopulate(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, args, "FILE")
-	d := openDisk(ts, args[0])
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: populate FILE...")
+	}
+	d := openDisk(ts, args...)
 	defer d.dev.Close()
 	must(ts, d.host(layout.HostRecord{ID: 1, State: layout.StateLive, Sequence: 8123, Name: "db1", ReadHorizon: 4, WatchdogArmed: true, WatchdogSeconds: 10}))
 	must(ts, d.host(layout.HostRecord{ID: 2, State: layout.StateLeft, Sequence: 17, Name: "db2", ReadHorizon: 4}))

@@ -26,6 +26,8 @@ type Record struct {
 	Lock   int // number of the lock of an entry or a slot
 	Host   int // id of the host of a host record or a slot
 
+	Position int // of the member disk that has this copy; 0 on one disk, on a set of several, and with Err
+
 	// Without Err, one of these is not nil.
 	Superblock     *layout.Superblock
 	HostRecord     *layout.HostRecord
@@ -144,6 +146,11 @@ func (w *Walker) visit(what string, count int, at func(i int) Record) {
 		r := at(i)
 		if r.Err = err; err == nil && r.decode(&w.SB, sector) {
 			return nil
+		}
+		if position := w.SB.Position; r.Err == nil && position > 0 && w.Dev.Info().Members == 0 {
+			if _, r.Err = w.SB.Space().CopyVersion(sector, r.Offset, position); r.Err == nil {
+				r.Position = position
+			}
 		}
 		return w.Visit(r)
 	})

@@ -19,8 +19,34 @@ type recordJSON struct {
 	Kind   string `json:"kind"`
 	Lock   *int   `json:"lock,omitempty"`
 	Host   int    `json:"host,omitempty"`
-	Error  string `json:"error,omitempty"`
-	Record any    `json:"record,omitempty"`
+	// Position is that of the member disk; omitted if the lockspace is on one disk.
+	Position int    `json:"position,omitempty"`
+	Error    string `json:"error,omitempty"`
+	Record   any    `json:"record,omitempty"`
+}
+
+// membersJSON are the disks of a lockspace on several.
+type membersJSON struct {
+	Epoch   uint64       `json:"epoch,string"`
+	Leaving int          `json:"leaving,omitempty"` // position
+	Joining int          `json:"joining,omitempty"` // position
+	Disks   []memberJSON `json:"disks"`
+}
+
+type memberJSON struct {
+	Position int         `json:"position"`
+	UUID     layout.UUID `json:"uuid"`
+}
+
+func membersOf(m layout.Members) *membersJSON {
+	if !m.Several() {
+		return nil
+	}
+	members := &membersJSON{Epoch: m.Epoch, Leaving: m.Leaving, Joining: m.Joining}
+	for _, at := range m.Positions() {
+		members.Disks = append(members.Disks, memberJSON{at, m.Disks[at-1]})
+	}
+	return members
 }
 
 type superblockJSON struct {
@@ -33,6 +59,7 @@ type superblockJSON struct {
 	Policy    layout.Policy `json:"policy"`
 	FenceUS   int64         `json:"fence_after_us,omitzero"`
 	Formatted time.Time     `json:"formatted,omitzero"`
+	Members   *membersJSON  `json:"members,omitempty"`
 }
 
 type hostJSON struct {
@@ -48,6 +75,8 @@ type hostJSON struct {
 	PRKey           uint64           `json:"pr_key,string"`
 	Verdicts        []report.Verdict `json:"verdicts"`
 	CannotRead      []complaintJSON  `json:"cannot_read,omitempty"`
+	Generation      uint32           `json:"generation,omitempty"`
+	Epoch           uint64           `json:"epoch,string,omitempty"`
 }
 
 // complaintJSON is an unreadable record that blocks a host: a slot or, if Host is 0, the entry of a lock.
@@ -57,9 +86,11 @@ type complaintJSON struct {
 }
 
 type entryJSON struct {
-	Name     string `json:"name"` // empty: free
-	Permits  int    `json:"permits"`
-	Creation uint64 `json:"creation,string"`
+	Name     string        `json:"name"` // empty: free
+	Permits  int           `json:"permits"`
+	Creation uint64        `json:"creation,string"`
+	Token    layout.Ticket `json:"token,omitzero"`
+	Number   *uint64       `json:"number,string,omitempty"` // nil if there is no token
 }
 
 type slotJSON struct {
@@ -75,6 +106,7 @@ type slotJSON struct {
 	Value       []byte        `json:"value_base64"`
 	ValueToken  layout.Ticket `json:"value_token"`
 	Request     requestJSON   `json:"request,omitzero"`
+	Generation  uint32        `json:"generation,omitempty"`
 }
 
 type requestJSON struct {
@@ -85,7 +117,7 @@ type requestJSON struct {
 
 // RecordJSON writes a record of a device as one line of JSON.
 func RecordJSON(w io.Writer, r lockspace.Record) error {
-	d := recordJSON{Offset: r.Offset, Kind: string(r.Kind), Host: r.Host}
+	d := recordJSON{Offset: r.Offset, Kind: string(r.Kind), Host: r.Host, Position: r.Position}
 	if r.Kind == lockspace.KindEntry || r.Kind == lockspace.KindSlot {
 		d.Lock = &r.Lock
 	}
@@ -95,13 +127,13 @@ func RecordJSON(w io.Writer, r lockspace.Record) error {
 	case r.Superblock != nil:
 		sb := r.Superblock
 		d.Record = superblockJSON{sb.UUID, sb.Name, sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
-			sb.Lease.Microseconds(), sb.Policy, sb.FenceAfter.Microseconds(), sb.Formatted}
+			sb.Lease.Microseconds(), sb.Policy, sb.FenceAfter.Microseconds(), sb.Formatted, membersOf(sb.Members)}
 	case r.HostRecord != nil:
 		h := r.HostRecord
 		host := hostJSON{State: h.State, Name: h.Name, Incarnation: h.Incarnation, Sequence: h.Sequence,
 			Highest: h.ReadHorizon, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
 			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
-			Verdicts: []report.Verdict{}}
+			Verdicts: []report.Verdict{}, Generation: h.Generation, Epoch: h.Epoch}
 		for _, v := range h.Verdicts {
 			host.Verdicts = append(host.Verdicts, report.Verdict(v))
 		}
@@ -110,11 +142,15 @@ func RecordJSON(w io.Writer, r lockspace.Record) error {
 		}
 		d.Record = host
 	case r.Entry != nil:
-		d.Record = entryJSON{r.Entry.Name, r.Entry.Permits, r.Entry.Creation}
+		e := entryJSON{Name: r.Entry.Name, Permits: r.Entry.Permits, Creation: r.Entry.Creation, Token: r.Entry.Token}
+		if r.Entry.Token != 0 {
+			e.Number = &r.Entry.Sequence
+		}
+		d.Record = e
 	case r.Slot != nil:
 		s := r.Slot
 		d.Record = slotJSON{s.Phase, s.Mode, s.Ticket, s.Incarnation, s.Creation, s.Sequence,
-			s.Holder.PID, s.Holder.Since, s.Holder.Command, append([]byte{}, s.Value...), s.ValueToken, requestJSON(s.Request)}
+			s.Holder.PID, s.Holder.Since, s.Holder.Command, append([]byte{}, s.Value...), s.ValueToken, requestJSON(s.Request), s.Generation}
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -136,17 +172,44 @@ func Record(w io.Writer, r lockspace.Record) error {
 		if sb.FenceAfter > 0 {
 			fmt.Fprintf(&b, " fence-after %v", sb.FenceAfter)
 		}
+		writeMembers(&b, sb.Members)
 	case r.HostRecord != nil:
 		writeHost(&b, r.HostRecord)
-	case r.Entry != nil && r.Entry.Free():
-		fmt.Fprintf(&b, "free creation %d", r.Entry.Creation)
 	case r.Entry != nil:
-		fmt.Fprintf(&b, "name %s permits %d creation %d", text.Printable(r.Entry.Name), r.Entry.Permits, r.Entry.Creation)
+		writeEntry(&b, r.Entry)
 	case r.Slot != nil:
 		writeSlot(&b, r.Slot)
 	}
+	if r.Position > 0 {
+		fmt.Fprintf(&b, " position %d", r.Position)
+	}
 	_, err := fmt.Fprintln(w, b.String())
 	return err
+}
+
+func writeMembers(b *strings.Builder, m layout.Members) {
+	if !m.Several() {
+		return
+	}
+	fmt.Fprintf(b, " epoch %d", m.Epoch)
+	if m.Leaving != 0 {
+		fmt.Fprintf(b, " leaving %d joining %d", m.Leaving, m.Joining)
+	}
+	for _, at := range m.Positions() {
+		fmt.Fprintf(b, " disk %d %v", at, m.Disks[at-1])
+	}
+}
+
+func writeEntry(b *strings.Builder, e *layout.Entry) {
+	if e.Free() {
+		b.WriteString("free")
+	} else {
+		fmt.Fprintf(b, "name %s permits %d", text.Printable(e.Name), e.Permits)
+	}
+	fmt.Fprintf(b, " creation %d", e.Creation)
+	if e.Token != 0 {
+		fmt.Fprintf(b, " token %v number %d", e.Token, e.Sequence)
+	}
 }
 
 func writeHost(b *strings.Builder, h *layout.HostRecord) {
@@ -157,6 +220,12 @@ func writeHost(b *strings.Builder, h *layout.HostRecord) {
 	}
 	if h.PRKey != 0 {
 		fmt.Fprintf(b, " prkey %#x", h.PRKey)
+	}
+	if h.Generation != 0 {
+		fmt.Fprintf(b, " generation %d", h.Generation)
+	}
+	if h.Epoch != 0 {
+		fmt.Fprintf(b, " epoch %d", h.Epoch)
 	}
 	for _, v := range h.Verdicts {
 		fmt.Fprintf(b, " verdict %v %d/%016x", v.Kind, v.Host, v.Incarnation)
@@ -173,6 +242,9 @@ func writeHost(b *strings.Builder, h *layout.HostRecord) {
 func writeSlot(b *strings.Builder, s *layout.Slot) {
 	fmt.Fprintf(b, "%v %v ticket %v (number %d) incarnation %016x creation %d sequence %d",
 		s.Phase, s.Mode, s.Ticket, s.Ticket.Number(), s.Incarnation, s.Creation, s.Sequence)
+	if s.Generation != 0 {
+		fmt.Fprintf(b, " generation %d", s.Generation)
+	}
 	if s.Holder != (layout.Holder{}) {
 		fmt.Fprintf(b, " pid %d since %s command %q", s.Holder.PID, stamp(s.Holder.Since), s.Holder.Command)
 	}
