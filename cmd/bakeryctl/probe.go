@@ -11,8 +11,11 @@ import (
 
 func defineProbe(a *app, cmd *cobra.Command) {
 	var o probe.Options
-	cmd.Long = `Check whether a device is suitable for locks. Every finding has a verdict: ok, warning, unfit, or unknown if it could
+	cmd.Long = `Check whether devices are suitable for locks. Every finding has a verdict: ok, warning, unfit, or unknown if it could
 not be determined here; and what to do about it.
+
+Several devices are checked one by one, and then together: whether two are the same disk, or may fail together, as far
+as sysfs shows: partitions of a disk, LUNs of an array or an iSCSI target, files on a file system.
 
 By default probe does not write to the device, nor open it for writing. It judges the effect of the device on hosts that
 hang or die relative to the lease of the lockspace on it, or to a lease of 30 s.
@@ -20,8 +23,8 @@ hang or die relative to the lease of the lockspace on it, or to a lease of 30 s.
 --write measures durable writes and reads, checks that a second opening of the device, and every --path, sees each
 write immediately, and suggests a lease. On a lockspace, bakeryctl joins as a host during the measurement and writes
 its own slot of the lock "probe", which remains. On an empty device, it writes the first block and finally zeroes it.
-Other devices are refused. If probe is killed the block may remain; format reports it, and the next probe --write
-clears it.
+Other devices are refused, and a single disk of a lockspace on several. If probe is killed the block may remain; format
+reports it, and the next probe --write clears it.
 
 --with checks that two hosts see each other's writes to the disk immediately, which a write-back cache on a
 host would break. SOCKET (a path with a slash) belongs to another bakeryd on this machine. HOST is the id or name of
@@ -36,21 +39,22 @@ Exit codes:
   77  permission denied: --with is only for root and the user of bakeryd`
 	cmd.Example = `  bakeryctl probe /dev/mapper/locks
   bakeryctl probe /dev/mapper/locks --write
+  bakeryctl probe /dev/mapper/locks1 /dev/mapper/locks2 /dev/mapper/locks3
   bakeryctl probe /dev/sdb --write --for 10m --path /dev/sdc    # two paths to one LUN
   bakeryctl probe /dev/mapper/locks --with db2                  # and on db2: --with db1
   bakeryctl probe /dev/mapper/locks --json | jq '.findings[] | select(.verdict != "ok")'`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := validateProbe(cmd, o); err != nil {
+		if err := validateProbe(cmd, args, o); err != nil {
 			return err
 		}
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
 		o.Socket, o.Stderr = a.socket, a.stderr
-		r, err := probe.Run(ctx, args[0], o)
+		r, err := probe.Run(ctx, args, o)
 		if err != nil {
 			return err
 		}
-		return a.judge(r.Fit, r, func(w io.Writer) { _ = probe.Show(w, r, a.paint()) })
+		return a.judge(r.Fit, r.JSON, func(w io.Writer) { _ = r.Show(w, a.paint()) })
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Write, "write", false, "also write: on a lockspace or an empty device")
@@ -61,8 +65,10 @@ Exit codes:
 	a.colourFlag(cmd)
 }
 
-func validateProbe(cmd *cobra.Command, o probe.Options) error {
+func validateProbe(cmd *cobra.Command, devices []string, o probe.Options) error {
 	switch changed := cmd.Flags().Changed; {
+	case len(devices) > 1 && (changed("path") || changed("with")):
+		return cli.Usage("probe", "--path and --with are for one DEVICE, not %d", len(devices))
 	case changed("for") && o.Length <= 0:
 		return cli.Usage("probe", "--for %v: want more than 0", o.Length)
 	case changed("for") && !o.Write:

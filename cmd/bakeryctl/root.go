@@ -63,7 +63,7 @@ var commands = []command{
 		some("EVENTS"), defineTimeline},
 	{"evict HOST", "Declare a silent host dead, or ask a live host to leave", one("HOST", nil), defineEvict},
 	{"format DEVICE...", "Create a lockspace on a device, or on 3 or 5", cobra.ArbitraryArgs, defineFormat},
-	{"probe DEVICE", "Check whether a device is suitable for locks", oneDevice, defineProbe},
+	{"probe DEVICE...", "Check whether devices are suitable for locks", some("DEVICE"), defineProbe},
 	{"bench", "Measure the speed of locks, and what the device allows", none, defineBench},
 	{bench.HostCommand + " DEVICE...", "", some("DEVICE"), defineBenchHost},
 	{bench.ToyCommand, "", none, defineBenchToy},

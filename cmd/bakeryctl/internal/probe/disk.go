@@ -41,6 +41,8 @@ type Disk struct {
 	Mapper     *Mapper  `json:"mapper,omitempty"`
 	Session    *Session `json:"session,omitempty"`
 	Below      []Disk   `json:"below,omitempty"` // the devices that it consists of
+
+	domains []string // its failure domains, without those of Below
 }
 
 // Loop describes a loop device.
@@ -96,6 +98,7 @@ func (s Sys) describe(dir string, depth int) Disk {
 			d.Below = append(d.Below, s.describe(path, depth+1))
 		}
 	}
+	d.domains = s.readDomains(whole, d)
 	return d
 }
 

@@ -59,6 +59,7 @@ type Report struct {
 	Meetings      []*measuring.MeetReport `json:"meetings"`
 
 	opened bool               // direct IO works
+	id     string             // see blockdev.Info.Disk
 	space  *layout.Superblock // nil: none
 	lease  time.Duration      // of space; 0: none
 }
@@ -110,7 +111,7 @@ func examine(ctx context.Context, sys Sys, path string) (*Report, error) {
 		return nil, err
 	}
 	defer dev.Close()
-	r.opened = true
+	r.opened, r.id = true, dev.Info().Disk()
 	r.addBlocks(dev)
 	occupied, err := format.ReadOccupancy(ctx, dev)
 	if err != nil {

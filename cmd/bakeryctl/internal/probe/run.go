@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
@@ -31,8 +32,32 @@ type Options struct {
 	Stderr io.Writer     // receives the progress line and instructions for the other host
 }
 
-// Run checks whether the device at path is suitable. It returns an error if it could not check.
-func Run(ctx context.Context, path string, o Options) (*Report, error) {
+// Result is the result of Run.
+type Result struct {
+	Fit  bool
+	JSON any // a Report of one device, a SetReport of several
+	Show func(io.Writer, render.Paint) error
+}
+
+// Run checks whether the devices at paths are suitable, each alone and several together. It returns an
+// error if it could not check one of them.
+func Run(ctx context.Context, paths []string, o Options) (Result, error) {
+	var disks []*Report
+	for _, path := range paths {
+		r, err := runOne(ctx, path, o)
+		if err != nil {
+			return Result{}, err
+		}
+		disks = append(disks, r)
+	}
+	if len(disks) == 1 {
+		return Result{disks[0].Fit, disks[0], disks[0].show}, nil
+	}
+	all := together(disks)
+	return Result{all.Fit, all, all.show}, nil
+}
+
+func runOne(ctx context.Context, path string, o Options) (*Report, error) {
 	r, err := examine(ctx, thisSystem(), path)
 	if err == nil && o.Write && r.opened {
 		err = r.addWrites(ctx, o)

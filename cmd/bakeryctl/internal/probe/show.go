@@ -12,14 +12,36 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// Show writes a report as text.
-func Show(out io.Writer, r *Report, p render.Paint) error {
+// show writes a report as text.
+func (r *Report) show(out io.Writer, p render.Paint) error {
+	w := bufio.NewWriter(out) // Flush returns the first error of all writes
+	showFindings(w, text.Printable(r.Device), r.Fit, r.Findings, p)
+	if r.Measured != nil {
+		showMeasured(w, r.Measured)
+	}
+	return w.Flush()
+}
+
+// show writes the report of each device and of all as text.
+func (s *SetReport) show(out io.Writer, p render.Paint) error {
+	for _, r := range s.Disks {
+		if err := r.show(out, p); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+	}
+	w := bufio.NewWriter(out)
+	showFindings(w, fmt.Sprintf("all %d devices", len(s.Disks)), s.Fit, s.Findings, p)
+	return w.Flush()
+}
+
+func showFindings(w io.Writer, title string, fit bool, findings []Finding, p render.Paint) {
 	verdict, of := "fit", render.Good
-	if !r.Fit {
+	if !fit {
 		verdict, of = "unfit", render.Bad
 	}
 	count := map[Verdict]int{}
-	for _, f := range r.Findings {
+	for _, f := range findings {
 		count[f.Verdict]++
 	}
 	if n := count[Warning]; n > 0 {
@@ -28,20 +50,15 @@ func Show(out io.Writer, r *Report, p render.Paint) error {
 	if n := count[Unknown]; n > 0 {
 		verdict += fmt.Sprintf(", %d unknown", n)
 	}
-	w := bufio.NewWriter(out) // Flush returns the first error of all writes
-	fmt.Fprintf(w, "%s: %s\n\n", text.Printable(r.Device), p.Of(of, verdict))
+	fmt.Fprintf(w, "%s: %s\n\n", title, p.Of(of, verdict))
 	_ = render.WriteTable(w, func(w io.Writer) {
-		for _, f := range r.Findings {
+		for _, f := range findings {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Of(levels[f.Verdict], string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
 			if f.Remedy != "" {
 				fmt.Fprintf(w, "\t\t-> %s\n", text.PrintableLine(f.Remedy))
 			}
 		}
 	})
-	if r.Measured != nil {
-		showMeasured(w, r.Measured)
-	}
-	return w.Flush()
 }
 
 var levels = map[Verdict]render.Level{

@@ -22,6 +22,9 @@ import (
 
 // addWrites measures the device and adds the findings.
 func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
+	if r.space != nil && r.space.Members.Several() {
+		return cli.Usage("probe", "--write does not measure %s, a single disk of a lockspace on several; run bakeryctl bench with --device for each of its disks", r.Device)
+	}
 	p := render.StartProgress(o.Stderr)
 	defer p.Stop()
 	p.Begin("opening "+text.Printable(r.Device), 0)
