@@ -24,8 +24,9 @@ const joinPatience = 8
 type Repaired struct {
 	What   string `json:"what"`
 	Offset int64  `json:"offset"`
-	Done   string `json:"done"` // what was done, empty if nothing was changed
-	Err    error  `json:"-"`    // why nothing was changed
+	Disk   int    `json:"disk,omitempty"` // position of the member disk, see check.Finding
+	Done   string `json:"done"`           // what was done, empty if nothing was changed
+	Err    error  `json:"-"`              // why nothing was changed
 }
 
 // Repair repairs the findings of Check that have Repair set: the superblock or its copy, host
@@ -36,7 +37,7 @@ type Repaired struct {
 func Repair(ctx context.Context, c *check.Result, cfg Config, progress func(message string)) (done []Repaired, err error) {
 	var entries []check.Finding
 	for _, f := range c.Findings {
-		r := Repaired{What: f.What, Offset: f.Offset}
+		r := Repaired{What: f.What, Offset: f.Offset, Disk: f.Disk}
 		switch {
 		case !f.Repair:
 			continue
@@ -46,7 +47,7 @@ func Repair(ctx context.Context, c *check.Result, cfg Config, progress func(mess
 		case f.Kind == lockspace.KindHost: // before entries, which wait for all hosts
 			r.Done, r.Err = repairHost(ctx, f, c.Superblock, cfg, progress)
 		default:
-			if r.Err = repairSuperblock(cfg.Devices[0], f.Kind, progress); r.Err == nil {
+			if r.Err = repairSuperblock(c.PathOf(f, cfg.Devices[0]), f.Kind, progress); r.Err == nil {
 				r.Done = "written again"
 			}
 		}

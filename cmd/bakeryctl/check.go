@@ -15,8 +15,12 @@ the lockspace may be in use: suspicious records are read again before they are
 reported. If a dead host could have left such a record, check watches for almost half
 a lease whether that host is running.
 
+Give all disks of a lockspace on several. check verifies what most of them have, and
+then each disk: damaged, older and contradicting copies of records, missing disks, and
+entries that are on too few disks to count.
+
 Each finding says what to do about it. --repair does so for these records:
-  - the superblock or its copy: it is rewritten from the other one.
+  - the superblock or its copy: it is rewritten from the other one on the same disk.
   - the record of a host, if no bakeryd rewrites it: bakeryctl waits until that host
     cannot be running, joins with its id and leaves; the record then says left. With
     the policies fence and manual, --repair confirms that the host is off.
@@ -31,14 +35,15 @@ Exit codes:
   0   no errors, or all were repaired; there may be warnings and notes
   1   errors were found
   64  the command line is wrong
-  66  the device or its lockspace is not usable`
+  66  the device or its lockspace is not usable, or most of its disks are missing`
 	cmd.Example = `  bakeryctl check /dev/mapper/locks
   bakeryctl check /dev/mapper/locks --repair
+  bakeryctl check /dev/mapper/locks1 /dev/mapper/locks2 /dev/mapper/locks3
   bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
-		r, err := check.Run(ctx, args[0], repair, a.stderr)
+		r, err := check.Run(ctx, args, repair, a.stderr)
 		if err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ var commands = []command{
 	{"bench", "Measure the speed of locks, and what the device allows", none, defineBench},
 	{bench.HostCommand + " DEVICE...", "", some("DEVICE"), defineBenchHost},
 	{bench.ToyCommand, "", none, defineBenchToy},
-	{"check DEVICE", "Verify every record of a lockspace, and repair damage", oneDevice, defineCheck},
+	{"check DEVICE...", "Verify every record of a lockspace, and repair damage", some("DEVICE"), defineCheck},
 	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, defineDump},
 	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", none, defineStress},
 	{"exit-codes", "The exit codes of bakeryctl", nil, defineExitCodes},

@@ -38,6 +38,9 @@ type DiskOptions struct {
 	// of [mirror.Options]. 0: DefaultTimeout.
 	Timeout time.Duration
 
+	// Patience is the Patience of [mirror.Options]. 0: what a host that claims its id can afford.
+	Patience time.Duration
+
 	// Retry is the pause before a missing member is opened again, and the Retry of
 	// [mirror.Options]. 0: DefaultRetry.
 	Retry time.Duration
@@ -73,7 +76,7 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	set, err := mirror.Open(d.members(), mirror.Options{
 		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
 		ReadOnly: o.ReadOnly, Check: d.check, Changed: o.Changed, Timeout: o.Timeout,
-		Patience: timing.Of(d.sb).ClaimBudget() / 2, // a claim looks and decides within its budget
+		Patience: cmp.Or(o.Patience, timing.Of(d.sb).ClaimBudget()/2), // a claim looks and decides within its budget
 		Retry:    o.Retry,
 	})
 	if err != nil {

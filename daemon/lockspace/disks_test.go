@@ -160,7 +160,7 @@ func TestOpenDisks_WrongDisks_Refused(t *testing.T) {
 	}
 	alone := func(sb *layout.Superblock) { sb.Members, sb.Position = layout.Members{}, 0 }
 	never := func(*shelf) {}
-	three := "wrong disks: " + prod + " has 3 member disks; give at least 2 of them, each with --device; "
+	three := "wrong disks: " + prod + " has 3 member disks; give at least 2 of them, each with --device or as an argument; "
 	for _, c := range []struct {
 		name    string
 		members int
@@ -170,7 +170,7 @@ func TestOpenDisks_WrongDisks_Refused(t *testing.T) {
 	}{
 		{"no path", 3, never, "", "wrong disks: no lockspace was found"},
 		{"one of three", 3, never, "b", three + "b is member 3"},
-		{"two of five", 5, never, "b e", "wrong disks: " + prod + " has 5 member disks; give at least 3 of them, each with --device; " +
+		{"two of five", 5, never, "b e", "wrong disks: " + prod + " has 5 member disks; give at least 3 of them, each with --device or as an argument; " +
 			"b is member 2 of " + prod + ", epoch 3; e is member 6 of " + prod + ", epoch 3"},
 		{"same path", 3, never, "a b a", "wrong disks: a and a lead to the same disk, FILE; give each disk once"},
 		{"two paths to one disk", 3, func(s *shelf) { require.NoError(s.t, os.Symlink("b", s.path("link"))) }, "a b link",
@@ -188,7 +188,7 @@ func TestOpenDisks_WrongDisks_Refused(t *testing.T) {
 		{"member of another lockspace", 3, func(s *shelf) { s.put("x", s.at(6, other)) }, "x a b",
 			"wrong disks: a is member 1 of " + prod + ", epoch 3, but x is member 6 of " + test + ", epoch 3; give the disks of one lockspace"},
 		{"two lockspaces, no majority", 3, func(s *shelf) { s.put("x", s.at(6, other)); s.wipe("c") }, "a x c",
-			"wrong disks: no lockspace has a majority of its member disks among them; give the disks of one lockspace, each with --device; " +
+			"wrong disks: no lockspace has a majority of its member disks among them; give the disks of one lockspace, each with --device or as an argument; " +
 				"a is member 1 of " + prod + ", epoch 3; x is member 6 of " + test + ", epoch 3; " +
 				"no lockspace on c: superblock at byte 0: all zeroes: never formatted"},
 		{"more paths than members", 3, func(s *shelf) { s.wipe("c"); s.wipe("d") }, "a b c d",
@@ -209,7 +209,7 @@ func TestOpenDisks_WrongDisks_Refused(t *testing.T) {
 			lockspacetest.Damage(s.t, s.open("b"), 0)
 			lockspacetest.Damage(s.t, s.open("b"), 4096)
 			require.NoError(s.t, os.Truncate(s.path("c"), 8192))
-		}, "a b c none gone", "wrong disks: " + prod + " has 5 member disks; give at least 3 of them, each with --device; " +
+		}, "a b c none gone", "wrong disks: " + prod + " has 5 member disks; give at least 3 of them, each with --device or as an argument; " +
 			"a is member 1 of " + prod + ", epoch 3; no lockspace on b: superblock at byte 0: checksum NUMBER, want NUMBER: damaged record; " +
 			"lockspace on c: device is too small: it needs 65536 bytes (64.0 KiB), the device has 8192 bytes (8.0 KiB); " +
 			"open none: no such file or directory; open gone: no such file or directory"},
@@ -433,7 +433,7 @@ func TestFindLockspace_MemberDisk_Refused(t *testing.T) {
 	s := newShelf(t, 3)
 	_, err := Inspect(s.open("c"))
 	require.ErrorIs(t, err, ErrDisks)
-	require.Equal(t, "wrong disks: "+prod+" has 3 member disks; give at least 2 of them, each with --device; c is member 6", s.text(err))
+	require.Equal(t, "wrong disks: "+prod+" has 3 member disks; give at least 2 of them, each with --device or as an argument; c is member 6", s.text(err))
 	sb, _, err := FindSuperblock(s.open("c"))
 	require.NoError(t, err)
 	require.Equal(t, s.at(6), sb)

@@ -164,7 +164,7 @@ func noMajority(all []finding) error {
 		case f.err != nil:
 		case of != nil && f.sb.UUID != of.UUID:
 			return describeAll(all, fmt.Errorf("%w: no lockspace has a majority of its member disks among them; "+
-				"give the disks of one lockspace, each with --device", ErrDisks))
+				"give the disks of one lockspace, each with --device or as an argument", ErrDisks))
 		case of == nil || f.sb.Members.Epoch > of.Members.Epoch:
 			of = &f.sb
 		}
@@ -182,7 +182,7 @@ func noMajority(all []finding) error {
 
 // tooFew returns the error about fewer disks than a majority.
 func tooFew(sb layout.Superblock) error {
-	return fmt.Errorf("%w: lockspace %s has %d member disks; give at least %d of them, each with --device",
+	return fmt.Errorf("%w: lockspace %s has %d member disks; give at least %d of them, each with --device or as an argument",
 		ErrDisks, DescribeSuperblock(sb), len(sb.Members.Positions()), majority(sb))
 }
 

@@ -177,12 +177,23 @@ func (r *Report) lockProblems() (all []Problem) {
 	return all
 }
 
+// devices returns the arguments of a command for the disks that are up.
+func (r *Report) devices() string {
+	var up []string
+	for _, d := range r.Disks {
+		if d.Up() {
+			up = append(up, d.Device)
+		}
+	}
+	return cmp.Or(strings.Join(up, " "), r.Lockspace.Device)
+}
+
 // diskProblems returns the damaged records, and the warnings about the lockspace.
 func (r *Report) diskProblems() (all []Problem) {
 	for _, d := range r.Damaged {
-		p := Problem{SeverityError, "damaged", d.What, "damaged: " + d.What, d.Error, "run bakeryctl check " + r.Lockspace.Device}
+		p := Problem{SeverityError, "damaged", d.What, "damaged: " + d.What, d.Error, "run bakeryctl check " + r.devices()}
 		if d.Kind == lockspace.KindHost {
-			p.Remedy = "its next renewal repairs it; if the host is down: bakeryctl check --repair " + r.Lockspace.Device
+			p.Remedy = "its next renewal repairs it; if the host is down: bakeryctl check --repair " + r.devices()
 		}
 		all = append(all, p)
 	}

@@ -85,6 +85,11 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 				{What: "record of host 2", Kind: lockspace.KindHost, Host: 2, Error: "checksum differs"}}
 		}, []string{"error damaged: damaged: slot of host 2 in lock 1: checksum differs -> run bakeryctl check /dev/locks",
 			"error damaged: damaged: record of host 2: checksum differs -> its next renewal repairs it; if the host is down: bakeryctl check --repair /dev/locks"}},
+		{"damage on several disks", func(r *Report) {
+			r.Disks = []Disk{{Position: 1, Device: "/dev/a", State: "up"}, {Position: 2, Device: "member 2 (no path)", State: "down"}, {Position: 3, Device: "/dev/c", State: "up"}}
+			r.Damaged = []Damage{{What: "directory entry of lock 3", Kind: lockspace.KindEntry, Error: "bad"}}
+		}, []string{"error damaged: damaged: directory entry of lock 3: bad -> run bakeryctl check /dev/a /dev/c",
+			"warning disk: member disk 2 is down: member 2 (no path) -> one more loss stops all hosts; " + checkDevice}},
 		{"warning", func(r *Report) { r.Lockspace.Warnings = []string{"the superblock is damaged, its copy is in use"} },
 			[]string{"warning lockspace: the superblock is damaged, its copy is in use"}},
 		{"orphan", func(r *Report) {

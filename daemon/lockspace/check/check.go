@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -28,7 +29,8 @@ const (
 	SeverityNote    Severity = "note"    // unusual but correct
 )
 
-// Finding is a fault of a record, or a contradiction between records.
+// Finding is a fault of a record, a contradiction between records, or a fault of a member disk. Kind
+// is empty if it is not about a single record.
 type Finding struct {
 	Severity Severity             `json:"severity"`
 	What     string               `json:"what"` // name of the record
@@ -39,6 +41,9 @@ type Finding struct {
 	Problem  string               `json:"problem"`
 	Remedy   string               `json:"remedy"` // instruction to the operator
 	Repair   bool                 `json:"repair"` // whether check --repair does it
+
+	// Disk is the position of the member disk that has the copy, or is meant as a whole; 0 if none.
+	Disk int `json:"disk,omitempty"`
 }
 
 // Result is the result of Check.
@@ -49,6 +54,7 @@ type Result struct {
 	Locks      int               `json:"locks"`   // number of locks that have a name
 	Records    int               `json:"records"` // number of records that are not blank
 	Findings   []Finding         `json:"findings"`
+	Disks      []Disk            `json:"disks,omitempty"` // member disks, by position; none with one disk
 }
 
 // Count returns the number of findings of a severity.
@@ -77,7 +83,8 @@ type Options struct {
 	Counter  lockspace.Counter    // called during steps that take long; nil if not needed
 }
 
-// Check verifies every record of a lockspace without joining it; it never writes.
+// Check verifies every record of a lockspace without joining it; it never writes. On several disks it
+// verifies what a majority of them has, and then each copy.
 //
 // The lockspace may be in use. A contradiction is a finding only if repeated reads show it. If it
 // may be left over from a dead host it is a finding only if that host is seen to renew; Check waits
@@ -91,6 +98,9 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 		return nil, err
 	}
 	ex := &examiner{Device: dev, ctx: ctx, sb: sb, o: o}
+	if set, several := dev.(*mirror.Set); several {
+		ex.members = newMembers(set, sb)
+	}
 	p, err := ex.readPicture(ex.allLocks())
 	if err != nil {
 		return nil, err
@@ -106,9 +116,10 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range found {
-		c.Findings = append(c.Findings, s.Finding)
+	if ex.members != nil {
+		c.addDisks(ex.members)
 	}
+	c.group(found)
 	slices.SortFunc(c.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Problem, b.Problem))
 	})
@@ -123,6 +134,8 @@ type examiner struct {
 	o     Options
 	read  int64 // bytes
 	whole bool  // the whole lockspace was read; from here on parts are read again
+
+	members *members // nil on one disk
 }
 
 // Read implements blockdev.Device. After the end of the context it returns its cause, which is no
@@ -131,7 +144,11 @@ func (ex *examiner) Read(p []byte, off int64) error {
 	if ex.ctx.Err() != nil {
 		return context.Cause(ex.ctx)
 	}
-	err := ex.Device.Read(p, off)
+	read := ex.Device.Read
+	if ex.members != nil {
+		read = ex.members.Read
+	}
+	err := read(p, off)
 	if ex.read += int64(len(p)); !ex.whole {
 		ex.o.Counter.Report("reading", ex.read, ex.sb.Geometry.Size(), true)
 	}
@@ -159,12 +176,16 @@ type picture struct {
 	hosts    map[int]layout.HostRecord
 	damaged  []lockspace.Record
 	verdicts lockspace.VerdictTable
+	faults   []copyFault // of the copies on member disks
 	found    []*suspicion
 }
 
 // readPicture reads the superblocks, the slots and entries of some locks, and all host records.
 func (ex *examiner) readPicture(locks []int) (*picture, error) {
 	p := &picture{ex: ex, locks: locks, slots: map[int][]layout.Slot{}, entries: map[int]layout.Entry{}, hosts: map[int]layout.HostRecord{}}
+	if ex.members != nil {
+		ex.members.faults = nil
+	}
 	w := lockspace.Walker{Dev: ex, SB: ex.sb, Visit: p.add}
 	w.VisitSuperblocks()
 	for _, lock := range locks {
@@ -182,6 +203,9 @@ func (ex *examiner) readPicture(locks []int) (*picture, error) {
 	w.VisitHosts()
 	if w.Err != nil {
 		return nil, w.Err
+	}
+	if ex.members != nil {
+		p.faults = ex.members.faults
 	}
 	s := lockspace.Snapshot{Hosts: slices.Collect(maps.Values(p.hosts))}
 	p.verdicts = s.PublishedVerdicts()

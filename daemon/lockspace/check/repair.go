@@ -193,10 +193,10 @@ func RefuseWhileUp(host string) error {
 //
 // Hosts may be running. They read both at each renewal and continue if either is that of their
 // lockspace. The valid one is not written, and a half-written other one is no worse than a damaged
-// one. Formatting writes its mark first. If it begins between the check for the mark and this
+// one. On a member disk both are of this disk. Formatting writes its mark first. If it begins between the check for the mark and this
 // write, it zeroes or overwrites this write, or fails when it verifies its own.
 func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress func(string)) error {
-	sb, _, err := lockspace.FindLockspace(dev)
+	sb, _, err := lockspace.FindSuperblock(dev)
 	if err != nil {
 		return err
 	}

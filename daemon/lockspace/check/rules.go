@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,7 @@ const farAhead = 365 * 24 * time.Hour
 func (p *picture) suspicions(now time.Time) []*suspicion {
 	p.found = nil
 	p.superblockRules()
+	p.copyRules()
 	far := bakery.ClockNumber(now.Add(farAhead), now)
 	for _, r := range p.damaged {
 		p.damageRule(r)
@@ -72,9 +74,12 @@ func (p *picture) superblockRules() {
 		if r.Err == nil {
 			continue
 		}
-		s := p.suspect(SeverityError, r, "superblock", problemText(r), remedyRepair+"writes it again from "+others[i]+", which is whole")
+		s := p.suspect(SeverityError, r, "superblock", p.problemText(r), remedyRepair+"writes it again from "+others[i]+", which is whole")
 		s.Repair = p.super[1-i].Err == nil && !r.OtherLockspace
-		if !s.Repair {
+		switch {
+		case p.ex.members != nil: // each disk has findings of its own
+			s.Repair, s.Remedy = false, "repair it on each disk"
+		case !s.Repair:
 			s.Remedy = "compare both with bakeryctl dump: hosts use the one at byte 0; only the operator knows which is right"
 		}
 	}
@@ -86,7 +91,10 @@ func (p *picture) superblockRules() {
 }
 
 // problemText returns the error of a record without the name of the record, which the finding has.
-func problemText(r lockspace.Record) string {
+func (p *picture) problemText(r lockspace.Record) string {
+	if p.ex.members != nil && errors.Is(r.Err, layout.ErrMagic) { // of the block that package mirror returns
+		return "no majority of the disks has a valid copy"
+	}
 	text := r.Err.Error()
 	if _, rest, ok := strings.Cut(text, fmt.Sprintf(" at byte %d: ", r.Offset)); ok {
 		return rest
@@ -96,7 +104,7 @@ func problemText(r lockspace.Record) string {
 
 // damageRule checks a record that cannot be read or decoded.
 func (p *picture) damageRule(r lockspace.Record) {
-	s := p.suspect(SeverityError, r, "damaged", problemText(r), "")
+	s := p.suspect(SeverityError, r, "damaged", p.problemText(r), "")
 	switch r.Kind {
 	case lockspace.KindHost:
 		s.Repair = true

@@ -1,4 +1,4 @@
-// Package check verifies a lockspace on a device by package daemon/lockspace/check, repairs it by
+// Package check verifies a lockspace on a device, or on several, by package daemon/lockspace/check, repairs it by
 // package daemon, and prints the result. It knows no flags.
 package check
 
@@ -36,24 +36,24 @@ type Repair struct {
 	Error string `json:"error"` // why nothing was changed
 }
 
-// Run verifies the lockspace at path. If repair is true, it repairs and verifies again. It shows
+// Run verifies the lockspace on the disks at paths. If repair is true, it repairs and verifies again. It shows
 // its progress on stderr.
-func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Report, error) {
+func Run(ctx context.Context, paths []string, repair bool, stderr io.Writer) (*Report, error) {
 	p := render.StartProgress(stderr)
 	defer p.Stop()
 	o := check.Options{Progress: p.Message, Counter: p.Counter()}
-	c, err := verify(ctx, path, o)
+	c, err := verify(ctx, paths, o)
 	if err != nil {
 		return nil, err
 	}
 	repairs := []Repair{}
 	if repair && slices.ContainsFunc(c.Findings, func(f check.Finding) bool { return f.Repair }) {
-		repaired, err := daemon.Repair(ctx, c, daemon.Config{Devices: []string{path}, Logger: ondevice.Logger(p.Log())}, o.Progress)
+		repaired, err := daemon.Repair(ctx, c, daemon.Config{Devices: paths, Logger: ondevice.Logger(p.Log())}, o.Progress)
 		if ctx.Err() != nil {
 			return nil, &cli.Failure{Code: cli.ExitInterrupted, Err: err}
 		}
 		if err != nil {
-			return nil, ondevice.Failure(fmt.Errorf("repair the lockspace on %s: %w", path, err))
+			return nil, ondevice.Failure(fmt.Errorf("repair the lockspace on %s: %w", strings.Join(paths, ", "), err))
 		}
 		for _, r := range repaired {
 			one := Repair{Repaired: r}
@@ -62,7 +62,7 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 			}
 			repairs = append(repairs, one)
 		}
-		if c, err = verify(ctx, path, o); err != nil {
+		if c, err = verify(ctx, paths, o); err != nil {
 			return nil, err
 		}
 	}
@@ -70,22 +70,40 @@ func Run(ctx context.Context, path string, repair bool, stderr io.Writer) (*Repo
 		c.Count(check.SeverityError), c.Count(check.SeverityWarning), c.Count(check.SeverityNote), c, repairs}, nil
 }
 
-func verify(ctx context.Context, path string, o check.Options) (*check.Result, error) {
-	c, err := ondevice.Read([]string{path}, func(dev blockdev.Device) (*check.Result, error) { return check.Check(ctx, dev, o) })
+func verify(ctx context.Context, paths []string, o check.Options) (*check.Result, error) {
+	c, err := ondevice.Read(paths, func(dev blockdev.Device) (*check.Result, error) { return check.Check(ctx, dev, o) })
 	if err != nil && ctx.Err() != nil {
 		return nil, &cli.Failure{Code: cli.ExitInterrupted}
 	}
 	return c, err
 }
 
+// subject returns the record or the disk of a finding.
+func (r *Report) subject(f check.Finding) string {
+	if f.Kind != "" {
+		return fmt.Sprintf("%s at byte %d%s", f.What, f.Offset, r.onDisk(f.Disk, " of disk %d, %s"))
+	}
+	return cmp.Or(r.onDisk(f.Disk, "disk %d, %s"), f.What)
+}
+
+// onDisk formats the position and the path of a member disk, and returns nothing if there is none.
+func (r *Report) onDisk(position int, format string) string {
+	for _, d := range r.Disks {
+		if d.Position == position {
+			return fmt.Sprintf(format, position, d.Device)
+		}
+	}
+	return ""
+}
+
 // Show writes the repairs, the findings, the worst first, and a summary.
 func (r *Report) Show(w io.Writer, p render.Paint) {
-	for _, r := range r.Repairs {
-		result := cmp.Or(r.Error, "readable now")
-		if r.Error == "" && r.Done != "" {
-			result = "repaired: " + r.Done
+	for _, one := range r.Repairs {
+		result := cmp.Or(one.Error, "readable now")
+		if one.Error == "" && one.Done != "" {
+			result = "repaired: " + one.Done
 		}
-		fmt.Fprintf(w, "%s at byte %d: %s\n", r.What, r.Offset, result)
+		fmt.Fprintf(w, "%s at byte %d%s: %s\n", one.What, one.Offset, r.onDisk(one.Disk, " of disk %d, %s"), result)
 	}
 	var counts []string
 	for _, s := range []struct {
@@ -102,7 +120,7 @@ func (r *Report) Show(w io.Writer, p render.Paint) {
 		}
 		for _, f := range r.Findings {
 			if f.Severity == s.Severity {
-				fmt.Fprintf(w, "%s: %s at byte %d: %s\n  %s\n", p.Of(s.level, string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
+				fmt.Fprintf(w, "%s: %s: %s\n  %s\n", p.Of(s.level, string(f.Severity)), r.subject(f), f.Problem, f.Remedy)
 			}
 		}
 	}

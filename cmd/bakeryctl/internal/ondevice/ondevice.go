@@ -28,7 +28,7 @@ func Read[T any](paths []string, f func(blockdev.Device) (T, error)) (contents T
 	if len(paths) == 1 {
 		dev, err = blockdev.Open(paths[0], blockdev.Options{ReadOnly: true})
 	} else {
-		dev, _, _, err = lockspace.OpenDisks(paths, lockspace.DiskOptions{ReadOnly: true})
+		dev, _, _, err = lockspace.OpenDisks(paths, lockspace.DiskOptions{ReadOnly: true, Patience: lockspace.DefaultTimeout})
 	}
 	if err == nil {
 		defer dev.Close()
