@@ -31,9 +31,7 @@ Without --device bakeryd is asked. With --device the disks are read, without bak
 		if err != nil {
 			return err
 		}
-		disks := struct {
-			Disks []report.Disk `json:"disks"`
-		}{append([]report.Disk{}, status.Disks...)}
+		disks := map[string][]report.Disk{"disks": append([]report.Disk{}, status.Disks...)}
 		return a.print(disks, func(w io.Writer) { show.DiskTable(w, status, time.Now(), a.paint()) })
 	}
 	a.colourFlag(cmd)
