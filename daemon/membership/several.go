@@ -124,6 +124,10 @@ func (s *scan) distrust(copy, position int) {
 	}
 }
 
+// replaced reports whether a majority of the members showed that a superblock is not this lockspace's. One
+// that is late may have it.
+func (s *scan) replaced(copy int) bool { return s.foreign[copy].Count() > len(s.acked)/2 }
+
 // complete reads a host record alone if members failed to read it with others, perhaps because of a bad
 // sector elsewhere, and their copies are needed.
 func (s *scan) complete(i int) {

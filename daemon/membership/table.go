@@ -79,6 +79,7 @@ func (mb *Member) readRows(records []lease.Record, counted []int) error {
 				r.HostRecord, r.Err = mb.cfg.SB.Space().DecodeHost(sector, i-superblocks+1)
 			}
 		case err != nil: // not known: the lease runs out if nothing else can be read
+		case copies != nil && !copies.replaced(i):
 		case i == 0:
 			other = mb.otherLockspace(sector, i)
 		case other != nil && mb.otherLockspace(sector, i) != nil: // format wipes or replaces both
