@@ -213,9 +213,10 @@ func (c *cable) obey(words ...string) string {
 	return "done"
 }
 
-// faultyPath controls one host's path to the disk.
+// faultyPath controls the path of one host, or of all hosts, to a disk.
 type faultyPath struct {
 	t       *testing.T
+	file    string // at the end of the path
 	server  *exec.Cmd
 	in      *os.File
 	answers *bufio.Reader
@@ -234,10 +235,18 @@ func (s *space) breakableHost(id int) (*host, *faultyPath) {
 // to the same image.
 func (h *host) breakable() *faultyPath {
 	h.t.Helper()
-	t := h.t
-	dir := filepath.Join(h.s.dir, "path"+filepath.Base(h.dev))
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	p := &faultyPath{t: t, server: exec.Command(self(), roleDisk, dir, h.s.file)}
+	p := h.s.pathTo(h.s.file)
+	h.dev = loopOver(h.t, p.file, h.s.sector)
+	return p
+}
+
+// pathTo returns a path to a file that can fail.
+func (s *space) pathTo(file string) *faultyPath {
+	s.t.Helper()
+	t := s.t
+	dir, err := os.MkdirTemp(s.dir, "path")
+	require.NoError(t, err)
+	p := &faultyPath{t: t, file: filepath.Join(dir, "image"), server: exec.Command(self(), roleDisk, dir, file)}
 	p.server.Dir, p.server.Env, p.server.Stderr = base, testEnv, os.Stderr
 	p.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, w, err := os.Pipe()
@@ -258,7 +267,6 @@ func (h *host) breakable() *faultyPath {
 		require.NoError(t, os.Remove(dir), "it is still mounted")
 	})
 	require.Equal(t, "mounted", p.answer())
-	h.dev = loopOver(t, filepath.Join(dir, "image"), h.s.sector)
 	return p
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// host is a machine: a loop device, its own directories, and a bakeryd while it is up.
+// host is a machine: a loop device for each disk, its own directories, and a bakeryd while it is up.
 type host struct {
 	*process // bakeryd
 	t        *testing.T
@@ -28,6 +28,7 @@ type host struct {
 	id       string // for --host-id
 	dir      string
 	dev      string
+	more     []string // devices of the other member disks; nil if there is one disk
 	socket   string
 	programs programs
 	flags    []string
@@ -38,6 +39,9 @@ type host struct {
 func (s *space) machine(id string, flags ...string) *host {
 	s.t.Helper()
 	h := &host{t: s.t, s: s, id: id, programs: plain, flags: flags, dev: s.loop()}
+	for _, file := range s.more {
+		h.more = append(h.more, loopOver(s.t, file, s.sector))
+	}
 	h.dir = filepath.Join(s.dir, filepath.Base(h.dev))
 	must(s.t, "mkdir", h.dir)
 	s.t.Cleanup(func() {
@@ -73,9 +77,13 @@ func (s *space) hosts(n int, flags ...string) (hosts []*host) {
 // start starts bakeryd and does not wait for the join.
 func (h *host) start() {
 	h.t.Helper()
-	h.process = launch(h.t, h.dir, slices.Concat(h.wrap, []string{h.programs.bakeryd, "--device", h.dev, "--host-id", h.id,
+	argv := slices.Concat(h.wrap, []string{h.programs.bakeryd, "--device", h.dev, "--host-id", h.id,
 		"--name", "host-" + filepath.Base(h.dev), "--socket", h.socket, "--runtime-dir", h.dir, "--state-dir", h.dir,
-		"--log-level", "debug"}, h.flags)...)
+		"--log-level", "debug"}, h.flags)
+	for _, dev := range h.more {
+		argv = append(argv, "--device", dev)
+	}
+	h.process = launch(h.t, h.dir, argv...)
 	p := h.process
 	h.t.Cleanup(func() {
 		if p.running() {

@@ -84,7 +84,7 @@ func (s *space) renewed(id int) (before time.Duration) {
 	require.NoError(s.t, err)
 	defer dev.Close()
 	buf := blockdev.Alloc(s.geo.Stride)
-	space := layout.Space{UUID: s.uuid, Geometry: s.geo}
+	space := layout.Space{UUID: s.uuid, Geometry: s.geo, Several: s.more != nil}
 	var last uint64
 	eventually(s.t, fmt.Sprintf("host %d renews", id), func() bool {
 		now := sinceBoot()

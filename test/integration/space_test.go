@@ -36,13 +36,14 @@ const (
 
 var spaces atomic.Int32
 
-// space is a lockspace in a file; every host has its own loop device. The rest of the file is
-// filled with guard bytes.
+// space is a lockspace in a file, or on several disks in one file each; every host has its own loop
+// devices. The rest of each file is filled with guard bytes.
 type space struct {
 	t       *testing.T
 	dir     string
 	file    string
-	dev     string // a loop device that no host uses
+	more    []string // the files of the other member disks; nil if there is one disk
+	dev     string   // a loop device over file that no host uses
 	sector  int
 	uuid    layout.UUID
 	geo     layout.Geometry
@@ -100,15 +101,20 @@ func (s *space) withSpace(flags ...string) *space {
 	s.t.Helper()
 	// Format requires zeroes where a superblock or its copy may be.
 	s.geo = layout.Geometry{Stride: s.sector, Hosts: 8, Locks: 16}
-	s.setGuard(max(s.geo.Size(), layout.HeadSize))
+	for _, file := range s.files() {
+		s.setGuard(file, max(s.geo.Size(), layout.HeadSize))
+	}
 	s.format(append([]string{"--hosts", "8", "--locks", "16"}, flags...)...)
 	s.t.Cleanup(s.check)
 	return s
 }
 
-func (s *space) setGuard(from int64) {
+// files returns the files of all disks.
+func (s *space) files() []string { return append([]string{s.file}, s.more...) }
+
+func (s *space) setGuard(file string, from int64) {
 	s.guard = from
-	f, err := os.OpenFile(s.file, os.O_WRONLY, 0)
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	require.NoError(s.t, err)
 	_, err = f.WriteAt(bytes.Repeat([]byte{guardByte}, int(imageSize-from)), from)
 	require.NoError(s.t, err)
@@ -159,19 +165,26 @@ func loopOver(t *testing.T, file string, sector int) string {
 	return dev
 }
 
-// check checks the records on the disk and the guard bytes.
+// check checks the records on the disks and the guard bytes.
 func (s *space) check() {
-	for record := range s.dump() {
-		if record.Error != "" && !s.damaged {
-			s.t.Errorf("damaged record at %d: %s", record.Offset, record.Error)
+	if s.more == nil {
+		for record := range s.dump() {
+			if record.Error != "" && !s.damaged {
+				s.t.Errorf("damaged record at %d: %s", record.Offset, record.Error)
+			}
 		}
 	}
-	image, err := os.ReadFile(s.file)
-	require.NoError(s.t, err)
-	require.Len(s.t, image, imageSize)
-	for i, b := range image[s.guard:] {
-		if b != guardByte {
-			s.t.Fatalf("byte %d behind the lockspace of %d bytes was overwritten", s.guard+int64(i), s.geo.Size())
+	for i, file := range s.files() {
+		image, err := os.ReadFile(file)
+		require.NoError(s.t, err)
+		require.Len(s.t, image, imageSize)
+		if s.more != nil && !s.damaged {
+			s.checkCopies(image, i+1)
+		}
+		for i, b := range image[s.guard:] {
+			if b != guardByte {
+				s.t.Fatalf("byte %d behind the lockspace of %d bytes was overwritten", s.guard+int64(i), s.geo.Size())
+			}
 		}
 	}
 }

@@ -1,0 +1,664 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// A lockspace on three disks. Members count from 0 here, and from 1 on the disk.
+
+const members = 3
+
+// severalSpace creates a lockspace on three disks with the brief lease, in memory.
+func severalSpace(t *testing.T, flags ...string) *space {
+	t.Helper()
+	return severalImages(t).withSeveral(flags...)
+}
+
+// brokenSpace is severalSpace with a path to each disk that can fail for all hosts.
+func brokenSpace(t *testing.T, flags ...string) (s *space, paths []*faultyPath) {
+	t.Helper()
+	s = severalImages(t)
+	for _, file := range s.files() {
+		paths = append(paths, s.pathTo(file))
+	}
+	s.file, s.more = paths[0].file, []string{paths[1].file, paths[2].file}
+	return s.withSeveral(flags...), paths
+}
+
+// severalImages creates the files.
+func severalImages(t *testing.T) *space {
+	t.Helper()
+	s := imageBelow(t, memory, 512)
+	for i := 1; i < members; i++ {
+		require.NoError(t, os.WriteFile(s.image(i), make([]byte, imageSize), 0o600))
+		s.more = append(s.more, s.image(i))
+	}
+	return s
+}
+
+// image returns the file of a member, below all paths that can fail.
+func (s *space) image(member int) string {
+	if member == 0 {
+		return filepath.Join(s.dir, "image")
+	}
+	return filepath.Join(s.dir, fmt.Sprint("image-", member))
+}
+
+func (s *space) withSeveral(flags ...string) *space {
+	s.t.Helper()
+	for i := 1; i < members; i++ {
+		flags = append(flags, loopOver(s.t, s.image(i), s.sector))
+	}
+	return s.withSpace(append([]string{"--lease", briefLease.String()}, flags...)...)
+}
+
+// checkCopies checks that each record of a member is a valid copy.
+func (s *space) checkCopies(image []byte, position int) {
+	stride := int64(s.geo.Stride)
+	space := layout.Space{UUID: s.uuid, Geometry: s.geo, Several: true}
+	for off := int64(0); off < s.geo.Size(); off += stride {
+		if _, err := space.CopyVersion(image[off:off+stride], off, position); err != nil {
+			s.t.Errorf("member %d: %v", position, err)
+		}
+	}
+}
+
+// overwrite replaces the lockspace on a member behind the back of all hosts.
+func (s *space) overwrite(member int, content []byte) {
+	s.t.Helper()
+	f, err := os.OpenFile(s.image(member), os.O_WRONLY, 0)
+	require.NoError(s.t, err)
+	_, err = f.WriteAt(content[:s.guard], 0)
+	require.NoError(s.t, err)
+	require.NoError(s.t, f.Close())
+}
+
+// breakableMember gives a host that is down a path of its own to a member.
+func (h *host) breakableMember(member int) *faultyPath {
+	h.t.Helper()
+	p := h.s.pathTo(h.s.image(member))
+	h.replace(member, loopOver(h.t, p.file, h.s.sector))
+	return p
+}
+
+// replace gives a host that is down another device for a member.
+func (h *host) replace(member int, dev string) {
+	if member == 0 {
+		h.dev = dev
+	} else {
+		h.more[member-1] = dev
+	}
+}
+
+// disks returns the member disks that bakeryctl disks shows.
+func (h *host) disks() []report.Disk {
+	h.t.Helper()
+	status := h.status()
+	require.Len(h.t, status.Disks, members)
+	return status.Disks
+}
+
+// shows waits until bakeryctl disks shows that a condition holds for a member.
+func (h *host) shows(member int, what string, holds func(d report.Disk) bool) (d report.Disk) {
+	h.t.Helper()
+	eventually(h.t, fmt.Sprintf("host %s shows: member %d %s", h.id, member, what), func() bool {
+		d = h.disks()[member]
+		require.Equal(h.t, member+1, d.Position)
+		return holds(d)
+	})
+	return d
+}
+
+// loses waits until a host logs that a member is lost, and shows that it is down, and why.
+func (h *host) loses(member int, why string) {
+	h.t.Helper()
+	h.logs(member, "lost")
+	h.shows(member, "is down", func(d report.Disk) bool { return d.State == "down" && strings.Contains(d.Error, why) })
+	require.Regexp(h.t, fmt.Sprintf("member disk %d .*is down", member+1), h.ctl("disks").stdout)
+}
+
+// hangs waits until a host shows that a member does not answer.
+func (h *host) hangs(member int) {
+	h.t.Helper()
+	h.shows(member, "hangs", func(d report.Disk) bool { return d.State == "hangs" && d.Behind > 0 })
+	require.Regexp(h.t, fmt.Sprintf("member disk %d .*hangs", member+1), h.ctl("disks").stdout)
+}
+
+// recovers waits until a host shows that a member is up and has all records.
+func (h *host) recovers(member int) {
+	h.t.Helper()
+	h.shows(member, "is up", func(d report.Disk) bool { return d.Up() && d.Behind == 0 })
+}
+
+// logs waits until the log names a member that is lost or back.
+func (h *host) logs(member int, state string) {
+	h.t.Helper()
+	text := fmt.Sprintf("msg=%q disk=%d ", "member disk is "+state, member+1)
+	eventually(h.t, "host "+h.id+" logs "+text, func() bool { return strings.Contains(h.said(), text) })
+}
+
+// traffic is clients on all hosts that take one lock in turns, and a command on each host under a lock
+// of its own.
+type traffic struct {
+	t            *testing.T
+	s            *space
+	hosts        []*host
+	incarnations []string
+	held         []*process
+
+	hist  calls
+	done  []atomic.Int64 // sections, by host
+	ended atomic.Bool
+	all   sync.WaitGroup
+}
+
+// traffic starts them on hosts that are up.
+func (s *space) traffic(hosts ...*host) *traffic {
+	s.t.Helper()
+	c := &traffic{t: s.t, s: s, hosts: hosts, hist: newCalls(), done: make([]atomic.Int64, len(hosts))}
+	for _, h := range hosts {
+		c.incarnations = append(c.incarnations, h.incarnation())
+		c.held = append(c.held, h.work("held-"+h.id, "holder"))
+		s.journal("held-" + h.id).entered("holder")
+	}
+	for i := range 2 * len(hosts) {
+		c.all.Go(func() { c.client(i % len(hosts)) })
+	}
+	s.t.Cleanup(func() { // if the test failed
+		c.ended.Store(true)
+		c.all.Wait()
+	})
+	c.progress()
+	return c
+}
+
+func (c *traffic) client(i int) {
+	for !c.ended.Load() && c.t.Context().Err() == nil {
+		err := c.hosts[i].section(c.t.Context(), c.hist, "counter", client.Options{}, c.s.counter().increment)
+		if err != nil {
+			if c.t.Context().Err() == nil {
+				c.t.Errorf("client of host %s: %v", c.hosts[i].id, err)
+			}
+			return
+		}
+		c.done[i].Add(1)
+		time.Sleep(2 * time.Millisecond) // leaves the processors to the other tests
+	}
+}
+
+// progress waits until each host had the lock again, several times.
+func (c *traffic) progress() {
+	c.t.Helper()
+	var before []int64
+	for i := range c.done {
+		before = append(before, c.done[i].Load())
+	}
+	eventually(c.t, "each host has the lock again", func() bool {
+		require.False(c.t, c.t.Failed(), "a client failed")
+		for i := range c.done {
+			if c.done[i].Load() < before[i]+3 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// progressFor is progress, again and again for a time.
+func (c *traffic) progressFor(d time.Duration) {
+	c.t.Helper()
+	for began := sinceBoot(); sinceBoot() < began+d; {
+		c.progress()
+	}
+}
+
+// unharmed checks that no lease and no command was lost, and that the lock kept its promises.
+func (c *traffic) unharmed() {
+	c.t.Helper()
+	c.progress()
+	c.ended.Store(true)
+	c.all.Wait()
+	total := 0
+	for i, h := range c.hosts {
+		total += int(c.done[i].Load())
+		require.Equal(c.t, c.incarnations[i], h.incarnation(), "host %s lost its lease: %s", h.id, h.said())
+		require.Zero(c.t, c.s.journal("held-"+h.id).find("holder").term, "the command of host %s was told to stop", h.id)
+		require.Empty(c.t, c.held[i].said())
+		c.held[i].letGo()
+	}
+	require.Equal(c.t, total, c.s.counter().read(), "updates were lost")
+	c.hist.check(c.t)
+	for _, h := range c.hosts {
+		h.leave()
+	}
+}
+
+// inTurns makes each member faulty, one after the other.
+func inTurns(t *testing.T, how string, fault func(t *testing.T, hosts []*host, c *traffic, member int)) {
+	t.Helper()
+	t.Parallel()
+	s, paths := brokenSpace(t)
+	hosts := s.hosts(3)
+	c := s.traffic(hosts...)
+	for member, p := range paths {
+		p.trouble(how, "all")
+		fault(t, hosts, c, member)
+		c.progress()
+		p.repair()
+		for _, h := range hosts {
+			h.recovers(member)
+			if how == "fail" {
+				h.logs(member, "back")
+			}
+		}
+	}
+	c.unharmed()
+}
+
+func TestSeveral_MemberFails_AllContinue(t *testing.T) {
+	inTurns(t, "fail", func(t *testing.T, hosts []*host, c *traffic, member int) {
+		for _, h := range hosts {
+			h.loses(member, "input/output error")
+		}
+	})
+}
+
+func TestSeveral_MemberHangs_AllContinue(t *testing.T) {
+	inTurns(t, "hang", func(t *testing.T, hosts []*host, c *traffic, member int) {
+		c.progressFor(2 * briefLease)
+		for _, h := range hosts {
+			h.hangs(member)
+		}
+	})
+}
+
+func TestSeveral_MemberIsSlow_AllContinue(t *testing.T) {
+	inTurns(t, "delay 50ms", func(t *testing.T, hosts []*host, c *traffic, member int) {
+		for _, h := range hosts {
+			h.shows(member, "is slow", func(d report.Disk) bool { return d.IO.Read.P99US >= 50_000 && d.IO.Write.P99US >= 50_000 })
+		}
+	})
+}
+
+// inPlaceOf overwrites each member in a lockspace of its own, as its contents do not come back.
+func inPlaceOf(t *testing.T, why string, content func(s *space, member int) []byte) {
+	t.Helper()
+	t.Parallel()
+	for member := range members {
+		t.Run(fmt.Sprint(member), func(t *testing.T) {
+			t.Parallel()
+			s := severalSpace(t)
+			s.damaged = true
+			hosts := s.hosts(3)
+			c := s.traffic(hosts...)
+			s.overwrite(member, content(s, member))
+			for _, h := range hosts {
+				h.loses(member, why)
+			}
+			since := hosts[0].disks()[member].Since
+			c.progressFor(5 * lockspace.DefaultRetry / 2)
+			require.Equal(t, since, hosts[0].disks()[member].Since, "it was up")
+			for _, h := range hosts {
+				h.loses(member, why)
+			}
+			c.unharmed()
+		})
+	}
+}
+
+func TestSeveral_MemberIsWiped_StaysDown(t *testing.T) {
+	inPlaceOf(t, "", func(s *space, _ int) []byte { return make([]byte, s.guard) })
+}
+
+func TestSeveral_MemberIsAClone_StaysDown(t *testing.T) {
+	inPlaceOf(t, "want member", func(s *space, member int) []byte {
+		content, err := os.ReadFile(s.image((member + 1) % members))
+		require.NoError(s.t, err)
+		return content
+	})
+}
+
+// TestSeveral_CloneAndSlowMember_AllContinue: too few members show the superblock in time, but it is
+// there.
+func TestSeveral_CloneAndSlowMember_AllContinue(t *testing.T) {
+	t.Parallel()
+	s, paths := brokenSpace(t)
+	s.damaged = true
+	hosts := s.hosts(3)
+	c := s.traffic(hosts...)
+	paths[1].trouble("delay 80ms", "all")
+	c.progress()
+	content, err := os.ReadFile(s.image(2))
+	require.NoError(t, err)
+	s.overwrite(0, content)
+	for _, h := range hosts {
+		h.loses(0, "want member")
+	}
+	c.unharmed()
+}
+
+// TestSeveral_MemberIsLost_LocksAreCreated by several hosts, one after the other.
+func TestSeveral_MemberIsLost_LocksAreCreated(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"fail", "delay 50ms"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s, paths := brokenSpace(t)
+			hosts := s.hosts(2)
+			paths[2].trouble(how, "all")
+			for i := range 6 {
+				r := hosts[i%2].lock("-w", "60", fmt.Sprint("new-", i), "--", "true")
+				require.Zero(t, r.code, "lock %d: %s", i, r.stderr)
+			}
+		})
+	}
+}
+
+// TestSeveral_EachHostLosesAnotherMember_AllContinue: the members that two hosts reach have one in
+// common.
+func TestSeveral_EachHostLosesAnotherMember_AllContinue(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"fail", "hang"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := severalSpace(t)
+			var hosts []*host
+			var paths []*faultyPath
+			for member := range members {
+				h := s.machine(fmt.Sprint(member + 1))
+				paths = append(paths, h.breakableMember(member))
+				h.start()
+				hosts = append(hosts, h)
+			}
+			for _, h := range hosts {
+				h.ready()
+			}
+			c := s.traffic(hosts...)
+			for _, p := range paths {
+				p.trouble(how, "all")
+			}
+			if how == "hang" {
+				c.progressFor(2 * briefLease)
+			}
+			c.progress()
+			for member, h := range hosts {
+				if how == "hang" {
+					h.hangs(member)
+				} else {
+					h.loses(member, "input/output error")
+				}
+				for i, d := range h.disks() {
+					require.Equal(t, i != member, d.Up(), "host %s, member %d: %+v", h.id, i, d)
+				}
+				paths[member].repair()
+				h.recovers(member)
+			}
+			c.unharmed()
+		})
+	}
+}
+
+// TestSeveral_HostLosesTwoMembers_StopsInTime: it joins again when they are back.
+func TestSeveral_HostLosesTwoMembers_StopsInTime(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"fail", "hang"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := severalSpace(t)
+			a := s.machine("1")
+			paths := []*faultyPath{a.breakableMember(1), a.breakableMember(2)}
+			a.up()
+			b := s.host(2)
+			before := a.incarnation()
+			j := s.journal("x")
+			holder := a.insist("x", "first")
+			b.settles(a, "x")
+			next := b.waits("x", "next", a)
+			renewed := s.renewed(1)
+			lost := sinceBoot()
+			for _, p := range paths {
+				p.trouble(how, "all")
+			}
+			if how == "hang" {
+				a.work("free", "late")
+			}
+			entered := j.entered("next")
+			holder.exits(75)
+			first, child := j.gone("first"), j.gone("first-child")
+			measured(t, "two of three disks "+how+" to last sign of life of the command, lease "+briefLease.String(), max(first.last, child.last)-lost)
+			measured(t, "two of three disks "+how+" to next holder inside, lease "+briefLease.String(), entered.enter-lost)
+			require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
+			require.True(t, a.running(), "bakeryd has ended: %s", a.said())
+			require.Nil(t, s.journal("free").find("late"), "a lock was granted by one of three disks")
+			repaired := sinceBoot()
+			for _, p := range paths {
+				p.repair()
+			}
+			a.rejoins(before)
+			measured(t, "two of three disks work again to host rejoined, lease "+briefLease.String(), sinceBoot()-repaired)
+			require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
+			next.letGo()
+			require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
+			for member := range members {
+				a.recovers(member)
+			}
+			j.exclusive()
+			for _, p := range paths {
+				p.neverTwice()
+			}
+		})
+	}
+}
+
+// TestSeveral_AllLoseTwoMembers_NothingIsGranted: all join again when these are back.
+func TestSeveral_AllLoseTwoMembers_NothingIsGranted(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"fail", "hang"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s, paths := brokenSpace(t)
+			hosts := s.hosts(3)
+			j := s.journal("x")
+			holder := hosts[0].insist("x", "first")
+			var before []string
+			for _, h := range hosts {
+				before = append(before, h.incarnation())
+			}
+			require.Zero(t, hosts[1].lock("free", "--", "true").code)
+			for _, p := range paths[1:] {
+				p.trouble(how, "all")
+			}
+			holder.exits(75)
+			j.gone("first")
+			j.gone("first-child")
+			for _, h := range hosts {
+				require.NotZero(t, h.lock("-w", "0.2", "free", "--", "true").code)
+				require.NotZero(t, h.lock("-w", "0.2", "x", "--", "true").code)
+				require.True(t, h.running(), "bakeryd has ended: %s", h.said())
+			}
+			for _, p := range paths[1:] {
+				p.repair()
+			}
+			for i, h := range hosts {
+				h.rejoins(before[i])
+			}
+			for _, h := range hosts {
+				h.asks("-w", "120", "x", "--", self(), roleWorker, j.path, "later-"+h.id).stdin.Close()
+			}
+			for _, h := range hosts {
+				j.entered("later-" + h.id)
+				j.gone("later-" + h.id)
+				for member := range members {
+					h.recovers(member)
+				}
+			}
+			j.exclusive()
+		})
+	}
+}
+
+// TestSeveral_Reformat_HoldsEnd: the daemon loses its lease, and joins the new lockspace by itself.
+func TestSeveral_Reformat_HoldsEnd(t *testing.T) {
+	t.Parallel()
+	s := severalSpace(t)
+	a := s.host(1)
+	holder, _ := a.holds("x")
+	old, incarnation := s.uuid, a.incarnation()
+	s.format("--force", "--hosts", "8", "--locks", "16", "--lease", briefLease.String(), a.more[0], a.more[1])
+	require.False(t, holder.running(), "the command runs in a lockspace that is gone")
+	holder.exits(75)
+	require.Contains(t, a.said(), "the lockspace on the device is another one, or gone")
+	require.NotEqual(t, old, s.uuid)
+	a.rejoins(incarnation)
+	require.Equal(t, s.uuid, a.status().Lockspace.UUID)
+}
+
+// blank returns a loop device over a blank disk.
+func (s *space) blank() string {
+	s.t.Helper()
+	file := filepath.Join(s.dir, "blank")
+	require.NoError(s.t, os.WriteFile(file, make([]byte, imageSize), 0o600))
+	return loopOver(s.t, file, s.sector)
+}
+
+// TestSeveral_StartWithoutAMember_Serves: with no path to it, or with another disk in its place.
+func TestSeveral_StartWithoutAMember_Serves(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(h *host, member int){
+		"no path": func(h *host, member int) {
+			devices := slices.Delete(append([]string{h.dev}, h.more...), member, member+1)
+			h.dev, h.more = devices[0], devices[1:]
+		},
+		"no device":  func(h *host, member int) { h.replace(member, filepath.Join(h.dir, "absent")) },
+		"blank disk": func(h *host, member int) { h.replace(member, h.s.blank()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := severalSpace(t)
+			a := s.host(1)
+			for member := range members {
+				b := s.machine(fmt.Sprint(2 + member)) // the claim of an id that another disk shows as live takes longer
+				change(b, member)
+				b.up()
+				d := b.disks()[member]
+				require.Equal(t, "down", d.State)
+				require.NotEmpty(t, d.Error)
+				b.logs(member, "lost")
+				for _, h := range []*host{a, b} {
+					require.Zero(t, h.lock("-w", "60", "x", "--", "true").code)
+				}
+				b.leave()
+			}
+		})
+	}
+}
+
+// TestSeveral_StartWithTheWrongDisks_IsRefused with the reason.
+func TestSeveral_StartWithTheWrongDisks_IsRefused(t *testing.T) {
+	t.Parallel()
+	s, other := severalSpace(t), severalSpace(t)
+	blank := s.blank()
+	for _, c := range []struct {
+		name, why string
+		change    func(h *host)
+	}{
+		{"two absent", "give at least 2 of them", func(h *host) {
+			h.replace(1, filepath.Join(h.dir, "absent"))
+			h.replace(2, filepath.Join(h.dir, "absent too"))
+		}},
+		{"two without a path", "give at least 2 of them", func(h *host) { h.more = nil }},
+		{"one blank and one absent", "give at least 2 of them", func(h *host) {
+			h.replace(0, blank)
+			h.replace(2, filepath.Join(h.dir, "absent"))
+		}},
+		{"one path twice", "lead to the same disk", func(h *host) { h.replace(0, h.more[0]) }},
+		{"two paths of one disk", "lead to the same disk", func(h *host) { h.replace(1, s.loopOf(2)) }},
+		{"two paths that look like two disks", "both are member 3", func(h *host) {
+			h.replace(1, loopOver(t, s.pathTo(s.image(2)).file, s.sector))
+		}},
+		{"a disk of another lockspace", "give the disks of one lockspace", func(h *host) { h.replace(2, other.loopOf(2)) }},
+		{"a disk of each", "give the disks of one lockspace", func(h *host) {
+			h.replace(1, other.loopOf(1))
+			h.more = h.more[:1]
+		}},
+		{"a fourth disk", "omit", func(h *host) { h.more = append(h.more, blank) }},
+	} {
+		h := s.machine("1")
+		c.change(h)
+		h.start()
+		h.exits(66)
+		require.Contains(t, h.said(), c.why, c.name)
+	}
+	s.host(1)
+}
+
+// loopOf returns a new loop device over a member.
+func (s *space) loopOf(member int) string {
+	s.t.Helper()
+	return loopOver(s.t, s.image(member), s.sector)
+}
+
+// TestSeveral_RestartWithoutAMember_KeepsTheHold of a command that runs on. The previous bakeryd has no
+// request in flight to the member: it would not end.
+func TestSeveral_RestartWithoutAMember_KeepsTheHold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		how string
+		end func(*host)
+	}{"fails, SIGKILL": {"fail", (*host).crash}, "fails, SIGTERM": {"fail", (*host).leave}, "hangs": {"hang", (*host).crash}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, paths := brokenSpace(t, "--lease", (4 * briefLease).String()) // it must be back before that ends
+			a, b := s.host(1), s.host(2)
+			before := a.incarnation()
+			for member, p := range paths {
+				lock := fmt.Sprint("x-", member)
+				j := s.journal(lock)
+				holder := a.work(lock, "first")
+				j.entered("first")
+				b.settles(a, lock)
+				next := b.waits(lock, "next", a)
+				if c.how == "fail" {
+					p.trouble(c.how, "all")
+					a.loses(member, "input/output error")
+				}
+				c.end(a)
+				if c.how == "hang" {
+					p.trouble(c.how, "all")
+				}
+				a.up()
+				require.Equal(t, before, a.incarnation())
+				require.False(t, a.disks()[member].Up())
+				require.Equal(t, 1, b.lock("-n", lock, "--", "true").code)
+				require.Contains(t, a.said(), "resumed=true")
+				p.repair()
+				a.recovers(member)
+				b.recovers(member)
+				require.True(t, holder.running(), "it was stopped: %s", holder.said())
+				j.outside("next")
+				holder.letGo()
+				j.entered("next")
+				require.Zero(t, j.find("first").term)
+				next.letGo()
+				j.exclusive()
+			}
+		})
+	}
+}
