@@ -37,6 +37,9 @@ var (
 	ErrOverload = errors.New("too many clients")
 	// ErrStuck is returned when IO of a lock's sectors took until the end of the lease.
 	ErrStuck = errors.New("IO of the lock did not end in time")
+	// ErrInFlight is returned when this host can create and remove no lock, because a copy of the last
+	// entry that it wrote is in flight to a member disk.
+	ErrInFlight = errors.New("a write of the lock directory has not returned from a member disk")
 	// ErrUncontained is returned when bakeryd cannot put a command into a cgroup.
 	ErrUncontained = errors.New("bakeryd cannot contain the command")
 	// ErrUnconfirmed is returned when a client did not confirm its grant in time.
@@ -153,6 +156,7 @@ var table = []row{
 	{ErrJoining, CodeUnavailable, "try again: joining takes seconds, or more than a lease after a crash or on a slow device; see the log of bakeryd"},
 	{ErrOverload, CodeUnavailable, "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"},
 	{ErrStuck, CodeUnavailable, "take the lock on another host; dmesg here and bakeryctl check tell what is wrong with that sector"},
+	{ErrInFlight, CodeUnavailable, "do it on another host, or wait; bakeryctl disks shows the disk that does not answer"},
 	{ErrUnavailable, CodeUnavailable, hintLog},
 	{ErrUncontained, CodeUnavailable, ""},
 	{ErrUnconfirmed, CodeUnconfirmed, "ask again"},

@@ -56,7 +56,7 @@ func agree(e layout.Entry, permits int) error {
 // intended and did not write. f must not wait for any other lock, because a host that removes a lock
 // waits for this one.
 func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) error) error {
-	if err := m.returned(m.disk.Times().Budget()); err != nil {
+	if err := m.awaitReturned(ctx); err != nil {
 		return err
 	}
 	guard, err := m.attach(lockspace.DirectoryEntry)

@@ -12,7 +12,6 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -99,9 +98,20 @@ func (m *Manager) returned(most time.Duration) error {
 		Finish(off, n int64, most time.Duration) mirror.Positions
 	}).Finish(g.Entry(lock), int64(g.Stride), most)
 	if flying != 0 {
-		return fmt.Errorf("%w: entry of lock %d", driver.ErrInFlight, lock)
+		return fmt.Errorf("%w: entry of lock %d", api.ErrInFlight, lock)
 	}
 	return nil
+}
+
+// awaitReturned is returned for a client that waits, at most for a lease.
+func (m *Manager) awaitReturned(ctx context.Context) error {
+	until := m.disk.Clock.Now() + m.disk.SB.Lease
+	for {
+		err := m.returned(m.disk.Times().Budget())
+		if err == nil || ctx.Err() != nil || m.host.Stopping() || m.disk.Clock.Now() >= until {
+			return err
+		}
+	}
 }
 
 // intended removes the intent. The release makes that durable.

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
@@ -343,8 +343,8 @@ func TestDirectory_MemberHangs_HostCreatesOneLock(t *testing.T) {
 		require.NoError(t, acquire(t, a.testHost, Request{Name: "x"}).Release())
 		require.Less(t, time.Since(began), time.Second)
 		_, _, err := a.Create(t.Context(), "y", 1)
-		require.ErrorIs(t, err, driver.ErrInFlight)
-		require.ErrorIs(t, a.Remove(t.Context(), "x", false), driver.ErrInFlight)
+		require.ErrorIs(t, err, api.ErrInFlight)
+		require.ErrorIs(t, a.Remove(t.Context(), "x", false), api.ErrInFlight)
 		require.NoError(t, acquire(t, a.testHost, Request{Name: "x"}).Release(), "what exists is used")
 		create(t, b.testHost, "z", 1)
 		require.NoError(t, acquire(t, b.testHost, Request{Name: "x"}).Release())
@@ -371,7 +371,7 @@ func TestDirectory_CopyInFlightWhileRemoving_IsTakenBack(t *testing.T) {
 		hung := a.hang(2, c.Geo.Entry(2))
 		create(t, a.testHost, "y", 1)
 		require.NoError(t, h.Release())
-		require.ErrorIs(t, ended(t, removed), driver.ErrInFlight)
+		require.ErrorIs(t, ended(t, removed), api.ErrInFlight)
 		require.NoError(t, acquire(t, b.testHost, Request{Name: "x"}).Release())
 		hung.Release()
 	})
@@ -407,6 +407,19 @@ func TestDirectory_TwoCopiesDamaged_AreRestored(t *testing.T) {
 	})
 }
 
+// TestDirectory_MemberIsSlow_NextCreationWaits: RETURNED. A copy that takes long is no refusal.
+func TestDirectory_MemberIsSlow_NextCreationWaits(t *testing.T) {
+	onMembers(t, func(t *testing.T, c *membersCluster) {
+		a := c.member(1)
+		slow := a.members[2].Inject(disktest.Fault{Op: blockdev.OpWrite, Delay: c.SB.Lease / 4})
+		for i := range 3 {
+			create(t, a.testHost, fmt.Sprint("x", i), 1)
+		}
+		slow.Release()
+		time.Sleep(c.SB.Lease) // the last copy returns
+	})
+}
+
 // TestDirectory_MemberHangs_RefusalWritesNothing: other hosts do not wait for a host that cannot create.
 func TestDirectory_MemberHangs_RefusalWritesNothing(t *testing.T) {
 	onMembers(t, func(t *testing.T, c *membersCluster) {
@@ -415,7 +428,7 @@ func TestDirectory_MemberHangs_RefusalWritesNothing(t *testing.T) {
 		create(t, a.testHost, "x", 1)
 		before := c.record(0, c.Geo.Slot(0, 1))
 		_, _, err := a.Create(t.Context(), "y", 1)
-		require.ErrorIs(t, err, driver.ErrInFlight)
+		require.ErrorIs(t, err, api.ErrInFlight)
 		require.Equal(t, before, c.record(0, c.Geo.Slot(0, 1)))
 		hung.Release()
 	})
@@ -435,7 +448,7 @@ func TestDirectory_MemberHangs_OneOfTwoCreates(t *testing.T) {
 			}()
 		}
 		errs := []error{<-outcome, <-outcome}
-		require.ErrorIs(t, errors.Join(errs...), driver.ErrInFlight)
+		require.ErrorIs(t, errors.Join(errs...), api.ErrInFlight)
 		require.Contains(t, errs, nil)
 		slow.Release()
 		hung.Release()
@@ -450,7 +463,7 @@ func TestDirectory_CopyOfForwardInFlight_CreatesNothing(t *testing.T) {
 		b.blind(2, c.Geo.Entry(1))
 		hung := b.hang(2, c.Geo.Entry(1))
 		_, _, err := b.Create(t.Context(), "z", 1)
-		require.ErrorIs(t, err, driver.ErrInFlight)
+		require.ErrorIs(t, err, api.ErrInFlight)
 		require.Equal(t, layout.Intent(x1(1)).Value(), c.value(0, 2))
 		hung.Release()
 		create(t, b.testHost, "z", 1)

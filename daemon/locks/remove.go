@@ -100,7 +100,7 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation}, false)
 		})
 		switch {
-		case err == nil, errors.Is(err, driver.ErrIntended), errors.Is(err, driver.ErrInFlight), errors.Is(err, api.ErrStuck):
+		case err == nil, errors.Is(err, driver.ErrIntended), errors.Is(err, api.ErrInFlight), errors.Is(err, api.ErrStuck):
 			return err
 		case m.host.Stopping():
 			return queue.ErrStopped

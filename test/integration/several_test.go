@@ -371,6 +371,18 @@ func TestSeveral_MemberIsLost_LocksAreCreated(t *testing.T) {
 	}
 }
 
+// TestSeveral_MemberIsLate_LocksAreCreated although its copy of the entry before is in flight.
+func TestSeveral_MemberIsLate_LocksAreCreated(t *testing.T) {
+	t.Parallel()
+	s, paths := brokenSpace(t)
+	h := s.host(1)
+	paths[2].trouble("delay 400ms", "all")
+	for i := range 3 {
+		r := h.lock("-w", "60", fmt.Sprint("new-", i), "--", "true")
+		require.Zero(t, r.code, "lock %d: %s", i, r.stderr)
+	}
+}
+
 // TestSeveral_EachHostLosesAnotherMember_AllContinue: the members that two hosts reach have one in
 // common.
 func TestSeveral_EachHostLosesAnotherMember_AllContinue(t *testing.T) {

@@ -20,9 +20,6 @@ import (
 // ErrIntended is returned when an entry cannot be cleared because a host may still write it again.
 var ErrIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
 
-// ErrInFlight is returned when this host can write no entry: a copy of the last one is in flight.
-var ErrInFlight = fmt.Errorf("%w: a write of the directory is still in flight to a member disk", api.ErrUnavailable)
-
 // Remove removes the lock when the request is next in the queue. It blocks until then, or until ctx
 // ends.
 func (lk *Lock) Remove(ctx context.Context, req queue.Request) error {
