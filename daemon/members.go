@@ -96,7 +96,7 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	if err := dev.Read(buf, off); err != nil {
 		return fmt.Errorf("read the record of this host: %w", err)
 	}
-	acked := set.Acked(off, position)
+	acked := set.Kept(off, position)
 	if found, err := lockspace.NewCodec(sb).Version(buf, off, position); err == nil && found.Less(acked) {
 		return fmt.Errorf("%s lost writes: it has version %d.%d of the record of this host, and acknowledged %d.%d: it is blank or an old copy; replace it",
 			dev.Info().Path, found.Epoch, found.Counter, acked.Epoch, acked.Counter)

@@ -82,7 +82,7 @@ type Options struct {
 
 	// Check returns an error if dev is not the disk at the position: if its superblock does not
 	// name the set and the position, or if it lost what this process had written there. It must
-	// not use the set, except for Set.Acked.
+	// not use the set, except for Set.Kept.
 	Check func(position int, dev blockdev.Device) error
 
 	// Changed is called, in a goroutine, after the state of members changed; nil if not needed.

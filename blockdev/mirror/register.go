@@ -15,6 +15,7 @@ type copyState struct {
 	next     []byte  // content that waits, always of the newest version; nil if none
 	version  Version // of inFlight
 	acked    Version // of the last request, if it succeeded; otherwise zero
+	kept     Version // greatest that was ever acknowledged
 	paused   bool    // next failed and waits for its retry
 	once     bool    // inFlight is not repeated if it fails: it was dropped
 	listed   bool    // the record is in the list of the member
@@ -68,7 +69,7 @@ func (r *register) returned(i int, err error) (unused []byte, retry bool) {
 	content := c.inFlight
 	c.inFlight, c.acked = nil, Version{}
 	if err == nil {
-		c.acked = c.version
+		c.acked, c.kept = c.version, c.version
 		for _, w := range r.waiting {
 			if !c.version.Less(w.version) {
 				w.acked |= At(i)

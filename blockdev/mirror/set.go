@@ -266,6 +266,17 @@ func (s *Set) Acked(off int64, position int) Version {
 	return Version{}
 }
 
+// Kept returns the greatest version of a record that a member ever acknowledged to this process. A member
+// with an older one lost writes, also if its last write failed.
+func (s *Set) Kept(off int64, position int) Version {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.registers[off]; r != nil {
+		return r.copies[position].kept
+	}
+	return Version{}
+}
+
 // Close implements blockdev.Device. It waits for requests, and for copies that the members lack,
 // no longer than Options.Timeout. It then returns an error, and closes the rest when it can.
 func (s *Set) Close() error {

@@ -23,6 +23,7 @@ type Set interface {
 	WriteCount(p []byte, off int64) (acked mirror.Positions, err error)
 	Drop(off, n int64) (inFlight mirror.Positions)
 	Acked(off int64, position int) mirror.Version
+	Kept(off int64, position int) mirror.Version
 	Recheck(position int, reason error)
 	Members() []mirror.Status
 }
@@ -68,7 +69,7 @@ func (mb *Member) newScan(records []lease.Record, counted []int) *scan {
 	mb.mu.Unlock()
 	for k := range s.acked {
 		if s.own != 0 {
-			s.acked[k] = mb.set.Acked(mb.cfg.SB.Geometry.Host(s.own), k)
+			s.acked[k] = mb.set.Kept(mb.cfg.SB.Geometry.Host(s.own), k)
 		}
 	}
 	return s

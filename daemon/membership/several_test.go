@@ -169,7 +169,7 @@ func (m *machine) check(position int, dev blockdev.Device) error {
 	if err := dev.Read(p, off); err != nil {
 		return err
 	}
-	if v, err := m.Version(p, off, position); err == nil && v.Less(m.Set.Acked(off, position)) {
+	if v, err := m.Version(p, off, position); err == nil && v.Less(m.Set.Kept(off, position)) {
 		return errors.New("it lost a record")
 	}
 	return nil
@@ -750,6 +750,27 @@ func TestSeveral_DiskLostAcknowledgedWrites_DoesNotCount(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, mirror.Down, m.Set.Members()[1].State)
 		m.renewal()
+	})
+}
+
+// TestSeveral_DiskFailsAndLosesAcknowledgedWrites_DoesNotCount (OWN): that its last write failed is no excuse.
+func TestSeveral_DiskFailsAndLosesAcknowledgedWrites_DoesNotCount(t *testing.T) {
+	onDisks(t, 3, func(t *testing.T, d *disks) {
+		m := d.boot("a", nil).start(nil).live()
+		m.renewal()
+		synctest.Wait()
+		snapshot, off := blockdev.Alloc(512), d.sb.Geometry.Host(1)
+		require.NoError(t, d.disk[1].Open().Read(snapshot, off))
+		m.renewal()
+		synctest.Wait()
+		m.view(1).Inject(disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO})
+		m.renewal()
+		synctest.Wait()
+		require.NoError(t, d.disk[1].Open().Write(snapshot, off))
+		m.renewal()
+		m.renewal()
+		synctest.Wait()
+		require.Equal(t, mirror.Down, m.Set.Members()[1].State)
 	})
 }
 
