@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"strings"
 	"sync"
@@ -196,21 +197,36 @@ func (s *Set) Drop(off, n int64) (inFlight Positions) {
 
 // drop implements Drop. Called with mu held.
 func (s *Set) drop(off, n int64) {
-	for at, r := range s.registers {
-		if off <= at && at < off+n {
-			for _, unused := range r.drop() {
-				pool.Put(unused)
+	for r := range s.within(off, n) {
+		for _, unused := range r.drop() {
+			pool.Put(unused)
+		}
+		s.finishWrites(r)
+	}
+}
+
+// within returns the records in a range that were written. Called with mu held.
+func (s *Set) within(off, n int64) iter.Seq[*register] {
+	return func(yield func(*register) bool) {
+		if n == int64(s.opts.Stride) { // there may be many others
+			if r := s.registers[off]; r != nil {
+				yield(r)
 			}
-			s.finishWrites(r)
+			return
+		}
+		for at, r := range s.registers {
+			if off <= at && at < off+n && !yield(r) {
+				return
+			}
 		}
 	}
 }
 
 // inFlight returns the members with a copy in a range in flight. Called with mu held.
 func (s *Set) inFlight(off, n int64) (ps Positions) {
-	for at, r := range s.registers {
+	for r := range s.within(off, n) {
 		for i := range r.copies {
-			if off <= at && at < off+n && r.copies[i].inFlight != nil {
+			if r.copies[i].inFlight != nil {
 				ps |= At(i)
 			}
 		}
@@ -241,10 +257,9 @@ func (s *Set) Finish(off, n int64, most time.Duration) (inFlight Positions) {
 // pending reports whether a copy in a range is in flight, or waits for a member that is not down. Called
 // with mu held.
 func (s *Set) pending(off, n int64) bool {
-	for at, r := range s.registers {
+	for r := range s.within(off, n) {
 		for i, m := range s.members {
-			c := &r.copies[i]
-			if off <= at && at < off+n && (c.inFlight != nil || c.next != nil && m.state != Down) {
+			if c := &r.copies[i]; c.inFlight != nil || c.next != nil && m.state != Down {
 				return true
 			}
 		}
