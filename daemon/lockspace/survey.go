@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -24,6 +26,10 @@ func (f finding) describe() string {
 	return fmt.Sprintf("%s is member %d of lockspace %s, epoch %d", f.path, f.sb.Position, DescribeSuperblock(f.sb), f.sb.Members.Epoch)
 }
 
+// reads are those under way. A path that hangs is not read once more at every attempt to join: each read
+// occupies a thread.
+var reads singleflight.Group
+
 // survey reads the superblock at each path, all at the same time. One that does not answer in time is
 // given up: the read returns when it can.
 func survey(paths []string, timeout time.Duration, read func(path string) finding) []finding {
@@ -32,9 +38,18 @@ func survey(paths []string, timeout time.Duration, read func(path string) findin
 		finding
 	}
 	answers, all := make(chan answer, len(paths)), make([]finding, len(paths))
+	over := make(chan struct{})
+	defer close(over)
 	for i, path := range paths {
 		all[i] = finding{path: path, err: fmt.Errorf("%s: no answer within %v", path, timeout)}
-		go func() { answers <- answer{i, read(path)} }()
+		found := reads.DoChan(path, func() (any, error) { return read(path), nil })
+		go func() {
+			select {
+			case f := <-found:
+				answers <- answer{i, f.Val.(finding)}
+			case <-over:
+			}
+		}()
 	}
 	late := time.After(timeout)
 	for range paths {

@@ -22,6 +22,7 @@ type Set interface {
 	ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error
 	WriteCount(p []byte, off int64) (acked mirror.Positions, err error)
 	Drop(off, n int64) (inFlight mirror.Positions)
+	Finish(off, n int64, most time.Duration) (inFlight mirror.Positions)
 	Acked(off int64, position int) mirror.Version
 	Kept(off int64, position int) mirror.Version
 	Recheck(position int, reason error)
@@ -214,6 +215,7 @@ func (mb *Member) beforeLeft() error {
 func (mb *Member) awaitCopies(off, n int64) error {
 	ctx, cancel := context.WithTimeout(mb.over, mb.times().Grace())
 	defer cancel()
+	mb.set.Finish(off, n, mb.times().Budget()) // no other host writes them
 	for {
 		inFlight := mb.set.Drop(off, n)
 		if inFlight == 0 {

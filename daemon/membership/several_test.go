@@ -774,6 +774,23 @@ func TestSeveral_DiskFailsAndLosesAcknowledgedWrites_DoesNotCount(t *testing.T) 
 	})
 }
 
+// TestSeveral_DiskIsSlow_LeavesNoSlotBehind: no host writes the slots of one that is gone.
+func TestSeveral_DiskIsSlow_LeavesNoSlotBehind(t *testing.T) {
+	onDisks(t, 3, func(t *testing.T, d *disks) {
+		m := d.boot("a", nil).start(nil).live()
+		m.view(2).Inject(disktest.Fault{Op: blockdev.OpWrite, Delay: 200 * time.Millisecond})
+		at := d.sb.Geometry.Slot(1, 1)
+		require.NoError(t, m.Set.Write(d.slot(m.Incarnation(), 1), at))
+		require.NoError(t, m.Set.Write(d.slot(m.Incarnation(), 2), at))
+		m.Leave()
+		p := blockdev.Alloc(512)
+		require.NoError(t, d.disk[2].Open().Read(p, at))
+		s, err := d.sb.Space().DecodeSlot(p, 1, 1)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, s.Sequence)
+	})
+}
+
 // TestSeveral_LateClaimOfAnotherHost_DiskStillCounts: the claim read the same record as the own one, and a disk
 // that shows it has lost nothing.
 func TestSeveral_LateClaimOfAnotherHost_DiskStillCounts(t *testing.T) {
