@@ -238,6 +238,29 @@ func TestDirectory_EarlierIntentToClear_Counts(t *testing.T) {
 	})
 }
 
+// TestDirectory_SlotOfHostThatLeft_IsOnTwoMembers_OneIsLost: no host writes it again, and nothing is half written.
+// Its last write counts, and no earlier one. The intent of a dead host may be an earlier one.
+func TestDirectory_SlotOfHostThatLeft_IsOnTwoMembers_OneIsLost(t *testing.T) {
+	for state, refused := range map[layout.HostState]bool{layout.StateLeft: false, layout.StateLive: true} {
+		runOnMembers(t, state.String(), func(t *testing.T, c *membersCluster) {
+			c.PutHost(layout.HostRecord{ID: 1, State: state})
+			r := layout.HostRecord{ID: 1, State: state, Incarnation: 101, Generation: 1}
+			c.put(c.Geo.Host(1), func(buf []byte) error { return c.space.EncodeHost(buf, r) }, 0, 1, 2)
+			c.intend(y1(1), 1, 2)
+			c.slot(layout.Slot{Creation: 1, Sequence: 2}, 0, 1)
+			b := c.member(2)
+			b.blind(0, c.Geo.Slot(0, 1))
+			e, _, err := b.Create(t.Context(), "z", 1)
+			if refused {
+				require.ErrorIs(t, err, directory.ErrUnsettled)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, 1, e.Lock)
+		})
+	}
+}
+
 // TestDirectory_EarlierIntentNotSeen_CreatesNothing: EARLIER. The copy that was not read may have an
 // earlier intent.
 func TestDirectory_EarlierIntentNotSeen_CreatesNothing(t *testing.T) {

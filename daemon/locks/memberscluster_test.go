@@ -40,6 +40,11 @@ func onMembers(t *testing.T, f func(t *testing.T, c *membersCluster)) {
 	})
 }
 
+// runOnMembers runs a subtest of onMembers.
+func runOnMembers(t *testing.T, name string, f func(t *testing.T, c *membersCluster)) {
+	t.Run(name, func(t *testing.T) { onMembers(t, f) })
+}
+
 // copiesOf has the versions of the records of a lockspace.
 type copiesOf struct{ layout.Space }
 

@@ -59,7 +59,8 @@ func (a *Slots) Intent() (i layout.Intent, former, found bool, err error) {
 // by host id why an intent cannot be read.
 //
 // With several disks the intents of all copies of an unsettled slot count (EARLIER). A copy that a read
-// did not see may be the only one left of an intent that was durable, so all of them are required.
+// did not see may be the only one left of an intent that was durable, so all of them are required. A host
+// that left had completed its last write of the slot, which every majority of copies shows.
 func (d *Disk) Intents(dev blockdev.Device, first, last int) (found map[int][]layout.Intent, bad map[int]error, err error) {
 	g := d.SB.Geometry
 	found, bad = map[int][]layout.Intent{}, map[int]error{}
@@ -89,7 +90,7 @@ func (d *Disk) Intents(dev blockdev.Device, first, last int) (found map[int][]la
 		switch {
 		case err != nil:
 			bad[host] = err
-		case copies == nil || copies.Settled(at):
+		case copies == nil || copies.Settled(at) || !copies.Complete(at) && d.HasLeft(host):
 			delete(found, host)
 			delete(bad, host)
 			read(buf[i*g.Stride:(i+1)*g.Stride], host)
