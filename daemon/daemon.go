@@ -29,6 +29,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -87,6 +88,8 @@ type Config struct {
 	// opens the device instead of Device, such as a disk in memory, for every term of membership, which
 	// closes it; nil: Device is opened
 	Open func() (blockdev.Device, error)
+	// how the disks of a lockspace on several are opened, but for what the host itself sets; used if Open is nil
+	Disks lockspace.DiskOptions
 	// arms the watchdog, before the first write; nil if none
 	arm func(timing.Times) (time.Duration, error)
 

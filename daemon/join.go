@@ -128,7 +128,7 @@ func (j *joiner) open() (blockdev.Device, error) {
 		return j.cfg.Open()
 	}
 	j.members.log, j.members.events = j.log, j.cfg.Events
-	return j.members.open(j.cfg.Devices)
+	return j.members.open(j.cfg.Devices, j.cfg.Disks)
 }
 
 func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {

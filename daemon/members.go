@@ -21,14 +21,15 @@ type memberDisks struct {
 	mu     sync.Mutex // guards the fields below
 	sb     layout.Superblock
 	host   int                    // id of this host; 0 if none was chosen yet
-	opened map[int]*blockdev.Disk // by position
+	opened map[int]lockspace.Disk // by position
 	set    *mirror.Set            // nil until all are opened
 	noted  []mirror.State         // in the log, by position
 }
 
 // open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
-func (d *memberDisks) open(paths []string) (blockdev.Device, error) {
-	dev, sb, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{Lock: d.lock, Check: d.check, Changed: d.note})
+func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.Device, error) {
+	o.Lock, o.Check, o.Changed = d.lock, d.check, d.note
+	dev, sb, _, err := lockspace.OpenDisks(paths, o)
 	if err != nil {
 		return nil, err
 	}
@@ -43,17 +44,17 @@ func (d *memberDisks) open(paths []string) (blockdev.Device, error) {
 
 // lock locks the record of this host on a member that was opened, once the host is known. That fails
 // while an earlier process has a request in flight there, which could land over later ones (FIFO).
-func (d *memberDisks) lock(position int, disk *blockdev.Disk, sb layout.Superblock) error {
+func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.opened == nil {
-		d.opened = map[int]*blockdev.Disk{}
+		d.opened = map[int]lockspace.Disk{}
 	}
 	d.opened[position] = disk
 	return lockOwn(disk, sb, d.host)
 }
 
-func lockOwn(disk *blockdev.Disk, sb layout.Superblock, host int) error {
+func lockOwn(disk lockspace.Disk, sb layout.Superblock, host int) error {
 	if host == 0 {
 		return nil
 	}
@@ -85,7 +86,7 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	if set == nil || host == 0 {
 		return nil
 	}
-	if disk, ok := dev.(*blockdev.Disk); ok {
+	if disk, ok := dev.(lockspace.Disk); ok {
 		if err := lockOwn(disk, sb, host); err != nil {
 			return err
 		}

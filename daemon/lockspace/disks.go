@@ -24,9 +24,12 @@ const (
 type DiskOptions struct {
 	ReadOnly bool
 
+	// Open opens a path; nil: blockdev.Open does.
+	Open func(path string, readOnly bool) (Disk, error)
+
 	// Lock locks what this process writes on a member, each time that the member was opened and
 	// before it is used: see [blockdev.Disk.Lock] and [mirror.Member]. nil if not needed.
-	Lock func(position int, disk *blockdev.Disk, sb layout.Superblock) error
+	Lock func(position int, disk Disk, sb layout.Superblock) error
 
 	// Check checks a member, after its superblock was: see [mirror.Options]. nil if not needed.
 	Check func(position int, dev blockdev.Device) error
@@ -44,6 +47,20 @@ type DiskOptions struct {
 	// Retry is the pause before a missing member is opened again, and the Retry of
 	// [mirror.Options]. 0: DefaultRetry.
 	Retry time.Duration
+}
+
+// Disk is a member disk. [blockdev.Disk] implements it.
+type Disk interface {
+	blockdev.Device
+	Lock(off, n int64) error // see [blockdev.Disk.Lock]
+}
+
+func openPath(path string, readOnly bool) (Disk, error) {
+	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly})
+	if err != nil {
+		return nil, err
+	}
+	return disk, nil
 }
 
 // ErrNoPath is the error of a member for which no path is left.
@@ -68,7 +85,10 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 		return openDisk(paths[0], o.ReadOnly)
 	}
 	o.Timeout, o.Retry = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.Retry, DefaultRetry)
-	d, err := choose(survey(paths, o.Timeout, readPath))
+	if o.Open == nil {
+		o.Open = openPath
+	}
+	d, err := choose(survey(paths, o.Timeout, o.readPath))
 	if err != nil {
 		return nil, layout.Superblock{}, 0, err
 	}
@@ -172,8 +192,8 @@ func (d *memberDisks) open(i int) (blockdev.Device, error) {
 	return nil, errs
 }
 
-func (d *memberDisks) openAt(path string, i int) (*blockdev.Disk, error) {
-	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: d.o.ReadOnly})
+func (d *memberDisks) openAt(path string, i int) (blockdev.Device, error) {
+	disk, err := d.o.Open(path, d.o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}

@@ -447,7 +447,7 @@ func TestOpenDisks_LockedMember_Waits(t *testing.T) {
 		lost := errors.New("record is lost")
 		var bad int
 		o := DiskOptions{
-			Lock: func(position int, disk *blockdev.Disk, _ layout.Superblock) error {
+			Lock: func(position int, disk Disk, _ layout.Superblock) error {
 				require.Equal(t, s.path(string(rune('a'+position))), disk.Info().Path)
 				return disk.Lock(s.sb.Geometry.Host(2), 4096)
 			},
@@ -486,7 +486,7 @@ func TestSurvey_PathHangs_GivenUp(t *testing.T) {
 				<-hangs
 				return finding{}
 			}
-			return readPath(path)
+			return DiskOptions{Open: openPath}.readPath(path)
 		})
 		require.Equal(t, DefaultTimeout, time.Since(began))
 		require.EqualError(t, all[1].err, s.path("b")+": no answer within 2s")

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -64,8 +63,8 @@ func survey(paths []string, timeout time.Duration, read func(path string) findin
 }
 
 // readPath reads the superblock at a path.
-func readPath(path string) finding {
-	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+func (o DiskOptions) readPath(path string) finding {
+	disk, err := o.Open(path, true)
 	if err != nil {
 		return finding{path: path, err: err}
 	}

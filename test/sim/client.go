@@ -100,7 +100,7 @@ func (c *client) works() {
 			c.release()
 		}
 	}()
-	if s := c.w.standing; s != nil && c.m != s.victim {
+	if s := c.w.standing; s != nil && !s.exempt(c.m) {
 		c.probe()
 		return
 	}

@@ -1,21 +1,28 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// disk is the disk that all hosts share. A record is written as a whole at one moment. Until then
+// disk is a disk that all hosts share: of the lockspace, or one of its members. A record is written as a whole at one moment. Until then
 // an overlapping read may return the old one, the new one, or parts of both.
 type disk struct {
 	w       *world
+	n       int    // position, from 1
+	tag     string // of its requests in the trace
 	g       layout.Geometry
 	bytes   []byte
 	bad     map[int64]badness   // sectors that stay unreadable, whatever is written
 	writing map[int64][]*write  // writes in flight, by address, in the order of their submission
-	keys    map[*machine]uint64 // registered for persistent reservations
+	locked  map[lockKey]*handle // that locked a range last
 	undone  map[int64]time.Time // when a write ended that did not land as a whole: a read during it may have returned it
+
+	snapshot []byte // its earlier contents; nil if none
+	away     bool   // detached from all hosts
+	forgot   bool   // it is blank, or has earlier contents, or will soon
 }
 
 // badness is how a sector is unreadable.
@@ -29,6 +36,7 @@ const (
 // write is a write that the disk has not acknowledged yet.
 type write struct {
 	m     *machine
+	h     *handle
 	boot  int // boot of m when it submitted the write
 	off   int64
 	data  []byte
@@ -40,12 +48,16 @@ type write struct {
 	begun time.Time
 }
 
-func newDisk(w *world) *disk {
-	g := w.sb.Geometry
-	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}, bad: map[int64]badness{}, undone: map[int64]time.Time{}, keys: map[*machine]uint64{}}
+func newDisk(w *world, n int) *disk {
+	g, sb := w.sb.Geometry, w.sb
+	d := &disk{w: w, n: n, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}, bad: map[int64]badness{},
+		undone: map[int64]time.Time{}, locked: map[lockKey]*handle{}}
+	if sb.Members.Several() {
+		sb.Position, d.tag = n, fmt.Sprint("@", n)
+	}
 	for copy := range 2 {
 		at := g.Superblock(copy)
-		if err := w.sb.Encode(d.bytes[at:at+int64(g.Stride)], copy); err != nil {
+		if err := sb.Encode(d.bytes[at:at+int64(g.Stride)], copy); err != nil {
 			panic(err)
 		}
 	}
@@ -53,8 +65,9 @@ func newDisk(w *world) *disk {
 }
 
 // submit begins a write of one record that lands after a delay.
-func (d *disk) submit(m *machine, p []byte, off int64, after time.Duration) *write {
-	wr := &write{m: m, boot: m.boots, off: off, data: append([]byte(nil), p...), done: make(chan struct{}), begun: time.Now()}
+func (d *disk) submit(h *handle, p []byte, off int64, after time.Duration) *write {
+	m := h.p.m
+	wr := &write{m: m, h: h, boot: m.boots, off: off, data: append([]byte(nil), p...), done: make(chan struct{}), begun: time.Now()}
 	d.writing[off] = append(d.writing[off], wr)
 	wr.land = time.AfterFunc(after, func() { d.complete(wr, len(wr.data)) })
 	return wr
@@ -71,11 +84,10 @@ func (d *disk) complete(wr *write, n int) {
 		d.undone[wr.off] = time.Now()
 	}
 	if n != 0 && n != d.g.Stride || d.bad[wr.off] != 0 {
-		d.w.rules.recordMayBeLost(wr.off, d.record(wr.off))
-		d.w.rules.recordMayBeLost(wr.off, wr.data)
+		d.loses(wr.off, d.record(wr.off), wr.data)
 	}
 	copy(d.bytes[wr.off:], wr.data[:n])
-	d.w.trace.step(wr.m.n, "landed", wr.off/int64(d.g.Stride), int64(n))
+	d.w.trace.step(wr.m.n, "landed"+d.tag, wr.off/int64(d.g.Stride), int64(n))
 	left := d.writing[wr.off][:0]
 	for _, x := range d.writing[wr.off] {
 		if x != wr {
@@ -94,7 +106,7 @@ func (d *disk) powerCut(m *machine) {
 		switch r := m.rng.IntN(10); {
 		case r < 3:
 			d.complete(wr, 0)
-		case r < 5 && d.sectorAt(wr.off).kind != hostSector: // a torn record of a lost host stays: README.md
+		case r < 5 && d.w.disk.sectorAt(wr.off).kind != hostSector: // a torn record of a lost host stays: README.md
 			d.complete(wr, m.rng.IntN(d.g.Stride/8)*8)
 		case r < 7:
 			d.complete(wr, d.g.Stride)
@@ -159,7 +171,7 @@ const (
 )
 
 // sectorAt is the inverse of the geometry.
-func (d *disk) sectorAt(off int64) sector {
+func (d *disks) sectorAt(off int64) sector {
 	n := int(off / int64(d.g.Stride))
 	switch {
 	case n < 2:

@@ -13,11 +13,12 @@ import (
 
 // faults injects faults, of some kinds in each run.
 type faults struct {
-	w     *world
-	rng   *rand.Rand
-	kinds []kind
-	every time.Duration
-	done  bool
+	w      *world
+	rng    *rand.Rand
+	kinds  []kind
+	every  time.Duration
+	done   bool
+	spares bool // of several disks a host always has a majority
 }
 
 // kind is a kind of fault of a machine. It ends by itself.
@@ -29,25 +30,20 @@ type kind struct {
 var kinds = []kind{
 	{"slow disk", func(f *faults, m *machine) {
 		slowness := f.span(f.lease()/100, 2*f.lease())
-		m.path.set(func(p *path) { p.slow, p.slowness = f.rng.Float64(), slowness })
-		f.restoresAfter(m, f.span(f.lease()/10, 3*f.lease()))
+		f.disturb(m, f.span(f.lease()/10, 3*f.lease()), func(p *path) { p.slow, p.slowness = f.rng.Float64(), slowness })
 	}},
 	{"disk hangs", func(f *faults, m *machine) {
-		m.path.set(func(p *path) { p.hangs = true })
-		f.restoresAfter(m, f.span(f.lease()/50, 3*f.lease()))
+		f.disturb(m, f.span(f.lease()/50, 3*f.lease()), func(p *path) { p.hangs = true })
 	}},
 	{"disk fails", func(f *faults, m *machine) {
 		share := f.rng.Float64()
-		m.path.set(func(p *path) { p.failing = share * share })
-		f.restoresAfter(m, f.span(f.lease()/10, 3*f.lease()))
+		f.disturb(m, f.span(f.lease()/10, 3*f.lease()), func(p *path) { p.failing = share * share })
 	}},
 	{"stray requests", func(f *faults, m *machine) {
-		m.path.set(func(p *path) { p.stray = f.rng.Float64() / 20 })
-		f.restoresAfter(m, f.span(f.lease()/10, f.lease()))
+		f.disturb(m, f.span(f.lease()/10, f.lease()), func(p *path) { p.stray = f.rng.Float64() / 20 })
 	}},
 	{"disk is detached", func(f *faults, m *machine) {
-		m.path.set(func(p *path) { p.detached = true })
-		f.restoresAfter(m, f.span(f.lease()/10, 3*f.lease()))
+		f.disturb(m, f.span(f.lease()/10, 3*f.lease()), func(p *path) { p.detached = true })
 	}},
 	{"pause", func(f *faults, m *machine) {
 		m.pause()
@@ -93,8 +89,9 @@ var kinds = []kind{
 		}
 		g := f.w.sb.Geometry
 		lock, host := 1+f.rng.IntN(3), 1+f.rng.IntN(g.Hosts)
-		if rec := f.w.disk.record(g.Slot(lock, host)); rec[0] != 0 {
-			f.w.rules.recordMayBeLost(g.Slot(lock, host), rec)
+		d := f.w.disk.members[f.rng.IntN(len(f.w.disk.members))]
+		if rec := d.record(g.Slot(lock, host)); rec[0] != 0 {
+			d.loses(g.Slot(lock, host), rec)
 			rec[f.rng.IntN(len(rec))] ^= 1 << f.rng.IntN(8)
 		}
 	}},
@@ -107,6 +104,7 @@ func newFaults(w *world) *faults {
 			f.kinds = append(f.kinds, k)
 		}
 	}
+	f.chooseMembers()
 	f.every = time.Duration(100+f.rng.IntN(2000)) * time.Millisecond
 	return f
 }
@@ -120,10 +118,6 @@ func (f *faults) span(least, most time.Duration) time.Duration {
 // most draws a duration between a fifth of a lease and longest.
 func (f *faults) most(longest time.Duration) time.Duration {
 	return max(longest/time.Duration(1+f.rng.IntN(8)), f.lease()/5)
-}
-
-func (f *faults) restoresAfter(m *machine, after time.Duration) {
-	f.w.after(f.rng, after, after+1, m.path.restore)
 }
 
 // run injects faults until the end.
@@ -204,7 +198,7 @@ func (f *faults) evict(victim *machine) {
 			continue
 		}
 		// The operator must not declare dead a host that is stopped but not known to be off.
-		if victim.up && (victim.paused || victim.path.troubled()) {
+		if victim.up && (victim.paused || victim.troubled()) {
 			return
 		}
 		f.w.rules.evictedLive[h.Incarnation] = true
@@ -229,7 +223,7 @@ func (f *faults) end() {
 	f.done = true
 	for _, m := range f.w.machines {
 		m.resume()
-		m.path.restore()
+		m.restore()
 		if !m.up {
 			f.w.tasks.Go(m.boot)
 		} else {

@@ -21,7 +21,7 @@ func (p *process) agent(cfg fence.Config) (fence.Agent, error) { return agent{p,
 
 // command waits until the machine and its path let a command through.
 func (a agent) command(ctx context.Context) error {
-	path := a.p.m.path
+	path := a.p.m.paths[0]
 	h := handle{p: path, proc: a.p}
 	for {
 		if err := h.sleep(path.draw()); err != nil {
@@ -77,7 +77,7 @@ func (a agent) Fence(ctx context.Context, t fence.Target) error {
 		}
 	}
 	if !aborted { // another host removed the key, and may not have aborted the writes
-		h := handle{p: a.p.m.path, proc: a.p}
+		h := handle{p: a.p.m.paths[0], proc: a.p}
 		if err := h.sleep(w.sb.Lease / 6); err != nil {
 			return err
 		}
@@ -107,16 +107,16 @@ func (a agent) Unregister(ctx context.Context) error {
 func (a agent) String() string { return "simulated" }
 
 // cutOff removes the key of a machine, and aborts its writes.
-func (d *disk) cutOff(m *machine) {
+func (d *disks) cutOff(m *machine) {
 	delete(d.keys, m)
 	for _, wr := range d.of(m) {
 		wr.cut = true
-		d.complete(wr, 0)
+		wr.h.p.d.complete(wr, 0)
 	}
 }
 
 // refuses reports whether the disk refuses a machine's writes.
-func (d *disk) refuses(m *machine) bool {
+func (d *disks) refuses(m *machine) bool {
 	_, registered := d.keys[m]
 	return d.w.sb.Policy == layout.PolicyFence && !registered
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/test/clocktest"
 )
@@ -22,7 +21,7 @@ type machine struct {
 	w        *world
 	n        int // from 1
 	rng      *rand.Rand
-	path     *path
+	paths    []*path  // to the disks
 	hostID   int      // as configured; 0: any
 	id       [16]byte // machine id, which another machine may share
 	boots    int
@@ -52,6 +51,8 @@ type process struct {
 	err    error // result of Run
 	alive  bool
 
+	behind map[*disk]bool // disks that it must not open: they were set back before
+
 	clients sync.WaitGroup
 }
 
@@ -59,7 +60,9 @@ func newMachine(w *world, n int) *machine {
 	m := &machine{w: w, n: n, rng: w.random("machine", n), rate: 1, dir: filepath.Join(w.dir, fmt.Sprint("m", n)), running: make(chan struct{}), away: map[int]*client{}}
 	m.id[0], m.id[15] = 0xaa, byte(n)
 	close(m.running)
-	m.path = newPath(m, w.latency)
+	for _, d := range w.disk.members {
+		m.paths = append(m.paths, newPath(m, d, w.latency))
+	}
 	if err := os.MkdirAll(m.files(), 0o755); err != nil {
 		panic(err)
 	}
@@ -92,14 +95,14 @@ func (m *machine) boot() {
 	m.start()
 }
 
-// start starts bakeryd when all IO of the previous process has returned: until then its lock file
-// is taken.
+// start starts bakeryd, with one disk when all IO of the previous process has returned: until then
+// its lock file is taken. With several a disk that hangs must not delay it.
 func (m *machine) start() {
 	if !m.up || m.proc != nil || m.gone {
 		return
 	}
 	boot := m.boots
-	for under := m.w.disk.of(m); len(under) > 0; under = m.w.disk.of(m) {
+	for under := m.w.disk.of(m); len(under) > 0 && len(m.paths) == 1; under = m.w.disk.of(m) {
 		select {
 		case <-under[0].done:
 		case <-m.w.over:
@@ -109,19 +112,19 @@ func (m *machine) start() {
 			return
 		}
 	}
-	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true}
+	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, behind: map[*disk]bool{}}
 	m.proc = p
 	m.w.trace.step(m.n, "starts")
 	m.w.standing.begins(m, m, "to join")
 	cfg := daemon.Config{
-		Devices: []string{"simulated"}, HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
+		HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
 		Keep: true, Linger: m.w.linger, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
-		Open: func() (blockdev.Device, error) { return m.path.open(p) },
 		Machine: daemon.Machine{
 			Wall:      func() time.Time { return time.Now().Add(m.skew) },
 			MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog, Fence: p.agent,
 		},
 	}
+	p.opens(&cfg)
 	if m.watchdog != nil {
 		cfg.Watchdog = "simulated"
 	}
@@ -152,6 +155,7 @@ func (p *process) joined(d *daemon.Host) {
 	p.m.w.standing.ends(p.m)
 	if p.m.w.rules.current[p] != nil {
 		p.m.w.standing.lost(p.m)
+		p.m.w.rules.rejoined(p.m)
 	}
 	p.m.w.rules.joined(p, d)
 	for i := range p.m.w.clients {

@@ -11,9 +11,10 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// path is a machine's path to the disk, with its faults.
+// path is a machine's path to a disk, with its faults.
 type path struct {
 	m       *machine
+	d       *disk
 	rng     *rand.Rand
 	latency time.Duration // least latency of most requests; the greatest is twice that
 	changed chan struct{} // closed and replaced at every change
@@ -24,6 +25,7 @@ type path struct {
 	slowness time.Duration
 	stray    float64 // share of requests that go to another record
 	detached bool
+	refused  *process // that noticed that it is detached
 
 	writes time.Duration   // time of a write; 0: as of other requests
 	stuck  map[int64]hangs // sectors with requests that do not return
@@ -34,7 +36,7 @@ type hangs struct{ reads, writes bool }
 
 // sticks reports whether a request does not return.
 func (p *path) sticks(off int64, n int, write bool) bool {
-	for at := off; at < off+int64(n); at += int64(p.m.w.disk.g.Stride) {
+	for at := off; at < off+int64(n); at += int64(p.d.g.Stride) {
 		if h := p.stuck[at]; write && h.writes || !write && h.reads {
 			return true
 		}
@@ -47,8 +49,8 @@ var (
 	errDetached = error(unix.ENODEV)
 )
 
-func newPath(m *machine, latency time.Duration) *path {
-	return &path{m: m, rng: m.w.random("path", m.n), latency: latency, changed: make(chan struct{})}
+func newPath(m *machine, d *disk, latency time.Duration) *path {
+	return &path{m: m, d: d, rng: m.w.random("path"+d.tag, m.n), latency: latency, changed: make(chan struct{})}
 }
 
 // set changes the path's faults.
@@ -62,13 +64,16 @@ func (p *path) restore() {
 	p.set(func(p *path) {
 		p.hangs, p.failing, p.slow, p.stray, p.detached, p.writes, p.stuck = false, 0, 0, 0, false, 0, nil
 	})
-	for _, wr := range p.m.w.disk.of(p.m) { // hanging writes land now
+	for _, wr := range p.d.of(p.m) { // hanging writes land now
 		if wr.stuck {
 			wr.stuck = false
 			wr.land.Reset(p.draw())
 		}
 	}
 }
+
+// away reports whether the disk is detached.
+func (p *path) away() bool { return p.detached || p.d.away }
 
 func (p *path) troubled() bool { return p.hangs || p.detached || p.failing > 0 || p.slow > 0 }
 
@@ -94,13 +99,14 @@ type handle struct {
 
 var _ blockdev.Device = (*handle)(nil)
 
-func (p *path) open(proc *process) (blockdev.Device, error) {
-	if p.detached {
+func (p *path) open(proc *process) (*handle, error) {
+	if p.away() {
+		p.refused = proc
 		return nil, errDetached
 	}
 	g := p.m.w.sb.Geometry
 	return &handle{p: p, proc: proc, idle: make(chan struct{}),
-		info: blockdev.Info{Path: "simulated", LogicalBlock: g.Stride, PhysicalBlock: g.Stride, Size: g.Size()}}, nil
+		info: blockdev.Info{Path: p.d.name(), LogicalBlock: g.Stride, PhysicalBlock: g.Stride, Size: g.Size()}}, nil
 }
 
 func (h *handle) Info() blockdev.Info { return h.info }
@@ -171,7 +177,8 @@ func (h *handle) end() {
 
 func (h *handle) fails() error {
 	switch {
-	case h.p.detached:
+	case h.p.away():
+		h.p.refused = h.proc
 		return errDetached
 	case h.p.chance(h.p.failing):
 		return unix.EIO
@@ -187,9 +194,9 @@ func (h *handle) Read(b []byte, off int64) error {
 	if err := h.ready(); err != nil {
 		return err
 	}
-	p, d := h.p, h.p.m.w.disk
+	p, d := h.p, h.p.d
 	stride := int64(d.g.Stride)
-	p.m.w.trace.step(p.m.n, "read", off/stride, int64(len(b))/stride)
+	p.m.w.trace.step(p.m.n, "read"+d.tag, off/stride, int64(len(b))/stride)
 	err := h.fails()
 	// The records of a vector are read at different moments, in any order.
 	records := len(b) / d.g.Stride
@@ -226,7 +233,7 @@ func (h *handle) Read(b []byte, off int64) error {
 	if d.fails(off, len(b)) {
 		err = unix.EIO
 	}
-	p.m.w.trace.step(p.m.n, "was read", off/stride, int64(len(b))/stride)
+	p.m.w.trace.step(p.m.n, "was read"+d.tag, off/stride, int64(len(b))/stride)
 	return err
 }
 
@@ -235,8 +242,8 @@ func (h *handle) Write(b []byte, off int64) error {
 		return err
 	}
 	defer h.end()
-	w, p := h.p.m.w, h.p
-	stride := int64(w.disk.g.Stride)
+	w, p, d := h.p.m.w, h.p, h.p.d
+	stride := int64(d.g.Stride)
 	if int64(len(b)) != stride || off%stride != 0 {
 		panic("sim: a write of other than one record")
 	}
@@ -251,9 +258,10 @@ func (h *handle) Write(b []byte, off int64) error {
 		w.trace.step(p.m.n, "write refused", off/stride)
 		return cmp.Or(h.sleep(p.draw()), error(unix.EBADE))
 	}
-	w.trace.step(p.m.n, "write", off/stride)
-	w.rules.written(h.proc, where, off, data, submitted)
-	if p.detached {
+	w.trace.step(p.m.n, "write"+d.tag, off/stride)
+	w.rules.written(h.proc, d, where, off, data, submitted)
+	if p.away() {
+		p.refused = h.proc
 		return errDetached
 	}
 	latency := cmp.Or(p.writes, p.draw())
@@ -268,18 +276,18 @@ func (h *handle) Write(b []byte, off int64) error {
 		w.straysTo(p, data)
 		failed = true
 	}
-	wr := w.disk.submit(p.m, data, off, time.Duration(p.rng.Int64N(int64(latency))))
+	wr := d.submit(h, data, off, time.Duration(p.rng.Int64N(int64(latency))))
 	if p.sticks(off, len(b), true) && p.rng.IntN(2) == 0 {
 		wr.stuck = true
 		wr.land.Stop()
 	}
 	if failed {
 		after := time.Duration(p.rng.Int64N(int64(latency)))
-		torn := p.rng.IntN(w.disk.g.Stride/8+1) * 8
+		torn := p.rng.IntN(d.g.Stride/8+1) * 8
 		if where.kind == hostSector {
-			torn = p.rng.IntN(2) * w.disk.g.Stride
+			torn = p.rng.IntN(2) * d.g.Stride
 		}
-		time.AfterFunc(after, func() { w.disk.complete(wr, torn) })
+		time.AfterFunc(after, func() { d.complete(wr, torn) })
 	}
 	if err := h.sleep(latency); err != nil {
 		return err
@@ -292,14 +300,14 @@ func (h *handle) Write(b []byte, off int64) error {
 	if err := h.answered(off, len(b), true); err != nil {
 		return err
 	}
-	w.trace.step(p.m.n, "was written", off/stride)
+	w.trace.step(p.m.n, "was written"+d.tag, off/stride)
 	if wr.cut {
 		return unix.EBADE
 	}
 	if failed {
 		return unix.EIO
 	}
-	w.rules.acknowledged(h.proc, where, data, submitted)
+	w.rules.acknowledged(h.proc, d, where, off, data, submitted)
 	return nil
 }
 

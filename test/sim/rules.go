@@ -21,6 +21,7 @@ type rules struct {
 	holds    []*hold
 	last     map[string]layout.Ticket // greatest token granted, by lock
 	doorways map[[2]int]*doorway      // by lock and host
+	copies   map[writer]*copies       // of records on several disks
 	values   map[string]*value
 	histories
 	servedBy    map[*machine]bool
@@ -30,6 +31,7 @@ type rules struct {
 	apart       bool            // clocks differ so much that a ticket can hide above all readable ones
 	hidden      map[layout.Ticket]bool
 	wentBack    map[string]bool // locks whose tokens went back because of that
+	kept        bool            // hosts must not lose their leases
 	wronged     bool            // a live host was declared dead: histories are not checked
 }
 
@@ -106,7 +108,7 @@ type doorway struct {
 
 func newRules(w *world) *rules {
 	return &rules{w: w, leases: map[uint64]*term{}, current: map[*process]*term{}, last: map[string]layout.Ticket{},
-		doorways: map[[2]int]*doorway{}, values: map[string]*value{}, histories: histories{}, servedBy: map[*machine]bool{},
+		doorways: map[[2]int]*doorway{}, copies: map[writer]*copies{}, values: map[string]*value{}, histories: histories{}, servedBy: map[*machine]bool{},
 		evictedLive: map[uint64]bool{}, cut: map[uint64]bool{}, hidden: map[layout.Ticket]bool{}, wentBack: map[string]bool{}}
 }
 

@@ -25,7 +25,7 @@ func (d *disk) seemsWritten(off int64) bool {
 
 // damage makes a sector unreadable: until it is written again, or permanently if how is set.
 func (d *disk) damage(off int64, how badness) {
-	d.w.rules.recordMayBeLost(off, d.record(off))
+	d.loses(off, d.record(off))
 	if how != 0 {
 		d.bad[off] = how
 		return
@@ -44,12 +44,15 @@ func (d *disk) fails(off int64, n int) bool {
 }
 
 // written checks a write at the moment that it reaches the disk.
-func (r *rules) written(p *process, where sector, off int64, data []byte, submitted time.Time) {
+func (r *rules) written(p *process, d *disk, where sector, off int64, data []byte, submitted time.Time) {
 	m, space := p.m, r.w.sb.Space()
-	for _, wr := range r.w.disk.writing[off] {
+	for _, wr := range d.writing[off] {
 		if wr.m == m && wr.boot == m.boots {
-			r.violate("WRITER", "m%d writes sector %d while a write of it is under way", m.n, off/int64(r.w.disk.g.Stride))
+			r.violate("WRITER", "m%d writes sector %d while a write of it is under way%s", m.n, off/int64(d.g.Stride), d.tag)
 		}
+	}
+	if !r.firstCopy(p, d, off, data, submitted) {
+		return
 	}
 	switch where.kind {
 	case superSector:
@@ -88,12 +91,15 @@ func (r *rules) written(p *process, where sector, off int64, data []byte, submit
 
 // declaredDead reports whether a verdict on an incarnation is published, or may be read in a write
 // in flight.
-func (d *disk) declaredDead(l *term) bool {
+func (d *disks) declaredDead(l *term) bool {
 	for id := 1; id <= d.g.Hosts; id++ {
 		off := d.g.Host(id)
-		records := [][]byte{d.record(off)}
-		for _, wr := range d.writing[off] {
-			records = append(records, wr.data)
+		var records [][]byte
+		for _, member := range d.members {
+			records = append(records, member.record(off))
+			for _, wr := range member.writing[off] {
+				records = append(records, wr.data)
+			}
 		}
 		for _, record := range records {
 			r, err := d.w.sb.Space().DecodeHost(record, id)
@@ -124,8 +130,8 @@ func (r *rules) doorway(where sector, s layout.Slot, submitted time.Time) {
 	d.phase, d.mode = s.Phase, s.Mode
 }
 
-// acknowledged follows leases and doorways by acknowledged writes.
-func (r *rules) acknowledged(p *process, where sector, data []byte, submitted time.Time) {
+// done follows leases and doorways by writes that were acknowledged, by a majority of the members.
+func (r *rules) done(p *process, where sector, data []byte, submitted time.Time) {
 	now, space := time.Now(), r.w.sb.Space()
 	switch where.kind {
 	case hostSector:
@@ -172,11 +178,11 @@ func (w *world) straysTo(p *path, data []byte) {
 		}
 	}
 	at := targets[p.rng.IntN(len(targets))]
-	if p.m.hostID == 0 || slices.Equal(w.disk.record(at)[:8], make([]byte, 8)) {
+	if p.m.hostID == 0 || slices.Equal(p.d.record(at)[:8], make([]byte, 8)) {
 		return // like a bad sector; a blank record belongs to no host
 	}
-	w.rules.recordMayBeLost(at, w.disk.record(at))
-	copy(w.disk.bytes[at:], data)
+	p.d.loses(at, p.d.record(at))
+	copy(p.d.bytes[at:], data)
 	w.count("stray write")
 	w.trace.step(p.m.n, "strays to", at/int64(w.sb.Geometry.Stride))
 }

@@ -29,6 +29,9 @@ type standing struct {
 	bound  time.Duration // longest time that another host may wait for a lock
 	join   time.Duration // longest time until it has joined
 
+	shift      int  // 1: each host lacks other disks; otherwise 0
+	keepsLocks bool // no lock is removed
+
 	longest map[bool]time.Duration // longest wait of a host for a lock; true: for its join
 }
 
@@ -50,12 +53,17 @@ func newStanding(w *world) *standing {
 	s := &standing{w: w, rng: w.random("standing", 0), times: timing.Of(w.sb), waits: map[any]wait{}, longest: map[bool]time.Duration{}}
 	s.fault = standingFaults[w.seed%uint64(len(standingFaults))]
 	s.victim = w.machines[0]
+	s.shift = s.rng.IntN(2)
+	s.keepsLocks = s.fault.several && (s.shift == 1 || s.fault.name == hangingDisk)
 	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))
 	// In addition to the fault: the end of another host, and the healthy clients ahead.
 	s.bound = s.fault.lock(s) + silence(s) + 2*s.times.Lease
 	s.join = s.fault.join(s) + silence(s) + 2*s.times.Lease + s.times.LongWait()
 	return s
 }
+
+// exempt reports whether the fault may be noticed by a machine.
+func (s *standing) exempt(m *machine) bool { return m == s.victim && !s.fault.several }
 
 // play is the run.
 func (s *standing) play() {
@@ -99,7 +107,7 @@ func (s *standing) judge() {
 
 // begins records the start of a wait, except for the victim's.
 func (s *standing) begins(m *machine, key any, what string) {
-	if s == nil || m == s.victim || s.waits[key].waiter != "" {
+	if s == nil || s.exempt(m) || s.waits[key].waiter != "" {
 		return
 	}
 	s.w.trace.step(m.n, "waits "+what)
@@ -131,7 +139,7 @@ func (s *standing) interrupted(c *client) (resume func()) {
 
 // lost records that a host has lost its lease.
 func (s *standing) lost(m *machine) {
-	if s != nil && m != s.victim {
+	if s != nil && !s.exempt(m) {
 		s.w.rules.violate("PROGRESS", "m%d has lost its lease by a fault of m%d that stays (%s)", m.n, s.victim.n, s.fault.name)
 	}
 }
@@ -165,6 +173,9 @@ func (s *standing) within(least, most time.Duration) time.Duration {
 func (c *client) probe() {
 	for c.pause(time.Duration(c.rng.Int64N(int64(c.w.think)))) {
 		subject := subjects[c.rng.IntN(len(subjects))]
+		if subject.removed && c.w.standing.keepsLocks {
+			continue
+		}
 		if subject.removed && c.rng.IntN(4) == 0 {
 			c.tries("to remove "+subject.name, func() error { return c.removes(subject) })
 			continue

@@ -12,6 +12,8 @@ type standingFault struct {
 	lock  func(s *standing) time.Duration // added to the bound of a lock: README.md, Faults that stay
 	join  func(s *standing) time.Duration // added to the bound of a join
 	begin func(s *standing)
+
+	several bool // it is of one of a minority of several disks, which no host may suffer from
 }
 
 // unusedID is a host id that no machine has.
@@ -19,21 +21,21 @@ const unusedID = 5
 
 var standingFaults = []standingFault{
 	{"slow writes", slowed, slowed, func(s *standing) {
-		s.victim.path.set(func(p *path) { p.writes = s.slow })
+		s.victim.paths[0].set(func(p *path) { p.writes = s.slow })
 		if s.rng.IntN(2) == 0 { // its claim of an id consists of such writes
 			s.victim.powerCut()
 			s.w.after(s.rng, 0, 2*s.times.Lease, s.victim.boot)
 		}
-	}},
+	}, false},
 	{"record of a host that lives", blind, unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
-	}},
+	}, false},
 	{"record of a host that is dead", silence, unreadable, func(s *standing) {
 		s.dies()
 		if s.w.sleep(s.within(0, 4*s.times.Lease)) {
 			s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
 		}
-	}},
+	}, false},
 	{"all reset, a record lost", forgotten, unreadable, func(s *standing) { // then no host knows of the victim
 		s.dies()
 		s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
@@ -41,18 +43,18 @@ var standingFaults = []standingFault{
 			m.powerCut()
 			s.w.after(s.rng, 0, s.times.Lease, m.boot)
 		}
-	}},
+	}, false},
 	{"record of nobody", none, unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(unusedID), s.badness())
-	}},
+	}, false},
 	{"slot of a host that lives", none, none, func(s *standing) { // repeatedly
 		for s.w.sleep(s.within(s.times.Lease/10, s.times.Lease)) {
 			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), 0)
 		}
-	}},
+	}, false},
 	{"slot that stays so", worn, worn, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), badness(1+s.rng.IntN(2)))
-	}},
+	}, false},
 	{"slot of a host that is gone", silence, silence, func(s *standing) {
 		if s.rng.IntN(2) == 0 {
 			s.dies()
@@ -62,10 +64,10 @@ var standingFaults = []standingFault{
 		if s.w.sleep(s.within(0, 4*s.times.Lease)) {
 			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), s.badness())
 		}
-	}},
+	}, false},
 	{"slot of nobody", none, none, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), unusedID), s.badness())
-	}},
+	}, false},
 	{"sector hangs", stuck, stuck, func(s *standing) {
 		g, id := s.w.sb.Geometry, 1+s.rng.IntN(unusedID)
 		at := g.Host(id)
@@ -76,8 +78,8 @@ var standingFaults = []standingFault{
 			at = g.Slot(s.lock(), id)
 		}
 		h := []hangs{{reads: true}, {writes: true}, {reads: true, writes: true}}[s.rng.IntN(3)]
-		s.victim.path.set(func(p *path) { p.stuck = map[int64]hangs{at: h} })
-	}},
+		s.victim.paths[0].set(func(p *path) { p.stuck = map[int64]hangs{at: h} })
+	}, false},
 	{"dies while joining", unreadable, unreadable, func(s *standing) {
 		g, m := s.w.sb.Geometry, s.victim
 		m.powerCut()
@@ -102,12 +104,12 @@ var standingFaults = []standingFault{
 		case 1:
 			s.w.disk.damage(g.Slot(s.lock(), m.hostID), s.badness())
 		}
-	}},
+	}, false},
 	{"clock rate", none, none, func(s *standing) {
 		s.victim.powerCut()
 		s.victim.rate = offRate(s.rng)
 		s.w.after(s.rng, 0, 2*s.times.Lease, s.victim.boot)
-	}},
+	}, false},
 	{"crash loop", silence, silence, func(s *standing) {
 		cut := s.rng.IntN(2) == 0
 		for s.w.sleep(s.within(0, 3*s.times.Lease)) {
@@ -119,7 +121,30 @@ var standingFaults = []standingFault{
 				s.w.after(s.rng, 0, s.times.Lease, s.victim.start)
 			}
 		}
-	}},
+	}, false},
+	ofDisks("disk is missing", func(s *standing, p *path) { p.detached = true }),
+	ofDisks(hangingDisk, func(s *standing, p *path) { p.hangs = true }),
+	ofDisks("disk is slow", func(s *standing, p *path) { p.slow, p.slowness, p.writes = 1, 2*s.times.Lease, s.slow }),
+	ofDisks("disk fails at times", func(s *standing, p *path) { p.failing = s.rng.Float64() }),
+	{"disk is blank", none, none, func(s *standing) {
+		d := s.w.disk.members[s.rng.IntN(len(s.w.disk.members))]
+		clear(d.bytes)
+	}, true},
+}
+
+const hangingDisk = "disk hangs"
+
+// ofDisks returns a fault of the paths to as many disks as each host can do without: the same for all hosts,
+// or others for each. No lock is created or removed if each host lacks others, or if a disk hangs: README.md.
+func ofDisks(name string, change func(s *standing, p *path)) standingFault {
+	return standingFault{name, none, none, func(s *standing) {
+		for _, m := range s.w.machines {
+			for k := range s.w.disk.spare() {
+				p := m.paths[(k+s.shift*m.n)%len(m.paths)]
+				p.set(func(p *path) { change(s, p) })
+			}
+		}
+	}, true}
 }
 
 // none is the bound if others need not notice the fault.

@@ -25,7 +25,7 @@ type world struct {
 	dir      string // of the machines' files
 	sb       layout.Superblock
 	trace    *trace
-	disk     *disk
+	disk     *disks
 	rules    *rules
 	standing *standing // nil: faults come and go
 	machines []*machine
@@ -121,6 +121,16 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	if rng := w.random("fence", 0); w.sb.Policy == layout.PolicyLease && rng.IntN(4) == 0 && !stays {
 		w.sb.Policy, w.sb.FenceAfter = layout.PolicyFence, []time.Duration{0, layout.MinFenceAfter(w.sb.Lease), w.sb.Lease / 2}[rng.IntN(3)]
 	}
+	if n := numberOfDisks(w, stays); n > 1 {
+		w.count(fmt.Sprint("run on ", n, " disks"))
+		w.sb.Members, w.sb.Position = layout.Members{Epoch: 1}, 1
+		for i := range n {
+			w.sb.Members.Disks[i] = layout.UUID{0: 3, 15: byte(i + 1)}
+		}
+		if w.sb.Policy == layout.PolicyFence { // reservations are of one disk
+			w.sb.Policy, w.sb.FenceAfter = layout.PolicyLease, 0
+		}
+	}
 	w.latency = time.Duration(300+rng.IntN(3000)) * time.Microsecond
 	if stays { // if a sector fails, records are read one by one, within the budget of a claim
 		w.latency /= 2
@@ -130,7 +140,7 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	if seed%2 == 0 {
 		w.linger = 20 * time.Millisecond
 	}
-	w.disk = newDisk(w)
+	w.disk = newDisks(w)
 	w.rules = newRules(w)
 	withWatchdogs := rng.IntN(4) == 0
 	machines := 2 + rng.IntN(3)
@@ -241,7 +251,7 @@ func (w *world) finish() {
 	for _, m := range w.machines {
 		m.up = false
 		m.resume()
-		m.path.restore()
+		m.restore()
 		m.kill()
 	}
 	w.tasks.Wait()

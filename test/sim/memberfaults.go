@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// disturb changes the paths of a machine to its disk for some time. With several disks it changes those
+// of one machine or of all to some disks, of which a host can do without if f.spares is set.
+func (f *faults) disturb(m *machine, during time.Duration, change func(p *path)) {
+	changed := m.paths
+	if f.w.disk.several() {
+		changed = f.affected(m)
+	}
+	for _, p := range changed {
+		f.w.trace.step(p.m.n, "to disk", int64(p.d.n))
+		p.set(change)
+	}
+	f.w.after(f.rng, during, during+1, func() {
+		for _, p := range changed {
+			p.restore()
+		}
+	})
+}
+
+func (f *faults) affected(m *machine) (paths []*path) {
+	if !f.spares && f.rng.IntN(3) == 0 {
+		return m.paths
+	}
+	machines, k := []*machine{m}, f.rng.IntN(len(m.paths))
+	if f.rng.IntN(2) == 0 {
+		machines = f.w.machines
+	}
+	for _, m := range machines {
+		if p := m.paths[k]; !f.spares || m.without(p.d) < f.w.disk.spare() {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// chooseMembers chooses the faults of several disks.
+func (f *faults) chooseMembers() {
+	if !f.w.disk.several() {
+		return
+	}
+	f.spares = f.rng.IntN(4) != 0
+	if f.rng.IntN(3) == 0 {
+		f.kinds = append(f.kinds, kind{"disk forgets", (*faults).forgets})
+		for _, d := range f.w.disk.members {
+			f.w.after(f.rng, f.lease(), storm, func() { d.snapshot = slices.Clone(d.bytes) })
+		}
+	}
+	others := func(k kind) bool { return slices.Contains(losesLease, k.name) }
+	f.w.rules.kept = f.spares && f.w.machines[0].rate == 1 && !slices.ContainsFunc(f.kinds, others)
+}
+
+// losesLease are the faults by which a host may lose its lease while it has a majority of the disks.
+var losesLease = []string{"pause", "eviction", "cloned id", "bad sector", "stray requests"}
+
+// rejoined checks that a host lost its lease for a reason.
+func (r *rules) rejoined(m *machine) {
+	if r.kept {
+		r.violate("KEPT", "m%d lost its lease, and always had a majority of the disks", m.n)
+	}
+}
+
+// forgets makes a disk blank, or sets it back to a snapshot, after it was detached from all hosts. One that is
+// set back is detached until every process noticed: IDENTITY cannot know otherwise. A process or a term
+// that begins later does not know what the disk had, so it does not get it.
+func (f *faults) forgets(*machine) {
+	d := f.w.disk.members[f.rng.IntN(len(f.w.disk.members))]
+	for _, m := range f.w.machines {
+		if m.without(d) >= f.w.disk.spare() || d.forgot {
+			return
+		}
+	}
+	to := make([]byte, len(d.bytes))
+	if d.snapshot != nil && f.rng.IntN(3) != 0 {
+		to = d.snapshot
+	}
+	d.away, d.forgot = true, true
+	for _, m := range f.w.machines {
+		m.paths[d.n-1].refused = nil
+	}
+	f.w.trace.step(0, "detached", int64(d.n))
+	f.w.after(f.rng, f.lease()/10, 2*f.lease(), func() {
+		for to[0] != 0 && slices.ContainsFunc(f.w.machines, d.isTrusted) {
+			if !f.w.sleep(f.lease() / 20) {
+				return
+			}
+		}
+		copy(d.bytes, to)
+		d.away = false
+		f.w.count(map[bool]string{false: "disk became blank", true: "disk was set back"}[to[0] != 0])
+		f.w.trace.step(0, "forgot", int64(d.n), boolean(to[0] != 0))
+	})
+}
+
+// isTrusted reports whether a machine's process did not notice that the disk is detached.
+func (d *disk) isTrusted(m *machine) bool {
+	return m.proc != nil && !m.proc.behind[d] && m.paths[d.n-1].refused != m.proc
+}
