@@ -50,8 +50,15 @@ var kinds = []kind{
 		f.w.after(f.rng, f.lease()/100, f.most(3*f.lease()), m.resume)
 	}},
 	{"bakeryd is killed", func(f *faults, m *machine) {
-		m.kill()
-		f.w.after(f.rng, f.lease()/100, f.most(3*f.lease()), m.start)
+		kill := func() {
+			m.kill()
+			f.w.after(f.rng, f.lease()/100, f.most(3*f.lease()), m.start)
+		}
+		if f.w.disk.several() && f.rng.IntN(4) != 0 {
+			m.doom = kill
+		} else {
+			kill()
+		}
 	}},
 	{"bakeryd is stopped", func(f *faults, m *machine) {
 		if m.proc != nil {
@@ -222,6 +229,7 @@ func boolean(b bool) int64 {
 func (f *faults) end() {
 	f.done = true
 	for _, m := range f.w.machines {
+		m.doom = nil
 		m.resume()
 		m.restore()
 		if !m.up {

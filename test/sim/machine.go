@@ -39,6 +39,7 @@ type machine struct {
 	away    map[int]*client // clients that come back to the next bakeryd, by number
 	spare   bool            // no client depends on it
 	gone    bool            // it does not start again
+	doom    func()          // kills bakeryd when the first copy of a slot is written; nil if none
 }
 
 // process is one process of bakeryd.

@@ -76,12 +76,12 @@ func (ds *disks) of(m *machine) (found []*write) {
 
 // newest returns the newest valid copy of a record, the number of members that have it, and that of
 // members with any valid copy.
-func (ds *disks) newest(off int64, members []*disk) (record []byte, have, valid int) {
+func (ds *disks) newest(off int64) (record []byte, have, valid int) {
 	var of layout.CopyVersion
-	for _, d := range members {
+	for _, d := range ds.members {
 		v, err := d.version(d.record(off), off)
 		switch {
-		case err != nil:
+		case err != nil || d.forgot:
 			continue
 		case record == nil || less(of, v):
 			record, of, have = d.record(off), v, 1
@@ -98,7 +98,7 @@ func (ds *disks) record(off int64) []byte {
 	if !ds.several() {
 		return ds.members[0].record(off)
 	}
-	record, _, valid := ds.newest(off, ds.members)
+	record, _, valid := ds.newest(off)
 	if valid < ds.majority() {
 		return bytes.Repeat([]byte("garbled "), ds.g.Stride/8)
 	}
@@ -116,7 +116,7 @@ func (ds *disks) seemsWritten(off int64) bool {
 	if !ds.several() {
 		return false
 	}
-	_, have, _ := ds.newest(off, ds.members)
+	_, have, _ := ds.newest(off)
 	return have < ds.majority()
 }
 
@@ -126,7 +126,7 @@ func (d *disk) loses(off int64, contents ...[]byte) {
 	ds := d.w.disk
 	valid := 0
 	for _, o := range ds.members {
-		if o == d {
+		if o == d || o.forgot {
 			continue
 		}
 		if _, err := o.version(o.record(off), off); err == nil {

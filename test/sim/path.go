@@ -252,6 +252,11 @@ func (h *handle) Write(b []byte, off int64) error {
 	if err := h.ready(); err != nil {
 		return err
 	}
+	if w.disk.several() { // the copies of a record do not begin at one moment
+		if err := h.sleep(time.Duration(p.rng.Int64N(int64(p.latency)))); err != nil {
+			return err
+		}
+	}
 	where := w.disk.sectorAt(off)
 	if w.disk.refuses(p.m) {
 		w.count("write refused")
@@ -277,6 +282,11 @@ func (h *handle) Write(b []byte, off int64) error {
 		failed = true
 	}
 	wr := d.submit(h, data, off, time.Duration(p.rng.Int64N(int64(latency))))
+	if p.m.doom != nil && where.kind == slotSector && h.proc == p.m.proc {
+		doom := p.m.doom
+		p.m.doom = nil
+		w.tasks.Go(doom)
+	}
 	if p.sticks(off, len(b), true) && p.rng.IntN(2) == 0 {
 		wr.stuck = true
 		wr.land.Stop()

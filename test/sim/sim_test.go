@@ -17,14 +17,15 @@ import (
 )
 
 var (
-	first  = flag.Uint64("first", 1, "the first seed")
-	seeds  = flag.Uint64("seeds", 6, "how many seeds")
-	step   = flag.Uint64("step", 1, "from one seed to the next")
-	traced = flag.Bool("trace", false, "print what happens")
-	all    = flag.Bool("all", false, "go on after a seed that breaks a rule")
-	pages  = flag.String("pages", "", "directory for pages that show what has failed")
-	sums   = flag.Bool("sums", false, "print the sum of each run")
-	stays  = flag.Bool("standing", false, "one fault in each run, which stays")
+	first     = flag.Uint64("first", 1, "the first seed")
+	seeds     = flag.Uint64("seeds", 6, "how many seeds")
+	step      = flag.Uint64("step", 1, "from one seed to the next")
+	traced    = flag.Bool("trace", false, "print what happens")
+	all       = flag.Bool("all", false, "go on after a seed that breaks a rule")
+	pages     = flag.String("pages", "", "directory for pages that show what has failed")
+	sums      = flag.Bool("sums", false, "print the sum of each run")
+	disksOnly = flag.Bool("several", false, "leave out the seeds with one disk")
+	stays     = flag.Bool("standing", false, "one fault in each run, which stays")
 )
 
 // TestMain makes goroutines run one at a time, until they block or have run for 10 ms: the hosts of
@@ -52,6 +53,9 @@ func TestSeeds(t *testing.T) {
 	counts, waited, began := map[string]int{}, longest{}, time.Now()
 	for i := range *seeds {
 		seed := *first + i**step
+		if *disksOnly && numberOfDisks(&world{seed: seed}, *stays) == 1 {
+			continue
+		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			var r result
 			if *traced {

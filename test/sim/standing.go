@@ -53,7 +53,9 @@ func newStanding(w *world) *standing {
 	s := &standing{w: w, rng: w.random("standing", 0), times: timing.Of(w.sb), waits: map[any]wait{}, longest: map[bool]time.Duration{}}
 	s.fault = standingFaults[w.seed%uint64(len(standingFaults))]
 	s.victim = w.machines[0]
-	s.shift = s.rng.IntN(2)
+	if s.fault.name != failingDisk { // which tears copies: with another disk away, others cannot read them
+		s.shift = s.rng.IntN(2)
+	}
 	s.keepsLocks = s.fault.several && (s.shift == 1 || s.fault.name == hangingDisk)
 	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))
 	// In addition to the fault: the end of another host, and the healthy clients ahead.

@@ -125,14 +125,17 @@ var standingFaults = []standingFault{
 	ofDisks("disk is missing", func(s *standing, p *path) { p.detached = true }),
 	ofDisks(hangingDisk, func(s *standing, p *path) { p.hangs = true }),
 	ofDisks("disk is slow", func(s *standing, p *path) { p.slow, p.slowness, p.writes = 1, 2*s.times.Lease, s.slow }),
-	ofDisks("disk fails at times", func(s *standing, p *path) { p.failing = s.rng.Float64() }),
+	ofDisks(failingDisk, func(s *standing, p *path) { p.failing = s.rng.Float64() }),
 	{"disk is blank", none, none, func(s *standing) {
 		d := s.w.disk.members[s.rng.IntN(len(s.w.disk.members))]
 		clear(d.bytes)
 	}, true},
 }
 
-const hangingDisk = "disk hangs"
+const (
+	hangingDisk = "disk hangs"
+	failingDisk = "disk fails at times"
+)
 
 // ofDisks returns a fault of the paths to as many disks as each host can do without: the same for all hosts,
 // or others for each. No lock is created or removed if each host lacks others, or if a disk hangs: README.md.

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // fault is a rule that is left out of the project's code, which the simulation must notice.
 type fault struct {
@@ -41,10 +44,10 @@ var faults = []fault{
 `},
 	}},
 	{"flight", "a slow write of a slot is repeated", "WRITER", false, []patch{
-		{"daemon/locks/store/slots.go", `	if err := a.Dev.Write(buf, a.At(a.host)); err != nil {
-`, `	out, own := make(chan error, 1), bytes.Clone(buf)
+		{"daemon/locks/store/slots.go", `	if err := a.Dev.Write(sector, a.At(a.host)); err != nil {
+`, `	out, own := make(chan error, 1), bytes.Clone(sector)
 	go func() {
-		aligned := pool.Get(len(own))
+		aligned := lockspace.Pool.Get(len(own))
 		copy(aligned, own)
 		out <- a.Dev.Write(aligned, a.At(a.host))
 	}()
@@ -170,7 +173,7 @@ var faults = []fault{
 }
 
 func faultNamed(name string) (fault, error) {
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, memberFaults) {
 		if f.name == name {
 			return f, nil
 		}

@@ -61,6 +61,9 @@ func run() error {
 			}
 			fmt.Printf("%s\t%s\t%s\t%s\n", f.name, f.caughtAs, stays, f.what)
 		}
+		for _, f := range memberFaults {
+			fmt.Printf("%s\t%s\t-several\t%s\n", f.name, f.caughtAs, f.what)
+		}
 		return nil
 	}
 	if *out == "" {

@@ -1,0 +1,61 @@
+package main
+
+// memberFaults are faults of a lockspace on several disks.
+var memberFaults = []fault{
+	{"note", "a slot is written without a note for the next process (NOTE-FIRST)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|RESTART", false, []patch{
+		{"daemon/locks/store/slots.go", `	if err := a.Notes.Put(a.lock, buf); err != nil {
+`, `	if err := error(nil); err != nil {
+`},
+	}},
+	{"generation", "a claim keeps the generation of the host id (VERSIONS)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD|PROGRESS", false, []patch{
+		{"daemon/lease/members/members.go", `	return generation + 1, sequence + 1, nil
+`, `	return max(generation, 1), sequence + 1, nil
+`},
+	}},
+	{"identity", "a disk is used without a check (IDENTITY)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD", false, []patch{
+		{"blockdev/mirror/member.go", `	return s.opts.Check(m.position, dev)
+`, `	return nil
+`},
+	}},
+	{"own", "a disk that lost what its host wrote is used (OWN)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD", false, []patch{
+		{"daemon/members.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
+	}},
+	{"locked", "a disk is used while a write of an earlier process is in flight there (FIFO)", "WRITER", false, []patch{
+		{"daemon/members.go", `	if host == 0 {
+		return nil
+	}
+	return disk`, `	if host >= 0 {
+		return nil
+	}
+	return disk`},
+	}},
+	{"left", "a host leaves and keeps the term for the next process (LEFT-FIRST)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD", false, []patch{
+		{"daemon/membership/several.go", `		err = file.Discard()
+`, `		_ = file
+`},
+	}},
+	{"settled", "a half-written directory entry counts (SETTLED)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD", false, []patch{
+		{"daemon/lockspace/directory/directory.go", `!s.Settled(dir.space.Geometry.Entry(lock)) {`, `s == nil {`},
+	}},
+	{"resolve", "the directory intent of an earlier incarnation is dropped (RESOLVE)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD", false, []patch{
+		{"daemon/locks/intent.go", `	e := layout.Entry(i)
+	if former {
+`, `	e := layout.Entry(i)
+	if former {
+		return m.intended(guard)
+	}
+	if former {
+`},
+	}},
+	{"quorum", "a read takes the first valid copy (VALID)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE", false, []patch{
+		{"blockdev/mirror/poll.go", `func (q *poll) majority() int { return q.members/2 + 1 }
+`, `func (q *poll) majority() int { return 1 }
+`},
+	}},
+	{"acknowledged", "a write is done when one disk acknowledged it (MAJORITY)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE|DEADLINE", false, []patch{
+		{"blockdev/mirror/register.go", `		majority := len(r.copies)/2 + 1
+		if`, `		majority := 1
+		if`},
+		{"blockdev/mirror/write.go", `w.acked.Count() <= len(s.members)/2 {`, `w.acked.Count() == 0 {`},
+	}},
+}
