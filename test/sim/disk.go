@@ -7,8 +7,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// disk is a disk that all hosts share: of the lockspace, or one of its members. A record is written as a whole at one moment. Until then
-// an overlapping read may return the old one, the new one, or parts of both.
+// disk is a disk that all hosts share: the one of the lockspace, or a member. A record is written as
+// a whole at one moment. Until then an overlapping read may return the old one, the new one, or parts
+// of both.
 type disk struct {
 	w       *world
 	n       int    // position, from 1

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// disturb changes the paths of a machine to its disk for some time. With several disks it changes those
-// of one machine or of all to some disks, of which a host can do without if f.spares is set.
+// disturb changes the paths of a machine to its disk for some time. With several disks it changes
+// those of one machine or of all to one disk. If f.spares is not set it may take all of a machine.
 func (f *faults) disturb(m *machine, during time.Duration, change func(p *path)) {
 	changed := m.paths
 	if f.w.disk.several() {
@@ -45,7 +45,7 @@ func (f *faults) chooseMembers() {
 		return
 	}
 	f.spares = f.rng.IntN(4) != 0
-	// What an id that no host takes again left half-written stays so without this disk: README.md.
+	// Slots of an id that no host takes again would stay half-written without that disk: README.md.
 	if f.rng.IntN(3) == 0 && f.w.machines[0].hostID != 0 {
 		f.kinds = append(f.kinds, kind{"disk forgets", (*faults).forgets})
 		for _, d := range f.w.disk.members {
@@ -66,9 +66,9 @@ func (r *rules) rejoined(m *machine) {
 	}
 }
 
-// forgets makes a disk blank, or sets it back to a snapshot, after it was detached from all hosts. One that is
-// set back is detached until every process noticed: IDENTITY cannot know otherwise. A process or a term
-// that begins later does not know what the disk had, so it does not get it.
+// forgets makes a disk blank, or sets it back to a snapshot, after it was detached from all hosts. A
+// disk that is set back is detached until every process noticed: IDENTITY cannot know otherwise. A
+// process or a term that begins later does not know what the disk had, so it does not get it.
 func (f *faults) forgets(*machine) {
 	d := f.w.disk.members[f.rng.IntN(len(f.w.disk.members))]
 	for _, m := range f.w.machines {

@@ -7,9 +7,10 @@
 // (directory overlay) removes everything else from the runtime that could make two runs of a seed
 // differ, so test/sim/run runs this.
 //
-// Begin with [run] in world.go. disk.go and path.go are the disk and a host's path to it,
-// machine.go the hosts, client.go their clients, session.go how these outlive bakeryd, faults.go
-// and standingfaults.go the faults. rules.go has the checks, with each rule's name.
+// Begin with [run] in world.go. disk.go and path.go are a disk and a host's path to it, members.go
+// is a lockspace on several, machine.go the hosts, client.go their clients, session.go how these
+// outlive bakeryd, faults.go, memberfaults.go and standingfaults.go the faults. rules.go has the
+// checks, with each rule's name.
 //
 // # Rules
 //
@@ -30,6 +31,7 @@
 //   - VALUE: the value read under a lock is the last one written.
 //   - FENCED: a resource that checks tokens loses no update.
 //   - HISTORY: the calls and answers of each lock are those of a lock (porcupine).
+//   - KEPT: on several disks a host that has a majority of them keeps its lease.
 //   - RESTART: a client that comes back to bakeryd within the lease still has its hold.
 //   - PROGRESS: after all faults every host gets every lock; during one that stays, within a bound.
 package sim
