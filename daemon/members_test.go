@@ -32,7 +32,7 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 	var log bytes.Buffer // written before the journal is
 	n := newNotebook(t)
 	d := memberDisks{log: slog.New(slog.NewTextHandler(&log, nil)), events: n.log}
-	dev, err := d.open(paths)
+	dev, err := d.open(paths, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	defer dev.Close()
 	ctx, cancel := context.WithCancel(t.Context())

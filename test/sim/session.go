@@ -156,7 +156,7 @@ func (c *client) toStop(h *hold) <-chan struct{} {
 func (r *rules) returned(h *hold) {
 	r.w.count("came back to hold")
 	r.w.trace.step(h.m.n, "comes back to "+h.subject.name, int64(h.token))
-	if r.current[h.p] != h.lease {
+	if h.p.alive && r.current[h.p] != h.lease {
 		r.violate("RESTART", "m%d has %s by token %d still, and its lease is another one", h.m.n, h.subject.name, h.token)
 	}
 	if mode := h.held.Mode(); mode != h.mode { // a change was in progress

@@ -2,7 +2,7 @@ package main
 
 // memberFaults are faults of a lockspace on several disks.
 var memberFaults = []fault{
-	{"note", "a slot is written without a note for the next process (NOTE-FIRST)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|RESTART", false, []patch{
+	{"note", "a slot is written without a note for the next process (NOTE-FIRST)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|RESTART|KEPT", false, []patch{
 		{"daemon/locks/store/slots.go", `	if err := a.Notes.Put(a.lock, buf); err != nil {
 `, `	if err := error(nil); err != nil {
 `},
