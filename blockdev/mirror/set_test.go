@@ -330,10 +330,16 @@ func TestWrite_BadSector_IsRetriedWithPauses(t *testing.T) {
 		require.Equal(t, 11, r.state(1).Failures)
 		require.Equal(t, mirror.Version{Epoch: 1, Counter: 1}, r.Acked(stride, 0))
 		require.Zero(t, r.Acked(stride, 1))
+		require.Zero(t, r.Kept(stride, 1))
 		bad.Release()
 		time.Sleep(2 * retry)
 		require.Equal(t, 1, r.onDisk(1, 1))
 		require.Equal(t, mirror.Version{Epoch: 1, Counter: 1}, r.Acked(stride, 1))
+		r.members[1].Inject(at(1, disktest.Fault{Op: blockdev.OpWrite, Err: unix.EIO, Times: 1}))
+		require.NoError(t, r.put(1, 2))
+		time.Sleep(retry / 2)
+		require.Zero(t, r.Acked(stride, 1))
+		require.Equal(t, mirror.Version{Epoch: 1, Counter: 1}, r.Kept(stride, 1), "IDENTITY needs what it had")
 	})
 }
 

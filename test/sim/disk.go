@@ -23,6 +23,8 @@ type disk struct {
 
 	snapshot []byte // its earlier contents; nil if none
 	away     bool   // detached from all hosts
+	quietly  bool   // a process notices by a write of a host record first
+	changed  bool   // it has forgotten
 	forgot   bool   // it is blank, or has earlier contents, or will soon
 }
 

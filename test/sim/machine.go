@@ -51,6 +51,7 @@ type process struct {
 	killed chan struct{}
 	err    error // result of Run
 	alive  bool
+	began  time.Time
 
 	behind map[*disk]bool // disks that it must not open: they were set back before
 
@@ -113,7 +114,7 @@ func (m *machine) start() {
 			return
 		}
 	}
-	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, behind: map[*disk]bool{}}
+	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, began: time.Now(), behind: map[*disk]bool{}}
 	m.proc = p
 	m.w.trace.step(m.n, "starts")
 	m.w.standing.begins(m, m, "to join")
@@ -156,7 +157,7 @@ func (p *process) joined(d *daemon.Host) {
 	p.m.w.standing.ends(p.m)
 	if p.m.w.rules.current[p] != nil {
 		p.m.w.standing.lost(p.m)
-		p.m.w.rules.rejoined(p.m)
+		p.m.w.rules.rejoined(p)
 	}
 	p.m.w.rules.joined(p, d)
 	for i := range p.m.w.clients {

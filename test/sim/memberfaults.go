@@ -59,16 +59,17 @@ func (f *faults) chooseMembers() {
 // losesLease are the faults by which a host may lose its lease while it has a majority of the disks.
 var losesLease = []string{"pause", "eviction", "cloned id", "bad sector", "stray requests"}
 
-// rejoined checks that a host lost its lease for a reason.
-func (r *rules) rejoined(m *machine) {
-	if r.kept {
-		r.violate("KEPT", "m%d lost its lease, and always had a majority of the disks", m.n)
+// rejoined checks that a host lost its lease for a reason: it is also over if a process begins too late
+// to renew it.
+func (r *rules) rejoined(p *process) {
+	if renewed := r.current[p].deadline.Sub(p.began) > r.w.sb.Lease; r.kept && renewed {
+		r.violate("KEPT", "m%d lost its lease, and always had a majority of the disks", p.m.n)
 	}
 }
 
-// forgets makes a disk blank, or sets it back to a snapshot, after it was detached from all hosts. A
-// disk that is set back is detached until every process noticed: IDENTITY cannot know otherwise. A
-// process or a term that begins later does not know what the disk had, so it does not get it.
+// forgets makes a disk blank, or sets it back to a snapshot, after it was detached from all hosts
+// until every process noticed. A process or a term that begins later does not know what a disk had
+// that was set back, so it does not get it.
 func (f *faults) forgets(*machine) {
 	d := f.w.disk.members[f.rng.IntN(len(f.w.disk.members))]
 	for _, m := range f.w.machines {
@@ -80,19 +81,19 @@ func (f *faults) forgets(*machine) {
 	if d.snapshot != nil && f.rng.IntN(3) != 0 {
 		to = d.snapshot
 	}
-	d.away, d.forgot = true, true
+	d.away, d.forgot, d.quietly = true, true, f.rng.IntN(2) == 0
 	for _, m := range f.w.machines {
 		m.paths[d.n-1].refused = nil
 	}
 	f.w.trace.step(0, "detached", int64(d.n))
 	f.w.after(f.rng, f.lease()/10, 2*f.lease(), func() {
-		for to[0] != 0 && slices.ContainsFunc(f.w.machines, d.isTrusted) {
+		for slices.ContainsFunc(f.w.machines, d.isTrusted) {
 			if !f.w.sleep(f.lease() / 20) {
 				return
 			}
 		}
 		copy(d.bytes, to)
-		d.away = false
+		d.away, d.changed = false, true
 		f.w.count(map[bool]string{false: "disk became blank", true: "disk was set back"}[to[0] != 0])
 		f.w.trace.step(0, "forgot", int64(d.n), boolean(to[0] != 0))
 	})

@@ -72,8 +72,10 @@ func (p *path) restore() {
 	}
 }
 
-// away reports whether the disk is detached.
-func (p *path) away() bool { return p.detached || p.d.away }
+// away reports whether the disk is detached for a request of a process.
+func (p *path) away(proc *process, hostWrite bool) bool {
+	return p.detached || p.d.away && (hostWrite || !p.d.quietly || p.refused == proc)
+}
 
 func (p *path) troubled() bool { return p.hangs || p.detached || p.failing > 0 || p.slow > 0 }
 
@@ -100,7 +102,7 @@ type handle struct {
 var _ blockdev.Device = (*handle)(nil)
 
 func (p *path) open(proc *process) (*handle, error) {
-	if p.away() {
+	if p.away(proc, false) {
 		p.refused = proc
 		return nil, errDetached
 	}
@@ -177,7 +179,7 @@ func (h *handle) end() {
 
 func (h *handle) fails() error {
 	switch {
-	case h.p.away():
+	case h.p.away(h.proc, false):
 		h.p.refused = h.proc
 		return errDetached
 	case h.p.chance(h.p.failing):
@@ -196,6 +198,9 @@ func (h *handle) Read(b []byte, off int64) error {
 	}
 	p, d := h.p, h.p.d
 	stride := int64(d.g.Stride)
+	if kind := p.m.w.disk.sectorAt(off).kind; d.changed && kind != superSector && kind != hostSector {
+		p.m.w.rules.violate("IDENTITY", "m%d reads %d from a disk that forgot what it had%s", p.m.n, off/stride, d.tag)
+	}
 	p.m.w.trace.step(p.m.n, "read"+d.tag, off/stride, int64(len(b))/stride)
 	err := h.fails()
 	// The records of a vector are read at different moments, in any order.
@@ -265,7 +270,7 @@ func (h *handle) Write(b []byte, off int64) error {
 	}
 	w.trace.step(p.m.n, "write"+d.tag, off/stride)
 	w.rules.written(h.proc, d, where, off, data, submitted)
-	if p.away() {
+	if p.away(h.proc, where.kind == hostSector) {
 		p.refused = h.proc
 		return errDetached
 	}

@@ -31,6 +31,7 @@
 //   - VALUE: the value read under a lock is the last one written.
 //   - FENCED: a resource that checks tokens loses no update.
 //   - HISTORY: the calls and answers of each lock are those of a lock (porcupine).
+//   - IDENTITY: no host uses a disk that has forgotten what it had.
 //   - KEPT: on several disks a host that has a majority of them keeps its lease.
 //   - RESTART: a client that comes back to bakeryd within the lease still has its hold.
 //   - PROGRESS: after all faults every host gets every lock; during one that stays, within a bound.
