@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -277,7 +278,7 @@ func (w *world) allServed() bool { return w.unserved() == "" }
 // unserved returns the hosts that were not served after the faults.
 func (w *world) unserved() (names string) {
 	for _, m := range w.machines {
-		if !w.rules.servedBy[m] && !m.spare {
+		if !w.rules.servedBy[m] && !m.spare && !(w.disk.several() && w.shared(m)) {
 			why := "is down"
 			if m.proc != nil {
 				_, err := m.proc.svc.Joined()
@@ -287,6 +288,12 @@ func (w *world) unserved() (names string) {
 		}
 	}
 	return names
+}
+
+// shared reports whether another machine has the id of a machine: on several disks both may have
+// claimed it half, and then neither gets it (README.md).
+func (w *world) shared(m *machine) bool {
+	return slices.ContainsFunc(w.machines, func(o *machine) bool { return o.spare && m.hostID != 0 && o.hostID == m.hostID })
 }
 
 func ioError(err error) bool {
