@@ -210,6 +210,7 @@ func (p *process) opens(cfg *daemon.Config) {
 			if err != nil {
 				return nil, err
 			}
+			h.searches = readOnly
 			return h, nil
 		},
 	}

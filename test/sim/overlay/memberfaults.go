@@ -7,17 +7,17 @@ var memberFaults = []fault{
 `, `	if err := error(nil); err != nil {
 `},
 	}},
-	{"generation", "a claim keeps the generation of the host id (VERSIONS)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD|PROGRESS", false, []patch{
+	{"generation", "a claim keeps the generation of the host id (VERSIONS)", "IDENTITY|EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD|PROGRESS", false, []patch{
 		{"daemon/lease/members/members.go", `	return generation + 1, sequence + 1, nil
 `, `	return max(generation, 1), sequence + 1, nil
 `},
 	}},
-	{"identity", "a disk is used without a check (IDENTITY)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD", false, []patch{
+	{"identity", "a disk is used without a check (IDENTITY)", "IDENTITY", false, []patch{
 		{"blockdev/mirror/member.go", `	return s.opts.Check(m.position, dev)
 `, `	return nil
 `},
 	}},
-	{"own", "a disk that lost what its host wrote is used (OWN)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD", false, []patch{
+	{"own", "a disk that lost what its host wrote is used (OWN)", "IDENTITY", false, []patch{
 		{"daemon/members.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
 	}},
 	{"locked", "a disk is used while a write of an earlier process is in flight there (FIFO)", "WRITER", false, []patch{
@@ -47,12 +47,12 @@ var memberFaults = []fault{
 	if former {
 `},
 	}},
-	{"quorum", "a read takes the first valid copy (VALID)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE", false, []patch{
+	{"quorum", "a read takes the first valid copy (VALID)", "PROGRESS|EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE", false, []patch{
 		{"blockdev/mirror/poll.go", `func (q *poll) majority() int { return q.members/2 + 1 }
 `, `func (q *poll) majority() int { return 1 }
 `},
 	}},
-	{"acknowledged", "a write is done when one disk acknowledged it (MAJORITY)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE|DEADLINE", false, []patch{
+	{"acknowledged", "a write is done when one disk acknowledged it (MAJORITY)", "PROGRESS|EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE|DEADLINE", false, []patch{
 		{"blockdev/mirror/register.go", `		majority := len(r.copies)/2 + 1
 		if`, `		majority := 1
 		if`},
