@@ -2,11 +2,6 @@ package main
 
 // memberFaults are faults of a lockspace on several disks.
 var memberFaults = []fault{
-	{"note", "a slot is written without a note for the next process (NOTE-FIRST)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|RESTART|KEPT", false, []patch{
-		{"daemon/locks/store/slots.go", `	if err := a.Notes.Put(a.lock, buf); err != nil {
-`, `	if err := error(nil); err != nil {
-`},
-	}},
 	{"generation", "a claim keeps the generation of the host id (VERSIONS)", "IDENTITY|EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD|PROGRESS", false, []patch{
 		{"daemon/lease/members/members.go", `	return generation + 1, sequence + 1, nil
 `, `	return max(generation, 1), sequence + 1, nil
@@ -28,24 +23,6 @@ var memberFaults = []fault{
 		return nil
 	}
 	return disk`},
-	}},
-	{"left", "a host leaves and keeps the term for the next process (LEFT-FIRST)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|SINGLE|WORD", false, []patch{
-		{"daemon/membership/several.go", `		err = file.Discard()
-`, `		_ = file
-`},
-	}},
-	{"settled", "a half-written directory entry counts (SETTLED)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD", false, []patch{
-		{"daemon/lockspace/directory/directory.go", `!s.Settled(dir.space.Geometry.Entry(lock)) {`, `s == nil {`},
-	}},
-	{"resolve", "the directory intent of an earlier incarnation is dropped (RESOLVE)", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD", false, []patch{
-		{"daemon/locks/intent.go", `	e := layout.Entry(i)
-	if former {
-`, `	e := layout.Entry(i)
-	if former {
-		return m.intended(guard)
-	}
-	if former {
-`},
 	}},
 	{"quorum", "a read takes the first valid copy (VALID)", "PROGRESS|EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE", false, []patch{
 		{"blockdev/mirror/poll.go", `func (q *poll) majority() int { return q.members/2 + 1 }
