@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
@@ -85,10 +87,11 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 		return openDisk(paths[0], o.ReadOnly)
 	}
 	o.Timeout, o.Retry = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.Retry, DefaultRetry)
+	reads := new(singleflight.Group)
 	if o.Open == nil {
-		o.Open = openPath
+		reads, o.Open = &pathReads, openPath
 	}
-	d, err := choose(survey(paths, o.Timeout, o.readPath))
+	d, err := choose(survey(reads, paths, o.Timeout, o.readPath))
 	if err != nil {
 		return nil, layout.Superblock{}, 0, err
 	}

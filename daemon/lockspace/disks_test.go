@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -481,7 +482,7 @@ func TestSurvey_PathHangs_GivenUp(t *testing.T) {
 		hangs := make(chan struct{})
 		defer close(hangs)
 		began := time.Now()
-		all := survey(s.paths("c b a"), DefaultTimeout, func(path string) finding {
+		all := survey(new(singleflight.Group), s.paths("c b a"), DefaultTimeout, func(path string) finding {
 			if path == s.path("b") {
 				<-hangs
 				return finding{}

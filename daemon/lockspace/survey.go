@@ -25,13 +25,13 @@ func (f finding) describe() string {
 	return fmt.Sprintf("%s is member %d of lockspace %s, epoch %d", f.path, f.sb.Position, DescribeSuperblock(f.sb), f.sb.Members.Epoch)
 }
 
-// reads are those under way. A path that hangs is not read once more at every attempt to join: each read
-// occupies a thread.
-var reads singleflight.Group
+// pathReads are those of disks under way. A path that hangs is not read once more at every attempt to join:
+// each read occupies a thread.
+var pathReads singleflight.Group
 
 // survey reads the superblock at each path, all at the same time. One that does not answer in time is
-// given up: the read returns when it can.
-func survey(paths []string, timeout time.Duration, read func(path string) finding) []finding {
+// given up: the read returns when it can. A path that is being read in reads is not read again.
+func survey(reads *singleflight.Group, paths []string, timeout time.Duration, read func(path string) finding) []finding {
 	type answer struct {
 		i int
 		finding
