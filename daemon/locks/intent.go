@@ -190,7 +190,7 @@ func (m *Manager) takeBackIntent() bool {
 		return true
 	}
 	err = m.guarded(context.Background(), "take back an intent", func(*Lock) error { return nil })
-	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
+	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrInFlight) && !errors.Is(err, api.ErrStuck) {
 		m.host.Observer.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
 	}
 	return err == nil
