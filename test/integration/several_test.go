@@ -297,22 +297,28 @@ func TestSeveral_MemberIsSlow_AllContinue(t *testing.T) {
 	})
 }
 
-// inPlaceOf overwrites each member in a lockspace of its own, as its contents do not come back.
+// inPlaceOf replaces each member by a disk with other contents, in a lockspace of its own, as they do not come
+// back. The member fails before: one that loses writes in use, and does not fail, votes until it is checked.
 func inPlaceOf(t *testing.T, why string, content func(s *space, member int) []byte) {
 	t.Helper()
 	t.Parallel()
 	for member := range members {
 		t.Run(fmt.Sprint(member), func(t *testing.T) {
 			t.Parallel()
-			s := severalSpace(t)
+			s, paths := brokenSpace(t)
 			s.damaged = true
 			hosts := s.hosts(3)
 			c := s.traffic(hosts...)
+			paths[member].trouble("fail", "all")
+			for _, h := range hosts {
+				h.loses(member, "input/output error")
+			}
+			since := hosts[0].disks()[member].Since
 			s.overwrite(member, content(s, member))
+			paths[member].repair()
 			for _, h := range hosts {
 				h.loses(member, why)
 			}
-			since := hosts[0].disks()[member].Since
 			c.progressFor(5 * lockspace.DefaultRetry / 2)
 			require.Equal(t, since, hosts[0].disks()[member].Since, "it was up")
 			for _, h := range hosts {
@@ -324,7 +330,7 @@ func inPlaceOf(t *testing.T, why string, content func(s *space, member int) []by
 }
 
 func TestSeveral_MemberIsWiped_StaysDown(t *testing.T) {
-	inPlaceOf(t, "", func(s *space, _ int) []byte { return make([]byte, s.guard) })
+	inPlaceOf(t, "never formatted", func(s *space, _ int) []byte { return make([]byte, s.guard) })
 }
 
 func TestSeveral_MemberIsAClone_StaysDown(t *testing.T) {

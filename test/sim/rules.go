@@ -76,6 +76,8 @@ type term struct {
 	live        bool
 	deadline    time.Time
 	joined      time.Time
+
+	declaredDead bool // a verdict was published, or may be read in a write in flight
 }
 
 // hold is one hold as its holder knows it.
@@ -135,7 +137,7 @@ func (r *rules) counts(h *hold, now time.Time) bool {
 // a fence it counts as long as its machine can write.
 func (r *rules) wrong(l *term) bool {
 	evicted, cut := r.evictedLive[l.incarnation], r.cut[l.incarnation]
-	if !evicted && !cut || !r.w.disk.declaredDead(l) {
+	if !evicted && !cut || !l.declaredDead {
 		return false
 	}
 	r.wronged = true
@@ -240,7 +242,7 @@ func (r *rules) order(h *hold) {
 			continue
 		}
 		l := r.leases[o.inc]
-		if l == nil || !l.live || !now.Before(l.deadline) || !r.waits(l) || r.w.disk.declaredDead(l) {
+		if l == nil || !l.live || !now.Before(l.deadline) || !r.waits(l) || l.declaredDead {
 			continue
 		}
 		r.violate("ORDER", "m%d has %s (%v), whose doorway began %v after the end of that of host %d (%v)", h.m.n, h.subject.name, h.mode,
@@ -259,7 +261,7 @@ func (r *rules) bound(h *hold) {
 		if id == h.lease.host || o == nil || o.waiting.IsZero() {
 			continue
 		}
-		if l := r.leases[o.inc]; l == nil || !l.live || !time.Now().Before(l.deadline) || !r.waits(l) || r.w.disk.declaredDead(l) {
+		if l := r.leases[o.inc]; l == nil || !l.live || !time.Now().Before(l.deadline) || !r.waits(l) || l.declaredDead {
 			continue
 		}
 		if ticket := h.token - h.token%layout.MaxGrants; ticket != o.ticket {
@@ -288,7 +290,7 @@ func (r *rules) verdict(h *hold) {
 		if !ahead || under || id == h.lease.host || err != nil || rec.Incarnation != s.Incarnation || rec.State == layout.StateLeft {
 			continue
 		}
-		if l := r.leases[s.Incarnation]; l != nil && !r.w.disk.declaredDead(l) {
+		if l := r.leases[s.Incarnation]; l != nil && !l.declaredDead {
 			r.violate("VERDICT", "m%d went past host %d, which has a %v slot in %s: no verdict on it is published", h.m.n, id, s.Phase, h.subject.name)
 		}
 	}

@@ -74,6 +74,11 @@ func (r *rules) written(p *process, d *disk, where sector, off int64, data []byt
 		if rec.State == layout.StateLeft {
 			l.live = false
 		}
+		for _, v := range rec.Verdicts { // they are dropped when the id has a new host
+			if of := r.leases[v.Incarnation]; of != nil && of.host == v.Host && v.Kind != layout.VerdictWish {
+				of.declaredDead = true
+			}
+		}
 	case slotSector:
 		s, err := space.DecodeSlot(data, where.lock, where.host)
 		if err != nil {
@@ -87,30 +92,6 @@ func (r *rules) written(p *process, d *disk, where sector, off int64, data []byt
 		}
 		r.doorway(where, s, submitted)
 	}
-}
-
-// declaredDead reports whether a verdict on an incarnation is published, or may be read in a write
-// in flight.
-func (d *disks) declaredDead(l *term) bool {
-	for id := 1; id <= d.g.Hosts; id++ {
-		off := d.g.Host(id)
-		var records [][]byte
-		for _, member := range d.members {
-			records = append(records, member.record(off))
-			for _, wr := range member.writing[off] {
-				records = append(records, wr.data)
-			}
-		}
-		for _, record := range records {
-			r, err := d.w.sb.Space().DecodeHost(record, id)
-			if err == nil && slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
-				return v.Host == l.host && v.Incarnation == l.incarnation && v.Kind != layout.VerdictWish
-			}) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // doorway follows a host's doorway of a lock.
