@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -41,6 +42,37 @@ func (d purposeDevice) request(do func([]byte, int64) error, of *tally.Requests,
 	err := do(p, off)
 	of.Add(time.Since(began), err)
 	return err
+}
+
+// purposeSet is purposeDevice for a lockspace on several disks.
+type purposeSet struct {
+	*mirror.Set
+	by purposeDevice
+}
+
+func (s purposeSet) Read(p []byte, off int64) error { return s.by.Read(p, off) }
+
+func (s purposeSet) Write(p []byte, off int64) error { return s.by.Write(p, off) }
+
+func (s purposeSet) ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error {
+	return s.by.request(func(p []byte, off int64) error { return s.Set.ReadCopies(p, off, need, visit) }, &s.by.io.Reads, p, off)
+}
+
+func (s purposeSet) WriteCount(p []byte, off int64) (acked mirror.Positions, err error) {
+	err = s.by.request(func(p []byte, off int64) (err error) {
+		acked, err = s.Set.WriteCount(p, off)
+		return err
+	}, &s.by.io.Writes, p, off)
+	return acked, err
+}
+
+// forPurpose returns a device for one purpose.
+func forPurpose(dev blockdev.Device, io *tally.IO, turns chan struct{}) blockdev.Device {
+	by := purposeDevice{dev, io, turns}
+	if set, several := dev.(*mirror.Set); several {
+		return purposeSet{set, by}
+	}
+	return by
 }
 
 // guardedDevice reports each write that the device refuses because of a reservation: another host may have

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // membersCluster is a cluster with its directory and slots on three disks. The host table is on a
@@ -45,16 +46,6 @@ func runOnMembers(t *testing.T, name string, f func(t *testing.T, c *membersClus
 	t.Run(name, func(t *testing.T) { onMembers(t, f) })
 }
 
-// copiesOf has the versions of the records of a lockspace.
-type copiesOf struct{ layout.Space }
-
-func (c copiesOf) Version(block []byte, off int64, position int) (mirror.Version, error) {
-	v, err := c.CopyVersion(block, off, position+1)
-	return mirror.Version(v), err
-}
-
-func (c copiesOf) Place(block []byte, position int) { layout.PlaceCopy(block, position+1) }
-
 // memberHost is a host and its disks, which can be made to fail for it alone.
 type memberHost struct {
 	*testHost
@@ -75,7 +66,7 @@ func (c *membersCluster) join(id int, before func(h *memberHost), change ...func
 				}})
 			}
 			set, err := mirror.Open(list, mirror.Options{
-				Stride: c.Geo.Stride, Size: c.Geo.Size(), Codec: copiesOf{c.space}, Timeout: 100 * time.Millisecond, Patience: 100 * time.Millisecond, Retry: 50 * time.Millisecond,
+				Stride: c.Geo.Stride, Size: c.Geo.Size(), Codec: lockspacetest.Codec{Space: c.space}, Timeout: 100 * time.Millisecond, Patience: 100 * time.Millisecond, Retry: 50 * time.Millisecond,
 				Check: func(int, blockdev.Device) error { return nil },
 			})
 			before(h)

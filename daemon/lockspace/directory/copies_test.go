@@ -14,18 +14,10 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 var space = layout.Space{UUID: layout.UUID{1}, Geometry: layout.Geometry{Stride: 512, Hosts: 2, Locks: 4}, Several: true}
-
-type codec struct{}
-
-func (codec) Version(block []byte, off int64, position int) (mirror.Version, error) {
-	v, err := space.CopyVersion(block, off, position+1)
-	return mirror.Version(v), err
-}
-
-func (codec) Place(block []byte, position int) { layout.PlaceCopy(block, position+1) }
 
 // members are three disks that one host sees.
 type members struct {
@@ -44,7 +36,7 @@ func onMembers(t *testing.T, f func(t *testing.T, m *members, dir *directory.Dir
 			list = append(list, mirror.Member{Name: fmt.Sprint("disk", i), Open: func() (blockdev.Device, error) { return m.disks[i], nil }})
 		}
 		var err error
-		m.Set, err = mirror.Open(list, mirror.Options{Stride: 512, Size: space.Geometry.Size(), Codec: codec{}, Timeout: time.Second, Patience: time.Second, Retry: time.Second,
+		m.Set, err = mirror.Open(list, mirror.Options{Stride: 512, Size: space.Geometry.Size(), Codec: lockspacetest.Codec{Space: space}, Timeout: time.Second, Patience: time.Second, Retry: time.Second,
 			Check: func(int, blockdev.Device) error { return nil }})
 		require.NoError(t, err)
 		defer func() {

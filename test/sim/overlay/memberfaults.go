@@ -13,10 +13,10 @@ var memberFaults = []fault{
 `},
 	}},
 	{"own", "a disk that lost what its host wrote is used (OWN)", "IDENTITY", false, []patch{
-		{"daemon/members.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
+		{"daemon/memberdisks.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
 	}},
 	{"locked", "a disk is used while a write of an earlier process is in flight there (FIFO)", "WRITER", false, []patch{
-		{"daemon/members.go", `	if host == 0 {
+		{"daemon/memberdisks.go", `	if host == 0 {
 		return nil
 	}
 	return disk`, `	if host >= 0 {

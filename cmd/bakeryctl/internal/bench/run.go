@@ -38,6 +38,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/load"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 const (
@@ -120,7 +121,7 @@ func (b *benching) measureAll() error {
 	}
 	b.res.describe(status)
 	if b.wants(inProcess) || b.wants(handOver) || b.wants(handOff) {
-		if err := b.join(strings.Split(status.Lockspace.Device, ", ")); err != nil {
+		if err := b.join(devicesOf(status)); err != nil {
 			return err
 		}
 	}
@@ -141,6 +142,19 @@ func (b *benching) measureAll() error {
 		b.findCommands(flock.Name())
 	}
 	return b.measure()
+}
+
+// devicesOf returns the paths of the disks that the bakeryd in use reaches.
+func devicesOf(status *report.Report) (paths []string) {
+	for _, d := range status.Disks {
+		if d.Device != "" {
+			paths = append(paths, d.Device)
+		}
+	}
+	if paths == nil {
+		paths = []string{status.Lockspace.Device}
+	}
+	return paths
 }
 
 // join joins the lockspace as hosts in this process: one next to the bakeryd in use, two next to a

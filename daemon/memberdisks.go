@@ -3,13 +3,13 @@ package daemon
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -46,12 +46,13 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 // while an earlier process has a request in flight there, which could land over later ones (FIFO).
 func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.opened == nil {
 		d.opened = map[int]lockspace.Disk{}
 	}
 	d.opened[position] = disk
-	return lockOwn(disk, sb, d.host)
+	host := d.host
+	d.mu.Unlock()
+	return lockOwn(disk, sb, host)
 }
 
 func lockOwn(disk lockspace.Disk, sb layout.Superblock, host int) error {
@@ -65,14 +66,16 @@ func lockOwn(disk lockspace.Disk, sb layout.Superblock, host int) error {
 // fails is not used until it succeeds.
 func (d *memberDisks) take(host int) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.set == nil || d.host == host {
+	set, sb, opened := d.set, d.sb, maps.Clone(d.opened)
+	known := set == nil || d.host == host
+	d.host = host
+	d.mu.Unlock()
+	if known {
 		return
 	}
-	d.host = host
-	for position, disk := range d.opened {
-		if err := lockOwn(disk, d.sb, host); err != nil {
-			d.set.Recheck(position, err)
+	for position, disk := range opened {
+		if err := lockOwn(disk, sb, host); err != nil {
+			set.Recheck(position, err)
 		}
 	}
 }
@@ -144,35 +147,4 @@ func (d *memberDisks) changes() (says []func()) {
 		}
 	}
 	return says
-}
-
-// purposeSet is purposeDevice for a lockspace on several disks.
-type purposeSet struct {
-	*mirror.Set
-	by purposeDevice
-}
-
-func (s purposeSet) Read(p []byte, off int64) error { return s.by.Read(p, off) }
-
-func (s purposeSet) Write(p []byte, off int64) error { return s.by.Write(p, off) }
-
-func (s purposeSet) ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error {
-	return s.by.request(func(p []byte, off int64) error { return s.Set.ReadCopies(p, off, need, visit) }, &s.by.io.Reads, p, off)
-}
-
-func (s purposeSet) WriteCount(p []byte, off int64) (acked mirror.Positions, err error) {
-	err = s.by.request(func(p []byte, off int64) (err error) {
-		acked, err = s.Set.WriteCount(p, off)
-		return err
-	}, &s.by.io.Writes, p, off)
-	return acked, err
-}
-
-// forPurpose returns a device for one purpose.
-func forPurpose(dev blockdev.Device, io *tally.IO, turns chan struct{}) blockdev.Device {
-	by := purposeDevice{dev, io, turns}
-	if set, several := dev.(*mirror.Set); several {
-		return purposeSet{set, by}
-	}
-	return by
 }
