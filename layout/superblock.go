@@ -40,7 +40,7 @@ func (p Policy) MarshalText() ([]byte, error) { return policies.marshal(uint8(p)
 func (p *Policy) UnmarshalText(text []byte) error { return unmarshal(policies, p, text) }
 
 // Superblock holds the parameters that all hosts of a lockspace must agree on. Only formatting
-// writes it, and the replacement of a member disk.
+// writes it.
 //
 //	 bytes  | field
 //	--------|---------------------------------------------------------------------
