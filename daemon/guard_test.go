@@ -55,8 +55,6 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	p := &previousProcess{abandoning: make(chan struct{}, 1), runtimeDir: d.ids.RuntimeDir, term: handover.Term{UUID: d.disk.SB.UUID, HostID: 1}}
 	stuck, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.disk.SB.UUID, 1, id(1)), os.Geteuid())
 	require.NoError(t, err)
-	processtest.OpenFIFO(t, stuck.Path) // the test itself, which is never killed
-	stuck.Leave()
 	p.sessions = append(p.sessions, handover.Session{ID: id(1), State: handover.Granted, Witness: true})
 
 	w, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.disk.SB.UUID, 1, id(2)), os.Geteuid())
@@ -73,6 +71,8 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	require.NoError(t, g.Add(commands[1].PID))
 	p.sessions = append(p.sessions, handover.Session{ID: id(3), State: handover.Granted, Cgroup: g.Dir})
 
+	defer processtest.HoldFIFO(t, stuck.Path)()
+	stuck.Leave()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- newJoiner(d.cfg).abandon(ctx, p) }()

@@ -27,6 +27,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
+	"github.com/bakeryd/bakeryd/test/processtest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 	"github.com/bakeryd/bakeryd/test/watchdogtest"
 )
@@ -160,15 +161,14 @@ func wasReset(r *running) bool { _, reset := r.dog.Reset(); return reset }
 
 // strand makes a command outlive its lease: the test itself, which is never killed. The disk hangs
 // until release.
-func (r *running) strand() (command *os.File, release func()) {
+func (r *running) strand() (end, release func()) {
 	r.t.Helper()
 	holder := r.ask(1, `, "witness": true`)
-	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0)
-	require.NoError(r.t, err)
+	end = processtest.HoldFIFO(r.t, holder.until("granted").Witness)
 	release = r.disk.Hang(disktest.Fault{})
 	holder.until("lost")
 	holder.leave()
-	return command, release
+	return end, release
 }
 
 // TestWatchdogBitesIfACommandStays: a process may survive SIGKILL.
@@ -176,14 +176,14 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	// Messages about commands are logged in the background, possibly after the test.
 	r := c.run(1, func(cfg *Config) { cfg.Logger = slog.New(slog.DiscardHandler) })
-	command, release := r.strand()
+	end, release := r.strand()
 	eventually(t, "the reset", func() bool { return wasReset(r) })
 	at, _ := r.dog.Reset()
 	deadline := r.d.mem.Moments().Deadline
 	require.Greater(t, at, deadline)
 	feeds := r.dog.Feeds()
 	require.Less(t, feeds[len(feeds)-1], deadline+r.d.times().Watchdog()/2, "fed for the last time before the end of the lease")
-	require.NoError(t, command.Close())
+	end()
 	release()
 	r.stop()
 	within(t, "the end of a service whose machine would have been reset", func() { <-r.ended })
@@ -313,14 +313,11 @@ func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing
 func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
 	r := realCluster(t, 8, 4).run(1)
 	holder := r.ask(1, `, "witness": true`)
-	// of this process, which bakeryd spares
-	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	defer command.Close()
+	defer processtest.HoldFIFO(t, holder.until("granted").Witness)()
 	r.svc.Drain()
 	holder.until("lost")
 	r.disk.Crash()
-	err = <-r.ended
+	err := <-r.ended
 	r.ended = nil
 	require.ErrorContains(t, err, `"x" is still held by process`)
 	require.FileExists(t, r.d.handover.Path, "a successor finds what is left")
@@ -402,13 +399,13 @@ func TestWatchdogOfALateSuccessor(t *testing.T) {
 func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	r := c.run(1)
-	command, release := r.strand()
+	end, release := r.strand()
 	over := r.d.mem.Moments().Deadline + r.d.times().Watchdog()/2
 	eventually(t, "the end of the lease", func() bool { return clock.Boottime.Now() >= over })
 	r.ends(api.ErrLeaseLost)
 	feeds := r.dog.Feeds()
 	require.Less(t, feeds[len(feeds)-1], over)
-	require.NoError(t, command.Close())
+	end()
 	release()
 }
 

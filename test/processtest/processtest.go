@@ -3,9 +3,11 @@ package processtest
 
 import (
 	"bufio"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -22,6 +24,32 @@ func OpenFIFO(t *testing.T, path string) *os.File {
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// HoldFIFO opens a FIFO for writing as a command does that is this process, which bakeryd never
+// kills, and returns a function that closes it. Only one thread has it open: a process that is
+// started here meanwhile would else have it until it executes its program, and could be killed.
+func HoldFIFO(t *testing.T, path string) (end func()) {
+	t.Helper()
+	opened, over, closed := make(chan error), make(chan struct{}), make(chan struct{})
+	OnOwnThread(func() {
+		defer close(closed)
+		err := unix.Unshare(unix.CLONE_FILES)
+		if err == nil {
+			err = unix.CloseRange(3, math.MaxInt32, 0)
+		}
+		fd := -1
+		if err == nil {
+			fd, err = unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		}
+		opened <- err
+		<-over
+		_ = unix.Close(fd)
+	})
+	end = sync.OnceFunc(func() { close(over); <-closed })
+	t.Cleanup(end)
+	require.NoError(t, <-opened)
+	return end
 }
 
 // Start starts a process that runs a script with a file as its descriptor 3,
