@@ -66,12 +66,12 @@ func diesHalfway(t *testing.T, after int, removes, back bool) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() {
+	go func(dies *Host) {
 		if !removes {
-			_, _, _ = m.d.Create(ctx, "x", 1)
+			_, _, _ = dies.Create(ctx, "x", 1)
 		}
-		_ = m.d.Remove(ctx, "x", false) // if it is there: a creation has fewer writes
-	}()
+		_ = dies.Remove(ctx, "x", false) // if it is there: a creation has fewer writes
+	}(m.d)
 	within(t, "the crash", func() { <-crashes[(disk+1)%3].Hit() })
 	within(t, "the crash", func() { <-crashes[(disk+2)%3].Hit() })
 	time.Sleep(time.Millisecond) // for the copy that lands
