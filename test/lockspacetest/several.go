@@ -61,7 +61,7 @@ func (c *Several) Open() (*mirror.Set, []*disktest.Faulty) {
 	var list []mirror.Member
 	var faults []*disktest.Faulty
 	for i, disk := range c.Disks {
-		f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{})
+		f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{Seed: uint64(i)})
 		faults = append(faults, f)
 		list = append(list, mirror.Member{Name: fmt.Sprintf("disk%d", i), Open: func() (blockdev.Device, error) { return member{f}, nil }})
 	}
