@@ -23,7 +23,7 @@ func (h *Host) Close(ctx context.Context) error {
 		h.mem.Leave()
 		h.mem.Wait()
 		h.mem.Unregister()
-		return h.close()
+		return h.close(false)
 	})
 }
 
@@ -46,13 +46,17 @@ func (h *Host) StopTimeout() time.Duration {
 	return h.disk.SB.Lease + h.times().Grace()
 }
 
-// close frees the host's resources once no IO is in flight.
-func (h *Host) close() error {
+// close frees the host's resources once no IO is in flight. Without all it gives up after a time, with an
+// error, to wait for member disks that hang (mirror.Options.Timeout).
+func (h *Host) close(all bool) error {
 	h.ending.End()
 	h.sessions.Wait()
 	h.Manager.WaitClients()
 	h.tasks.Wait()
-	err := h.disk.Dev.Close() // waits for all IO
+	err := h.disk.Dev.Close()
+	if set, several := h.disk.Dev.(interface{ AwaitRequests() error }); several && all {
+		err = set.AwaitRequests()
+	}
 	if h.handover != nil {
 		if discarded := h.handover.Discard(); discarded != nil {
 			h.log.Warn("removing the state for a restart failed", "err", discarded)
@@ -78,6 +82,6 @@ func (h *Host) giveUp(ctx context.Context) error {
 	return bounded(ctx, "IO on the device is still under way", func() error {
 		h.Wait()
 		h.mem.Wait()
-		return h.close()
+		return h.close(true)
 	})
 }

@@ -300,6 +300,15 @@ func (s *Set) Close() error {
 	return s.Handle.Close()
 }
 
+// AwaitRequests waits until all requests of a set that is closed have returned, also those that Close did not wait
+// for, and returns the errors of closing the members.
+func (s *Set) AwaitRequests() error {
+	s.owned.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.faults...)
+}
+
 // abort makes what waits return ErrClosed.
 func (s *Set) abort() {
 	s.mu.Lock()
@@ -334,9 +343,7 @@ func (s *Set) release() error {
 	}()
 	select {
 	case <-done:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return errors.Join(s.faults...)
+		return s.AwaitRequests()
 	case <-s.aborted:
 		return fmt.Errorf("close %s: requests are in flight for more than %v", s.Info().Path, s.opts.Timeout)
 	}

@@ -49,11 +49,20 @@ func NewSeveral(t testing.TB, disks, hosts, locks int, formatted time.Time) *Sev
 	return c
 }
 
-// member is a disk of which the faults stay when it is opened again.
-type member struct{ *disktest.Faulty }
-
-// Close leaves the disk open.
-func (member) Close() error { return nil }
+// reopened returns a device for a disk of which the faults stay when it is opened again. Its Close waits for
+// its requests, and leaves the disk open.
+func reopened(disk *disktest.Faulty) blockdev.Device {
+	h := blockdev.NewHandle(disk.Info(), func(r blockdev.Request) error {
+		switch r.Op {
+		case blockdev.OpRead:
+			return disk.Read(r.Bytes, r.Off)
+		case blockdev.OpWrite:
+			return disk.Write(r.Bytes, r.Off)
+		}
+		return disk.Zero(r.Off, r.N)
+	}, func() error { return nil })
+	return &h
+}
 
 // Open opens the disks as one host sees them, each with faults.
 func (c *Several) Open() (*mirror.Set, []*disktest.Faulty) {
@@ -63,7 +72,7 @@ func (c *Several) Open() (*mirror.Set, []*disktest.Faulty) {
 	for i, disk := range c.Disks {
 		f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{Seed: uint64(i)})
 		faults = append(faults, f)
-		list = append(list, mirror.Member{Name: fmt.Sprintf("disk%d", i), Open: func() (blockdev.Device, error) { return member{f}, nil }})
+		list = append(list, mirror.Member{Name: fmt.Sprintf("disk%d", i), Open: func() (blockdev.Device, error) { return reopened(f), nil }})
 	}
 	set, err := mirror.Open(list, mirror.Options{Stride: c.SB.Geometry.Stride, Size: c.Disks[0].Open().Info().Size, Codec: Codec{c.SB.Space()},
 		Check: func(i int, dev blockdev.Device) error {

@@ -1,0 +1,34 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/test/disktest"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
+)
+
+// TestLoss_MemberHangs_WaitsForIt: a host that lost its lease joins again only when no write of it is in flight,
+// which could land over one of another host.
+func TestLoss_MemberHangs_WaitsForIt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		set, disks := lockspacetest.NewSeveral(t, 3, 8, 4, time.Now()).Open()
+		h, err := Join(t.Context(), newCluster(t, 8, 4).config(1, through(set)))
+		require.NoError(t, err)
+		hung := disks[2].Inject(disktest.Fault{Hang: true})
+		<-hung.Hit()
+		for _, disk := range disks[:2] {
+			disk.Inject(disktest.Fault{Err: unix.EIO})
+		}
+		<-h.Lost()
+		ended := make(chan error, 1)
+		go func() { ended <- h.giveUp(t.Context()) }()
+		time.Sleep(generous)
+		require.Empty(t, ended, "it has not waited")
+		hung.Release()
+		require.NoError(t, <-ended)
+	})
+}
