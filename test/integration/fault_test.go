@@ -27,6 +27,9 @@ import (
 //	device hangs                                 TestHangingDevice, TestShortHang, TestFailingDevice, TestOrphanOfAHangingDevice,
 //	                                             TestStuckPredecessor
 //	one sector unreadable or corrupt             TestDamagedSlot, TestDamagedHostRecord, TestDamagedSlotOfTheDead
+//	one of several disks fails, hangs or is slow TestSeveral_MemberFails_AllContinue and others
+//	one of several disks is wiped or restored    TestSeveral_MemberIsWiped_StaysDown, TestSeveral_MemberIsRestored_StaysDown
+//	these, one after the other                   TestSeveral_FaultsAtRandom_AllContinue
 //	two hosts configured with one id             TestOneIDTwice, TestOneIDAtOnce (of one machine id, too)
 //	device replaced or re-formatted              TestReformatUnderARunningDaemon
 //	area or directory full, name, permits        TestDeviceTooSmall, TestAPIRefusesBadRequests and

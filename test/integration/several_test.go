@@ -62,9 +62,9 @@ func TestSeveral_MemberIsSlow_AllContinue(t *testing.T) {
 	})
 }
 
-// inPlaceOf replaces each member by a disk with other contents, in a lockspace of its own, as they do not come
-// back. The member fails before: one that loses writes in use, and does not fail, votes until it is checked.
-func inPlaceOf(t *testing.T, why string, content func(s *space, member int) []byte) {
+// inPlaceOf replaces each member by a disk with other contents, in a lockspace of its own, as they
+// do not come back. content is called before the member fails.
+func inPlaceOf(t *testing.T, why string, content func(c *traffic, member int) []byte) {
 	t.Helper()
 	t.Parallel()
 	for member := range members {
@@ -72,37 +72,26 @@ func inPlaceOf(t *testing.T, why string, content func(s *space, member int) []by
 			t.Parallel()
 			s, paths := brokenSpace(t)
 			s.damaged = true
-			hosts := s.hosts(3)
-			c := s.traffic(hosts...)
-			paths[member].trouble("fail", "all")
-			for _, h := range hosts {
-				h.loses(member, "input/output error")
-			}
-			since := hosts[0].disks()[member].Since
-			s.overwrite(member, content(s, member))
-			paths[member].repair()
-			for _, h := range hosts {
-				h.loses(member, why)
-			}
-			c.progressFor(5 * lockspace.DefaultRetry / 2)
-			require.Equal(t, since, hosts[0].disks()[member].Since, "it was up")
-			for _, h := range hosts {
-				h.loses(member, why)
-			}
+			c := s.traffic(s.hosts(3)...)
+			c.refuse(paths[member], member, content(c, member), why, 5*lockspace.DefaultRetry/2)
 			c.unharmed()
 		})
 	}
 }
 
 func TestSeveral_MemberIsWiped_StaysDown(t *testing.T) {
-	inPlaceOf(t, "never formatted", func(s *space, _ int) []byte { return make([]byte, s.guard) })
+	inPlaceOf(t, "never formatted", func(c *traffic, _ int) []byte { return c.s.blankMember() })
 }
 
 func TestSeveral_MemberIsAClone_StaysDown(t *testing.T) {
-	inPlaceOf(t, "want member", func(s *space, member int) []byte {
-		content, err := os.ReadFile(s.image((member + 1) % members))
-		require.NoError(s.t, err)
-		return content
+	inPlaceOf(t, "want member", func(c *traffic, member int) []byte { return c.s.content((member + 1) % members) })
+}
+
+func TestSeveral_MemberIsRestored_StaysDown(t *testing.T) {
+	inPlaceOf(t, "lost writes", func(c *traffic, member int) []byte {
+		snapshot := c.s.content(member)
+		c.renewed(member)
+		return snapshot
 	})
 }
 
@@ -116,9 +105,7 @@ func TestSeveral_CloneAndSlowMember_AllContinue(t *testing.T) {
 	c := s.traffic(hosts...)
 	paths[1].trouble("delay 80ms", "all")
 	c.progress()
-	content, err := os.ReadFile(s.image(2))
-	require.NoError(t, err)
-	s.overwrite(0, content)
+	s.overwrite(0, s.content(2))
 	for _, h := range hosts {
 		h.loses(0, "want member")
 	}
