@@ -24,6 +24,7 @@ func (s *soak) close(ctx context.Context) error {
 	if err := s.readSectionLogs(); err != nil {
 		return err
 	}
+	s.checkCalm()
 	s.readLogs()
 	if s.chaos != nil {
 		s.chaos.finish(ctx)
@@ -31,8 +32,10 @@ func (s *soak) close(ctx context.Context) error {
 		return err
 	}
 	for _, h := range s.hosts {
-		if n := h.path.wroteTwice(); n > 0 {
-			s.violate("host %d wrote %d times to where a write of its own was under way", h.id, n)
+		for _, p := range h.paths {
+			if n := p.file.WroteTwice(); n > 0 {
+				s.violate("host %d wrote %d times to where a write of its own was under way", h.id, n)
+			}
 		}
 	}
 	var ends sync.WaitGroup
@@ -44,9 +47,9 @@ func (s *soak) close(ctx context.Context) error {
 		})
 	}
 	ends.Wait()
-	out, code, err := output(ctx, s.bakeryctl, "check", s.loop)
+	out, code, err := output(ctx, append([]string{s.bakeryctl, "check"}, s.loops()...)...)
 	s.report.checked(out)
-	if code != 0 {
+	if code != 0 || strings.Contains(out, "warning: ") {
 		s.violate("bakeryctl check: %v: %s", err, out)
 	}
 	if pids := processesIn(s.dir, true); len(pids) > 0 {
@@ -56,7 +59,7 @@ func (s *soak) close(ctx context.Context) error {
 		}
 		s.violate("processes are left: %s", strings.Join(said, ", "))
 	}
-	for _, dev := range append([]string{s.loop}, s.loops()...) {
+	for _, dev := range s.allLoops() {
 		if err := detach(ctx, dev); err != nil {
 			return err
 		}
@@ -70,9 +73,20 @@ func (s *soak) close(ctx context.Context) error {
 	return nil
 }
 
+// loops returns the soak's own loop device of each disk.
 func (s *soak) loops() (devs []string) {
+	for _, d := range s.disks {
+		devs = append(devs, d.own.loop)
+	}
+	return devs
+}
+
+func (s *soak) allLoops() []string {
+	devs := s.loops()
 	for _, h := range s.hosts {
-		devs = append(devs, h.loop)
+		for _, p := range h.paths {
+			devs = append(devs, p.loop)
+		}
 	}
 	return devs
 }
@@ -91,6 +105,11 @@ func (s *soak) readSectionLogs() error {
 	var found []string
 	s.store.with(func(j *judge) {
 		checked, found = checkSectionLogs(parts, j.stoodStill, s.drawHistory)
+		for _, e := range parts {
+			if s.hosts[e.Host-1].calm() && e.How != endWell && !j.stoodStill(e.Host, e.Asked, e.End) {
+				found = append(found, fmt.Sprintf("a section of host %d ended %q although a majority of the disks answered: %+v", e.Host, e.How, e))
+			}
+		}
 	})
 	for _, v := range found {
 		s.violate("%s", v)
@@ -106,9 +125,9 @@ var (
 
 // expectedErrors are the messages that bakeryd logs at level ERROR under these faults.
 var expectedErrors = map[string]bool{
-	"lease lost, every hold is over": true,
-	"IO hangs":                       true,
-	"bakeryd ends":                   true,
+	leaseLost:      true,
+	"IO hangs":     true,
+	"bakeryd ends": true,
 }
 
 // readLogs checks the logs for panics and unexpected errors.

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/test/fusetest"
 )
 
 // fault is a fault of a host.
@@ -174,31 +177,44 @@ func powerCutLate(ctx context.Context, h *host, random *rand.Rand) error {
 	if err := h.aim(ctx, random); err != nil {
 		return err
 	}
-	h.path.set(func() { h.path.hang.writes = true })
-	defer h.path.restore()
-	err := until(ctx, h.s.o.lease/2, "a write hangs", func() bool { return h.path.waiting() > 0 })
+	h.onPaths(func(s *fusetest.State) { s.Hang.Writes = true })
+	defer h.repairPaths()
+	err := until(ctx, h.s.o.lease/2, "a write hangs", func() bool {
+		return slices.ContainsFunc(h.paths, func(p *path) bool { return p.faults.Hanging() > 0 })
+	})
 	if err != nil && !errors.Is(err, errLate) {
 		return err
 	}
-	if err := h.powerOff(ctx, func() { h.path.set(func() { h.path.cut = true }) }); err != nil {
+	if err := h.powerOff(ctx, func() { h.onPaths(func(s *fusetest.State) { s.Cut = true }) }); err != nil {
 		return err
 	}
 	if err := pauseFor(ctx, h.leases(random, 0, 2)); err != nil {
 		return err
 	}
-	n, err := h.path.land()
-	if err != nil {
-		return err
+	for _, p := range h.paths {
+		n, err := p.file.Land()
+		if err != nil {
+			return err
+		}
+		h.s.report.count("writes that landed after a power cut", n)
 	}
-	h.s.report.count("writes that landed after a power cut", n)
-	h.path.restore()
+	h.repairPaths()
 	if err := pauseFor(ctx, h.leases(random, 0, 1)); err != nil {
 		return err
 	}
 	return h.reboot(ctx)
 }
 
-// sections returns the commands that run on a host, and their wrappers.
+// onPaths changes the faults of the host's paths to all disks.
+func (h *host) onPaths(change func(*fusetest.State)) {
+	for _, p := range h.paths {
+		p.faults.Change(change)
+	}
+}
+
+func (h *host) repairPaths() { h.onPaths(func(s *fusetest.State) { *s = fusetest.State{} }) }
+
+// commands returns the commands that run on a host, and their wrappers.
 func (h *host) commands() (commands, wrappers []int) {
 	for _, pid := range processesIn(h.dir, false) {
 		if program(pid) != h.s.self {

@@ -14,103 +14,117 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/fusetest"
 )
 
 // Faults of the device, of its contents, and of host ids.
 
-// onPath makes a host's path to the disk faulty for a drawn duration.
-func onPath(least, most float64, begin func(*path, *rand.Rand)) func(context.Context, *host, *rand.Rand) error {
+// onPath makes the host's paths to some disks faulty for a drawn duration.
+func onPath(least, most float64, begin func(*fusetest.State, *rand.Rand)) func(context.Context, *host, *rand.Rand) error {
 	return func(ctx context.Context, h *host, random *rand.Rand) error {
 		if err := h.aim(ctx, random); err != nil {
 			return err
 		}
-		h.path.set(func() { begin(h.path, random) })
-		defer h.path.restore()
+		for _, i := range h.s.drawDisks(random, 1) {
+			h.paths[i].faults.Change(func(s *fusetest.State) { begin(s, random) })
+		}
+		defer h.repairPaths()
 		return pauseFor(ctx, h.leases(random, least, most))
 	}
 }
 
-func drawTrouble(random *rand.Rand) trouble {
-	return []trouble{{true, true}, {reads: true}, {writes: true}}[random.IntN(3)]
+// drawDisks draws a number of disks, at least least, and which ones.
+func (s *soak) drawDisks(random *rand.Rand, least int) []int {
+	return random.Perm(len(s.disks))[:least+random.IntN(len(s.disks)-least+1)]
 }
 
-func hangs(p *path, random *rand.Rand) { p.hang = drawTrouble(random) }
-func fails(p *path, random *rand.Rand) { p.fail = drawTrouble(random) }
-func slow(p *path, random *rand.Rand) {
-	p.delay = time.Millisecond + upTo(random, 100*time.Millisecond)
+func drawTrouble(random *rand.Rand) fusetest.Trouble {
+	return []fusetest.Trouble{fusetest.All, {Reads: true}, {Writes: true}}[random.IntN(3)]
 }
 
-// detached takes the device away from bakeryd permanently, and gives the host another one under the
-// same name.
+func hangs(s *fusetest.State, random *rand.Rand) { s.Hang = drawTrouble(random) }
+func fails(s *fusetest.State, random *rand.Rand) { s.Fail = drawTrouble(random) }
+func slow(s *fusetest.State, random *rand.Rand) {
+	s.Slow, s.Delay = fusetest.All, time.Millisecond+upTo(random, 100*time.Millisecond)
+}
+
+// detached takes devices away from bakeryd permanently, and gives the host other ones under the
+// same names.
 func detached(ctx context.Context, h *host, random *rand.Rand) error {
 	if err := h.aim(ctx, random); err != nil {
 		return err
 	}
-	path, mounted, loop := h.path, h.mounted, h.loop
-	path.set(func() { path.fail = trouble{true, true} })
-	// The name goes first: another host may soon get the device.
-	if err := errors.Join(os.Remove(h.device), detach(ctx, loop)); err != nil {
-		return err
+	var before []*path
+	disks := h.s.drawDisks(random, 1)
+	for _, i := range disks {
+		p := h.paths[i]
+		before = append(before, p)
+		p.faults.Set(fusetest.State{Fail: fusetest.All})
+		// The name goes first: another host may soon get the device.
+		if err := errors.Join(os.Remove(h.device(i)), detach(ctx, p.loop)); err != nil {
+			return err
+		}
 	}
 	if err := pauseFor(ctx, h.leases(random, 0, 2)); err != nil {
 		return err
 	}
-	if err := h.connect(ctx); err != nil {
-		return err
+	for _, i := range disks {
+		if err := h.connect(ctx, i); err != nil {
+			return err
+		}
 	}
 	h.recoversSince = time.Now()
-	// bakeryd notices, and closes the old device.
-	if err := until(ctx, 10*h.s.o.lease+patience, loop+" is closed", func() bool { return !attached(loop, mounted.dir+"/") }); err != nil {
-		return err
+	for _, p := range before {
+		// bakeryd notices, and closes the old device.
+		if err := until(ctx, 10*h.s.o.lease+patience, p.loop+" is closed", func() bool { return !attached(p.loop, p.mounted.dir+"/") }); err != nil {
+			return err
+		}
+		if n := p.file.WroteTwice(); n > 0 {
+			return fmt.Errorf("bakeryd wrote %d times over its own write in flight", n)
+		}
+		if err := errors.Join(p.mounted.unmount(), p.file.Close()); err != nil {
+			return err
+		}
 	}
-	if n := path.wroteTwice(); n > 0 {
-		return fmt.Errorf("bakeryd wrote %d times over its own write in flight", n)
-	}
-	return errors.Join(mounted.unmount(), path.file.Close())
+	return nil
 }
 
-// damaged damages a record of a host that others need, and waits until the host has rewritten it.
+// damaged damages a record of a host that others need, on a majority of the disks, and waits until
+// the host has rewritten it on all.
 func damaged(spoil func(f *os.File, at int64, random *rand.Rand) error) func(context.Context, *host, *rand.Rand) error {
 	return func(ctx context.Context, h *host, random *rand.Rand) error {
 		space := h.s.space
-		stride := space.Geometry.Stride
-		image, err := os.OpenFile(h.s.image, os.O_RDWR, 0)
+		images, err := h.s.openImages()
 		if err != nil {
 			return err
 		}
-		defer image.Close()
-		sector := make([]byte, stride)
-		read := func(at int64) { _, _ = image.ReadAt(sector, at) }
+		defer images.close()
 		used := []int{0}
 		for l := 1; l <= space.Geometry.Locks; l++ {
-			read(space.Geometry.Entry(l))
-			e, err := space.DecodeEntry(sector, l)
-			if err == nil && slices.ContainsFunc(locks, func(o lock) bool { return o.name == e.Name }) {
+			if images.all(space.Geometry.Entry(l), func(sector []byte) bool {
+				e, err := space.DecodeEntry(sector, l)
+				return err == nil && slices.ContainsFunc(locks, func(o lock) bool { return o.name == e.Name })
+			}) {
 				used = append(used, l)
 			}
 		}
-		at, what := space.Geometry.Host(h.id), "host record"
-		whole := func() bool {
-			read(at)
-			_, err := space.DecodeHost(sector, h.id)
-			return err == nil
-		}
-		l := -1
+		l, at, what := -1, space.Geometry.Host(h.id), "host record"
+		decode := func(sector []byte) error { _, err := space.DecodeHost(sector, h.id); return err }
 		if random.IntN(4) > 0 {
 			l = used[random.IntN(len(used))]
 			at, what = space.Geometry.Slot(l, h.id), fmt.Sprintf("slot of lock %d", l)
-			whole = func() bool {
-				read(at)
-				_, err := space.DecodeSlot(sector, l, h.id)
-				return err == nil
-			}
+			decode = func(sector []byte) error { _, err := space.DecodeSlot(sector, l, h.id); return err }
 		}
 		if err := h.aim(ctx, random); err != nil {
 			return err
 		}
-		h.s.logf("host %d: its %s at %d is spoiled", h.id, what, at)
-		if err := spoil(image, at, random); err != nil {
-			return err
+		disks := h.s.drawDisks(random, len(images)/2+1)
+		h.s.logf("host %d: its %s at %d is spoiled on disks %v", h.id, what, at, disks)
+		for _, i := range disks {
+			if err := spoil(images[i], at, random); err != nil {
+				return err
+			}
 		}
 		h.recoversSince = time.Now()
 		if l == 0 { // read only when a lock is created or removed
@@ -118,8 +132,40 @@ func damaged(spoil func(f *os.File, at int64, random *rand.Rand) error) func(con
 			defer stop()
 			go h.makeLocks(needing)
 		}
-		return until(ctx, 10*h.s.o.lease+patience, fmt.Sprintf("the %s of host %d at %d is repaired", what, h.id, at), whole)
+		return until(ctx, 10*h.s.o.lease+patience, fmt.Sprintf("the %s of host %d at %d is repaired", what, h.id, at), func() bool {
+			return images.all(at, func(sector []byte) bool { return decode(sector) == nil })
+		})
 	}
+}
+
+// images are the contents of the disks.
+type images []*os.File
+
+func (s *soak) openImages() (all images, err error) {
+	for _, d := range s.disks {
+		f, err := os.OpenFile(d.image, os.O_RDWR, 0)
+		if err != nil {
+			return nil, errors.Join(err, all.close())
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+func (all images) close() (err error) {
+	for _, f := range all {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// all reports whether a condition holds for the sector at an address on every disk.
+func (all images) all(at int64, holds func(sector []byte) bool) bool {
+	return !slices.ContainsFunc(all, func(f *os.File) bool {
+		sector := make([]byte, layout.RecordSize)
+		_, err := f.ReadAt(sector, at)
+		return err != nil || !holds(sector)
+	})
 }
 
 // makeLocks makes the other hosts create and remove a lock repeatedly.
@@ -254,8 +300,12 @@ func twin(ctx context.Context, h *host, _ *rand.Rand) error {
 		return err
 	}
 	log := filepath.Join(dir, "bakeryd.log")
-	p, err := start(dir, log, nil, h.s.self, "boot", h.s.bakeryd, "--device", h.s.loop, "--host-id", fmt.Sprint(h.id), "--name", "twin",
-		"--socket", filepath.Join(dir, "s"), "--runtime-dir", dir, "--state-dir", dir)
+	argv := []string{h.s.self, "boot", h.s.bakeryd, "--host-id", fmt.Sprint(h.id), "--name", "twin",
+		"--socket", filepath.Join(dir, "s"), "--runtime-dir", dir, "--state-dir", dir}
+	for _, loop := range h.s.loops() {
+		argv = append(argv, "--device", loop)
+	}
+	p, err := start(dir, log, nil, argv...)
 	if err != nil {
 		return err
 	}

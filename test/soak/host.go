@@ -18,21 +18,19 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// host is a machine: a path to the image with a loop device, its own directories, machine id and
-// boot id, and, while it is up, a bakeryd and clients.
+// host is a machine: a path to each disk, its own directories, machine id and boot id, and, while
+// it is up, a bakeryd and clients.
 type host struct {
-	s      *soak
-	id     int
-	dir    string // working directory of its processes
-	device string // for bakeryd: a link to the loop device
+	s   *soak
+	id  int
+	dir string // working directory of its processes
 
-	path    *path
-	mounted *mounted
-	loop    string
-	paths   int // number created so far
+	paths []*path // by disk
+	made  int     // number of paths created so far
 
 	daemon        *process
 	log           string
+	lost          int       // number of lost leases that checkCalm has seen
 	recoversSince time.Time // when the cause of the fault was removed: the recovery begins
 
 	mu       sync.Mutex // guards the fields below
@@ -44,7 +42,7 @@ type host struct {
 
 func newHost(ctx context.Context, s *soak, id int) (*host, error) {
 	h := &host{s: s, id: id, dir: filepath.Join(s.dir, fmt.Sprintf("h%d", id)), wrappers: map[string]*wrapper{}}
-	h.device, h.log = filepath.Join(h.dir, "lun"), filepath.Join(h.dir, "bakeryd.log")
+	h.log = filepath.Join(h.dir, "bakeryd.log")
 	for _, dir := range []string{h.dir, h.run(), h.state(), filepath.Join(h.dir, "etc")} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
@@ -62,8 +60,16 @@ func newHost(ctx context.Context, s *soak, id int) (*host, error) {
 			return nil, err
 		}
 	}
-	return h, errors.Join(h.newMachine(), h.newBoot(), h.connect(ctx))
+	err := errors.Join(h.newMachine(), h.newBoot())
+	for i := range s.disks {
+		h.paths = append(h.paths, nil)
+		err = errors.Join(err, h.connect(ctx, i))
+	}
+	return h, err
 }
+
+// device returns the device of a disk for bakeryd: a link to a loop device.
+func (h *host) device(disk int) string { return filepath.Join(h.dir, fmt.Sprint("lun", disk+1)) }
 
 func (h *host) run() string    { return filepath.Join(h.dir, "run") }
 func (h *host) state() string  { return filepath.Join(h.dir, "state") }
@@ -99,27 +105,19 @@ func bootDaemon(_ context.Context, argv []string) error {
 	return fmt.Errorf("%s: %w", argv[0], unix.Exec(argv[0], argv, os.Environ()))
 }
 
-// connect gives the host a new path and loop device.
-func (h *host) connect(ctx context.Context) error {
-	p, err := newPath(h.s.image)
+// connect gives the host a new path to a disk.
+func (h *host) connect(ctx context.Context, disk int) error {
+	h.made++
+	p, err := h.s.newPath(ctx, h.s.disks[disk], fmt.Sprintf("path%d.%d", h.id, h.made))
 	if err != nil {
 		return err
 	}
-	h.paths++
-	m, err := mount(filepath.Join(h.s.dir, fmt.Sprintf("path%d.%d", h.id, h.paths)), "image", p)
-	if err != nil {
+	h.paths[disk] = p
+	next := h.device(disk) + ".new"
+	if err := os.Symlink(p.loop, next); err != nil {
 		return err
 	}
-	loop, err := attach(ctx, m.path, h.s.sector)
-	if err != nil {
-		return err
-	}
-	h.path, h.mounted, h.loop = p, m, loop
-	next := h.device + ".new"
-	if err := os.Symlink(loop, next); err != nil {
-		return err
-	}
-	return os.Rename(next, h.device)
+	return os.Rename(next, h.device(disk))
 }
 
 // start starts bakeryd and does not wait for the join.
@@ -127,8 +125,12 @@ func (h *host) start() error {
 	h.recoversSince = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p, err := start(h.dir, h.log, nil, h.s.self, "boot", h.s.bakeryd, "--device", h.device, "--host-id", fmt.Sprint(h.id),
-		"--name", fmt.Sprintf("host%d", h.id), "--socket", h.socket(), "--runtime-dir", h.run(), "--state-dir", h.state())
+	argv := []string{h.s.self, "boot", h.s.bakeryd, "--host-id", fmt.Sprint(h.id),
+		"--name", fmt.Sprintf("host%d", h.id), "--socket", h.socket(), "--runtime-dir", h.run(), "--state-dir", h.state()}
+	for i := range h.paths {
+		argv = append(argv, "--device", h.device(i))
+	}
+	p, err := start(h.dir, h.log, nil, argv...)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type report struct {
 	Hosts      int                     `json:"hosts"`
 	LeaseMS    int64                   `json:"lease_ms"`
 	Sector     int                     `json:"sector"`
+	Disks      int                     `json:"disks"`
 	Seconds    float64                 `json:"seconds"`
 	Sections   map[string]int          `json:"sections"` // by lock
 	Faults     map[string]*faultReport `json:"faults"`
@@ -64,7 +65,7 @@ type porcupineReport struct {
 }
 
 func newReport(o options, sector int) *report {
-	return &report{Seed: o.seed, Hosts: o.hosts, LeaseMS: o.lease.Milliseconds(), Sector: sector, Sections: map[string]int{},
+	return &report{Seed: o.seed, Hosts: o.hosts, LeaseMS: o.lease.Milliseconds(), Sector: sector, Disks: o.disks, Sections: map[string]int{},
 		Faults: map[string]*faultReport{}, Counts: map[string]int{}, Refusals: map[string]int{}, Ends: map[string]int{}, Failed: map[string]int{},
 		ExitCodes: map[int]int{}, Errors: map[string]int{}, Violations: []string{}, began: time.Now(),
 		waits: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
@@ -253,7 +254,8 @@ func (r *report) write(w io.Writer, path string) error {
 
 func (r *report) text(w io.Writer) {
 	sections, injected, recovered := r.totals()
-	fmt.Fprintf(w, "\nseed %d, %d hosts, lease %v, sectors of %d bytes, %.0f s\n", r.Seed, r.Hosts, time.Duration(r.LeaseMS)*time.Millisecond, r.Sector, r.Seconds)
+	fmt.Fprintf(w, "\nseed %d, %d hosts, disks %d, lease %v, sectors of %d bytes, %.0f s\n",
+		r.Seed, r.Hosts, r.Disks, time.Duration(r.LeaseMS)*time.Millisecond, r.Sector, r.Seconds)
 	fmt.Fprintf(w, "sections    %d: %s\n", sections, inOrder(r.Sections))
 	fmt.Fprintf(w, "  ended     %s\n", inOrder(r.Ends))
 	fmt.Fprintf(w, "  refused   %s\n", inOrder(r.Refusals))

@@ -30,6 +30,7 @@ type options struct {
 	hosts    int
 	lease    time.Duration
 	sector   int
+	disks    int
 	every    time.Duration
 	json     string
 	dir      string
@@ -48,10 +49,8 @@ type soak struct {
 
 	self, bakeryd, bakeryctl string
 
-	image     string
-	memory    *mounted // tmpfs for the image; nil: it is on the disk
-	spare     *mounted // the soak's own path to the image
-	loop      string   // its loop device
+	memory    *mounted // tmpfs for the images; nil: they are on the disk
+	disks     []*disk
 	space     layout.Space
 	hosts     []*host
 	store     *storage
@@ -76,6 +75,7 @@ func runSoak(ctx context.Context, args []string) error {
 	fs.IntVar(&o.hosts, "hosts", 5, "`number` of hosts, 2 to 16")
 	fs.DurationVar(&o.lease, "lease", 2*time.Second, "of the lockspace")
 	fs.IntVar(&o.sector, "sector", 0, "`bytes` of a sector, 512 or 4096; 0: by the seed")
+	fs.IntVar(&o.disks, "disks", 1, "`number` of disks, 1 or 3")
 	fs.DurationVar(&o.every, "every", time.Minute, "how often a line of state is printed")
 	fs.StringVar(&o.json, "json", "", "also write the report as JSON to this `file`")
 	fs.StringVar(&o.dir, "dir", "", "`directory` for everything, on a disk; it is made")
@@ -92,6 +92,10 @@ func runSoak(ctx context.Context, args []string) error {
 		return fmt.Errorf("--hosts %d, want 2 to %d", o.hosts, maxHosts)
 	case o.sector != 0 && o.sector != 512 && o.sector != 4096:
 		return fmt.Errorf("--sector %d, want 512 or 4096", o.sector)
+	case o.disks != 1 && o.disks != 3:
+		return fmt.Errorf("--disks %d, want 1 or 3", o.disks)
+	case o.disks != 1 && o.chaos:
+		return errors.New("--chaos attacks no disks: omit --disks")
 	}
 	for o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano()) % 1e9
@@ -118,7 +122,8 @@ func (s *soak) run(outer context.Context) (err error) {
 		s.clear()
 		return err
 	}
-	fmt.Printf("soak: seed %d, %d hosts, lease %v, sectors of %d bytes, %v in %s\n", s.o.seed, s.o.hosts, s.o.lease, s.sector, s.o.duration, s.dir)
+	fmt.Printf("soak: seed %d, %d hosts, disks %d, lease %v, sectors of %d bytes, %v in %s\n",
+		s.o.seed, s.o.hosts, s.o.disks, s.o.lease, s.sector, s.o.duration, s.dir)
 	err = s.work(ctx)
 	if err == nil {
 		err = s.close(ctx)
@@ -148,7 +153,7 @@ func (s *soak) run(outer context.Context) (err error) {
 // imageSize is larger than the lockspace.
 const imageSize = 4 << 20
 
-// make creates the image, the hosts and the store, and makes all hosts join.
+// make creates the disks, the hosts and the store, and makes all hosts join.
 func (s *soak) make(ctx context.Context) error {
 	var err error
 	if s.self, err = os.Executable(); err != nil {
@@ -160,15 +165,12 @@ func (s *soak) make(ctx context.Context) error {
 	if s.dir, err = filepath.EvalSymlinks(s.dir); err != nil {
 		return err
 	}
-	s.image = filepath.Join(s.dir, "image")
+	images := s.dir
 	if s.o.memory {
-		s.image = filepath.Join(s.dir, "memory", "image")
-		if err := s.mountMemory(filepath.Dir(s.image)); err != nil {
+		images = filepath.Join(s.dir, "memory")
+		if err := s.mountMemory(images); err != nil {
 			return err
 		}
-	}
-	if err := os.WriteFile(s.image, make([]byte, imageSize), 0o600); err != nil {
-		return err
 	}
 	s.store = &storage{judge: newJudge(s.o.lease), aims: map[int]*aim{}, saw: s.report.saw, found: func(all []string) {
 		for _, v := range all {
@@ -179,15 +181,15 @@ func (s *soak) make(ctx context.Context) error {
 		return err
 	}
 	s.storePath = s.storeAt.path
-	p, err := newPath(s.image)
-	if err != nil {
-		return err
-	}
-	if s.spare, err = mount(filepath.Join(s.dir, "path0"), "image", p); err != nil {
-		return err
-	}
-	if s.loop, err = attach(ctx, s.spare.path, s.sector); err != nil {
-		return err
+	for i := range s.o.disks {
+		d := &disk{image: filepath.Join(images, fmt.Sprint("image", i+1))}
+		s.disks = append(s.disks, d)
+		if err := os.WriteFile(d.image, make([]byte, imageSize), 0o600); err != nil {
+			return err
+		}
+		if d.own, err = s.newPath(ctx, d, fmt.Sprintf("disk%d", i+1)); err != nil {
+			return err
+		}
 	}
 	if err := s.format(ctx); err != nil {
 		return err
@@ -235,14 +237,16 @@ func (s *soak) format(ctx context.Context) error {
 		UUID                 layout.UUID
 		Hosts, Locks, Stride int
 	}
-	out, _, err := output(ctx, s.bakeryctl, "format", s.loop, "--json", "--hosts", fmt.Sprint(maxHosts), "--locks", "32", "--lease", s.o.lease.String(), "--name", "soak")
+	argv := append([]string{s.bakeryctl, "format", "--json", "--hosts", fmt.Sprint(maxHosts), "--locks", "32", "--lease", s.o.lease.String(),
+		"--name", "soak"}, s.loops()...)
+	out, _, err := output(ctx, argv...)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &made)
 	}
 	if err != nil {
 		return err
 	}
-	s.space = layout.Space{UUID: made.UUID, Geometry: layout.Geometry{Stride: made.Stride, Hosts: made.Hosts, Locks: made.Locks}}
+	s.space = layout.Space{UUID: made.UUID, Geometry: layout.Geometry{Stride: made.Stride, Hosts: made.Hosts, Locks: made.Locks}, Several: s.several()}
 	if made.Stride != s.sector {
 		return fmt.Errorf("records are %d bytes apart on sectors of %d", made.Stride, s.sector)
 	}
@@ -272,7 +276,12 @@ func (s *soak) work(ctx context.Context) error {
 	now, stopFaults := context.WithTimeout(ctx, s.o.duration)
 	defer stopFaults()
 	for _, h := range s.hosts {
-		faults.Go(func() { s.trouble(ctx, now, h) })
+		if !h.calm() {
+			faults.Go(func() { s.trouble(ctx, now, h) })
+		}
+	}
+	if s.several() {
+		faults.Go(func() { s.troubleDisks(ctx, now) })
 	}
 	faults.Wait()
 	stopWatching()
@@ -310,6 +319,7 @@ func (s *soak) watch(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			s.report.sample(s.hosts)
+			s.checkCalm()
 			for name, sections := range s.sections() {
 				if progress[name] != sections || since[name].IsZero() {
 					progress[name], since[name] = sections, now
@@ -374,7 +384,12 @@ func (s *soak) crash() {
 	for _, h := range s.hosts {
 		h.setOff(true)
 		h.ending()
-		h.path.restore()
+		for _, p := range h.paths {
+			p.faults.Repair()
+		}
+	}
+	for _, d := range s.disks {
+		d.faults.Repair()
 	}
 	for _, pid := range processesIn(s.dir, true) {
 		_ = syscall.Kill(pid, unix.SIGKILL)
@@ -395,15 +410,21 @@ func (s *soak) clear() {
 		}
 	}
 	_ = until(ctx, patience, "loop devices are gone", func() bool { return len(attachedBelow(s.dir)) == 0 })
-	if s.memory != nil && s.report.violations() > 0 {
-		if b, err := os.ReadFile(s.image); err == nil {
-			_ = os.WriteFile(filepath.Join(s.dir, "image"), b, 0o600)
+	all := []*mounted{s.storeAt}
+	for _, d := range s.disks {
+		if b, err := os.ReadFile(d.image); err == nil && s.memory != nil && s.report.violations() > 0 {
+			_ = os.WriteFile(filepath.Join(s.dir, filepath.Base(d.image)), b, 0o600)
+		}
+		if d.own != nil {
+			all = append(all, d.own.mounted)
 		}
 	}
-	all := []*mounted{s.storeAt, s.spare, s.memory}
 	for _, h := range s.hosts {
-		all = append(all, h.mounted)
+		for _, p := range h.paths {
+			all = append(all, p.mounted)
+		}
 	}
+	all = append(all, s.memory)
 	for _, m := range all {
 		if m != nil {
 			if err := m.unmount(); err != nil {

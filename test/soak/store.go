@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,9 +11,9 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/test/fusetest"
 )
 
 // storage is the server of the store: a filesystem of one file with a block for each lock. A write
@@ -163,18 +162,6 @@ func (s *storage) with(f func(*judge)) {
 	f(s.judge)
 }
 
-// oneFile is a filesystem of one file.
-type oneFile struct {
-	fs.Inode
-	file fs.InodeEmbedder
-	name string
-}
-
-// OnAdd creates the file.
-func (d *oneFile) OnAdd(ctx context.Context) {
-	d.AddChild(d.name, d.NewPersistentInode(ctx, d.file, fs.StableAttr{Mode: syscall.S_IFREG}), true)
-}
-
 // mounted is a mounted filesystem.
 type mounted struct {
 	dir  string
@@ -187,19 +174,12 @@ func mount(dir, name string, file fs.InodeEmbedder) (*mounted, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	server, err := fs.Mount(dir, &oneFile{file: file, name: name}, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "bakery-soak", Name: "bakery-soak", MaxBackground: 256},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("mount %s: %w", dir, err)
-	}
-	return &mounted{dir, filepath.Join(dir, name)}, server.WaitMount()
+	return &mounted{dir, filepath.Join(dir, name)}, fusetest.Mount(dir, name, file)
 }
 
-// unmount is lazy: an open loop device keeps the server.
 func (m *mounted) unmount() error {
-	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount %s: %w", m.dir, err)
+	if err := fusetest.Unmount(m.dir); err != nil {
+		return err
 	}
 	return os.Remove(m.dir)
 }
