@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 )
 
 // Close admits no more clients, waits until every hold is released, and leaves the lockspace. If
@@ -46,21 +49,28 @@ func (h *Host) StopTimeout() time.Duration {
 	return h.disk.SB.Lease + h.times().Grace()
 }
 
-// close frees the host's resources once no IO is in flight. Without all it gives up after a time, with an
-// error, to wait for member disks that hang (mirror.Options.Timeout).
-func (h *Host) close(all bool) error {
+// close frees the host's resources. With wait it waits until no IO is in flight. Otherwise a member
+// disk that hangs keeps the lock files, and with them the next bakeryd away until this process has
+// ended. It ends when its requests have returned: a write of it could land over one of another host
+// (RETURNED).
+func (h *Host) close(wait bool) error {
 	h.ending.End()
 	h.sessions.Wait()
 	h.Manager.WaitClients()
 	h.tasks.Wait()
 	err := h.disk.Dev.Close()
-	if set, several := h.disk.Dev.(interface{ AwaitRequests() error }); several && all {
-		err = set.AwaitRequests()
+	hung := errors.Is(err, mirror.ErrInFlight)
+	if hung && wait {
+		err, hung = h.disk.Dev.(interface{ AwaitRequests() error }).AwaitRequests(), false
 	}
 	if h.handover != nil {
 		if discarded := h.handover.Discard(); discarded != nil {
 			h.log.Warn("removing the state for a restart failed", "err", discarded)
 		}
+	}
+	if hung {
+		h.log.Warn("member disk hangs, the process ends when it answers", "err", err)
+		return nil
 	}
 	h.ids.ReleaseLockFiles()
 	return err

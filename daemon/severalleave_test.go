@@ -1,18 +1,20 @@
 package daemon
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// TestLoss_MemberHangs_WaitsForIt: a host that lost its lease joins again only when no write of it is in flight,
-// which could land over one of another host.
+// TestLoss_MemberHangs_WaitsForIt: a host that lost its lease joins again only when no write of it
+// is in flight, which could land over one of another host.
 func TestLoss_MemberHangs_WaitsForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		set, disks := lockspacetest.NewSeveral(t, 3, 8, 4, time.Now()).Open()
@@ -30,5 +32,28 @@ func TestLoss_MemberHangs_WaitsForIt(t *testing.T) {
 		require.Empty(t, ended, "it has not waited")
 		hung.Release()
 		require.NoError(t, <-ended)
+	})
+}
+
+// TestClose_MemberHangs_KeepsTheNextAway: the host ends without an error. No other process may have
+// its id while a request is in flight.
+func TestClose_MemberHangs_KeepsTheNextAway(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		several := lockspacetest.NewSeveral(t, 3, 8, 4, time.Now())
+		set, disks := several.Open()
+		cfg := newCluster(t, 8, 4).config(1, through(set))
+		h, err := Join(t.Context(), cfg)
+		require.NoError(t, err)
+		hung := disks[2].Inject(disktest.Fault{Hang: true})
+		<-hung.Hit()
+		require.NoError(t, h.Close(t.Context()))
+		next, _ := several.Open()
+		defer next.Close()
+		through(next)(&cfg)
+		_, err = Join(t.Context(), cfg)
+		require.ErrorIs(t, err, hostid.ErrTaken)
+		hung.Release()
+		require.NoError(t, set.AwaitRequests())
+		runtime.KeepAlive(h)
 	})
 }

@@ -110,6 +110,9 @@ var (
 	// ErrOlder is returned by a write of a version below one that was written before.
 	ErrOlder = errors.New("older than the version that was written before")
 
+	// ErrInFlight is returned by Close when a member hangs.
+	ErrInFlight = errors.New("requests are in flight")
+
 	// ErrDropped is returned when the copies of a write were dropped before they were begun.
 	ErrDropped = errors.New("dropped before it was begun")
 )

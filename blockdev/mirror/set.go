@@ -293,15 +293,15 @@ func (s *Set) Kept(off int64, position int) Version {
 }
 
 // Close implements blockdev.Device. It waits for requests, and for copies that the members lack,
-// no longer than Options.Timeout. It then returns an error, and closes the rest when it can.
+// no longer than Options.Timeout. It then returns ErrInFlight, and closes the rest when it can.
 func (s *Set) Close() error {
 	timer := time.AfterFunc(s.opts.Timeout, s.abort)
 	defer timer.Stop()
 	return s.Handle.Close()
 }
 
-// AwaitRequests waits until all requests of a set that is closed have returned, also those that Close did not wait
-// for, and returns the errors of closing the members.
+// AwaitRequests waits until all requests of a set that is closed have returned, also those that
+// Close did not wait for, and returns the errors of closing the members.
 func (s *Set) AwaitRequests() error {
 	s.owned.Wait()
 	s.mu.Lock()
@@ -345,7 +345,7 @@ func (s *Set) release() error {
 	case <-done:
 		return s.AwaitRequests()
 	case <-s.aborted:
-		return fmt.Errorf("close %s: requests are in flight for more than %v", s.Info().Path, s.opts.Timeout)
+		return fmt.Errorf("close %s: %w for more than %v", s.Info().Path, ErrInFlight, s.opts.Timeout)
 	}
 }
 

@@ -49,8 +49,8 @@ func NewSeveral(t testing.TB, disks, hosts, locks int, formatted time.Time) *Sev
 	return c
 }
 
-// reopened returns a device for a disk of which the faults stay when it is opened again. Its Close waits for
-// its requests, and leaves the disk open.
+// reopened returns a device for a disk of which the faults stay when it is opened again. Its Close
+// waits for its requests, and leaves the disk open.
 func reopened(disk *disktest.Faulty) blockdev.Device {
 	h := blockdev.NewHandle(disk.Info(), func(r blockdev.Request) error {
 		switch r.Op {
