@@ -48,6 +48,7 @@ type handle struct {
 	// device's error.
 	readers []func() (State, error)
 	close   func()
+	name    string // of the disk: see Disk; "" if unknown
 }
 
 // opener opens the device at path. It returns ErrUnsupported or wraps an errno.
@@ -57,6 +58,7 @@ type opener func(path string) (*handle, error)
 // a path names another disk meanwhile, the own key shows that: it is not registered there.
 type device struct {
 	path string
+	name string // of the disk at path: see Disk; "" if any
 	open opener
 	log  *slog.Logger
 
@@ -81,6 +83,9 @@ func (d *device) do(ctx context.Context, f func() error) error {
 			return err
 		}
 		defer d.close()
+		if d.name != "" && d.handle.name != d.name {
+			return fmt.Errorf("the path leads to %s, want %s", d.handle.name, d.name)
+		}
 		return f()
 	})
 }
@@ -325,3 +330,5 @@ func (d *device) cut(ctx context.Context, own, target uint64) (aborted bool, err
 		}
 	}
 }
+
+func (d *device) disk() Disk { return Disk{d.path, d.name} }

@@ -17,7 +17,7 @@ type Testing struct {
 }
 
 // Kinds are the kinds of device that the model can be.
-var Kinds = []string{"SG_IO", "IOC_PR", "IOC_PR, nothing to read with", "like tgt", "two devices", "like Linux's NVMe target"}
+var Kinds = []string{"SG_IO", "IOC_PR", "IOC_PR, nothing to read with", "like tgt", "two devices", "three members", "like Linux's NVMe target"}
 
 // NewTesting makes two hosts on a device of a kind.
 func NewTesting(t *testing.T, kind string) Testing {
@@ -25,6 +25,9 @@ func NewTesting(t *testing.T, kind string) Testing {
 	luns := []*lun{lunOf(kind)}
 	if kind == "two devices" {
 		luns = append(luns, lunOf(kind))
+	}
+	if kind == "three members" {
+		luns = append(luns, lunOf(kind), lunOf(kind))
 	}
 	hosts := make([][]*nexus, 2)
 	w := Testing{Keys: [2]uint64{Key(1, 0xa11ce), Key(2, 0xb0b)}}
@@ -37,7 +40,11 @@ func NewTesting(t *testing.T, kind string) Testing {
 			devices = append(devices, fmt.Sprintf("/dev/sd%c", 'a'+i))
 			paths[devices[i]] = n
 		}
-		a, err := newPR(Config{Key: w.Keys[host], Devices: devices, Drain: time.Millisecond}, func(path string) (*handle, error) {
+		cfg := Config{Key: w.Keys[host], Devices: devices, Drain: time.Millisecond}
+		if kind == "three members" {
+			cfg.Devices, cfg.Members = nil, &someMembers{paths: devices}
+		}
+		a, err := newPR(cfg, func(path string) (*handle, error) {
 			return handleOf(paths[path], kind), nil
 		})
 		if err != nil {

@@ -6,9 +6,9 @@
 // of data on the devices, which it neither reads nor writes. The caller owns host records and
 // leases.
 //
-// Begin with Agent. The agent `pr` is pr.go, device.go (the steps on one device) and a transport:
-// ioctl.go (the kernel's interface) or scsi.go (PERSISTENT RESERVE commands, sent by sgio.go).
-// exec.go is the other agent.
+// Begin with Agent. The agent `pr` is pr.go, members.go (a lockspace on several disks), device.go (the
+// steps on one device) and a transport: ioctl.go (the kernel's interface) or scsi.go (PERSISTENT
+// RESERVE commands, sent by sgio.go). exec.go is the other agent.
 package fence
 
 import (
@@ -50,6 +50,10 @@ type Target struct {
 	Incarnation uint64
 	Name        string // from the target's host record: untrusted
 	Key         uint64 // the persistent reservation key in its host record
+
+	// LeaseOver reports that its lease is over, and that only its clock may not have shown that, because
+	// it stood still. A majority of the member disks suffices then.
+	LeaseOver bool
 }
 
 func (t Target) String() string {
@@ -92,6 +96,10 @@ type Config struct {
 	// off from: whole disks, namespaces, or multipath devices. Two lockspaces must not share one:
 	// a host has one key on a device.
 	Devices []string
+
+	// Members are the member disks of a lockspace on several, which Devices does not have; nil if it
+	// is on one disk.
+	Members Members
 
 	// Key is the own key for `pr`, of the incarnation that registers: see Key.
 	Key uint64

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
 )
 
 // openDevice is the opener of real devices.
@@ -33,6 +35,7 @@ func openDevice(path string) (*handle, error) {
 		transports: []transport{k},
 		readers:    []func() (State, error){k.state, sg.state},
 		close:      func() { _ = unix.Close(fd) }, // nothing was written
+		name:       blockdev.Info{Path: path, Major: unix.Major(st.Rdev), Minor: unix.Minor(st.Rdev)}.Disk(),
 	}
 	// SG_IO sends a command on one path of a multipath device, but a key must be registered on
 	// all.

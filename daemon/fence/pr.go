@@ -16,7 +16,9 @@ import (
 // removed can no longer write.
 type prAgent struct {
 	cfg     Config
+	open    opener
 	devices []*device
+	members *memberDisks // nil if the lockspace is on one disk, which is one of devices
 }
 
 func newPR(cfg Config, open opener) (*prAgent, error) {
@@ -28,20 +30,31 @@ func newPR(cfg Config, open opener) (*prAgent, error) {
 	}
 	cfg.Drain = cmp.Or(cfg.Drain, DefaultDrain)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	a := &prAgent{cfg: cfg}
+	a := &prAgent{cfg: cfg, open: open}
+	if cfg.Members != nil {
+		a.members = newMemberDisks(cfg.Members)
+	}
 	a.cfg.Devices = nil // without repetitions
 	for _, path := range cfg.Devices {
 		if !slices.Contains(a.cfg.Devices, path) {
 			a.cfg.Devices = append(a.cfg.Devices, path)
-			a.devices = append(a.devices, &device{path: path, open: open, log: cfg.Log, busy: make(chan struct{}, 1)})
+			a.devices = append(a.devices, a.device(Disk{Path: path}))
 		}
 	}
 	return a, nil
 }
 
+func (a *prAgent) device(disk Disk) *device {
+	return &device{path: disk.Path, name: disk.Name, open: a.open, log: a.cfg.Log, busy: make(chan struct{}, 1)}
+}
+
 // Register implements Agent.
 func (a *prAgent) Register(ctx context.Context) error {
-	return a.each(ctx, "register with", func(d *device) error { return d.register(ctx, a.cfg.Key, a.cfg.Resumed) })
+	err := a.each(ctx, "register with", func(d *device) error { return d.register(ctx, a.cfg.Key, a.cfg.Resumed) })
+	if err == nil && a.members != nil {
+		err = a.registerMembers(ctx)
+	}
+	return err
 }
 
 // Fence implements Agent.
@@ -53,8 +66,14 @@ func (a *prAgent) Fence(ctx context.Context, t Target) error {
 	case a.cfg.Key:
 		return fmt.Errorf("%w: %s has the key of this host", ErrTarget, t)
 	}
+	var onMembers error
+	var both sync.WaitGroup
+	if a.members != nil {
+		both.Go(func() { onMembers = a.fenceOnMembers(ctx, t) })
+	}
 	err := a.each(ctx, "fence on", func(d *device) error { return d.fence(ctx, a.cfg.Key, t.Key, a.cfg.Drain) })
-	if err != nil {
+	both.Wait()
+	if err = join([]error{err, onMembers}); err != nil {
 		return fmt.Errorf("fence %s: %w", t, err)
 	}
 	return nil
@@ -62,12 +81,20 @@ func (a *prAgent) Fence(ctx context.Context, t Target) error {
 
 // Unregister implements Agent.
 func (a *prAgent) Unregister(ctx context.Context) error {
-	return a.each(ctx, "unregister from", func(d *device) error { return d.unregister(ctx, a.cfg.Key) })
+	err := a.each(ctx, "unregister from", func(d *device) error { return d.unregister(ctx, a.cfg.Key) })
+	if a.members != nil {
+		err = join([]error{err, a.unregisterMembers(ctx)})
+	}
+	return err
 }
 
 // String implements Agent.
 func (a *prAgent) String() string {
-	return "pr on " + strings.Join(a.cfg.Devices, ", ")
+	on := a.cfg.Devices
+	if a.members != nil {
+		on = append([]string{"the member disks"}, on...)
+	}
+	return "pr on " + strings.Join(on, ", ")
 }
 
 // each calls f on all devices at the same time. It returns the errors of all devices that failed.
@@ -84,6 +111,8 @@ func (a *prAgent) each(ctx context.Context, what string, f func(*device) error) 
 	all.Wait()
 	return join(errs)
 }
+
+var errUnreadable = errors.New("registrations cannot be read")
 
 // State is the persistent reservation of a device.
 type State struct {
@@ -127,7 +156,7 @@ func ReadState(ctx context.Context, path string) (state State, err error) {
 	err = d.do(ctx, func() (err error) {
 		known := false
 		if state, known, err = d.look(ctx); err == nil && !known {
-			err = unsupported(errors.New("registrations cannot be read"))
+			err = unsupported(errUnreadable)
 		}
 		return err
 	})

@@ -79,7 +79,7 @@ var imports = []struct{ path, imports string }{
 	// One host's place in a lockspace.
 	{"daemon/hostid", "daemon/api layout"},
 	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
-	{"daemon/fence", "daemon/retry"},
+	{"daemon/fence", "blockdev daemon/retry"},
 	{"daemon/watchdog", ""},
 	{"daemon/standing", "bakery daemon/lease layout"},
 	{"daemon/membership", "bakery blockdev blockdev/mirror daemon/api daemon/clock daemon/events daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
