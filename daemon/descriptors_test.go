@@ -86,7 +86,7 @@ func (d *slowDisk) Read(p []byte, off int64) error {
 // read.
 func TestRequestsTakeTurns(t *testing.T) {
 	slow := &slowDisk{Device: disktest.NewMemory(1<<20, 512, 512).Open(), release: make(chan struct{})}
-	dev := DevicesOn(slow, new(tally.Tally)).Locks
+	dev := DevicesOn(slow, new(tally.Tally), nil).Locks
 	var wg sync.WaitGroup
 	for range 4 * maxUnderWay {
 		wg.Go(func() {

@@ -23,6 +23,9 @@ type purposeDevice struct {
 	blockdev.Device
 	io    *tally.IO
 	turns chan struct{} // has room for the requests under way; nil if these are not limited
+	// refused is called for each write that the device refuses because of a reservation: another host may
+	// have fenced this one, or one path may have no registration. nil: none
+	refused func(error)
 }
 
 func (d purposeDevice) Read(p []byte, off int64) error {
@@ -41,6 +44,9 @@ func (d purposeDevice) request(do func([]byte, int64) error, of *tally.Requests,
 	began := time.Now()
 	err := do(p, off)
 	of.Add(time.Since(began), err)
+	if of == &d.io.Writes && d.refused != nil && errors.Is(err, unix.EBADE) {
+		d.refused(err)
+	}
 	return err
 }
 
@@ -67,34 +73,21 @@ func (s purposeSet) WriteCount(p []byte, off int64) (acked mirror.Positions, err
 }
 
 // forPurpose returns a device for one purpose.
-func forPurpose(dev blockdev.Device, io *tally.IO, turns chan struct{}) blockdev.Device {
-	by := purposeDevice{dev, io, turns}
+func forPurpose(dev blockdev.Device, io *tally.IO, turns chan struct{}, refused func(error)) blockdev.Device {
+	by := purposeDevice{dev, io, turns, refused}
 	if set, several := dev.(*mirror.Set); several {
 		return purposeSet{set, by}
 	}
 	return by
 }
 
-// guardedDevice reports each write that the device refuses because of a reservation: another host may have
-// fenced this one, or one path may have no registration.
-type guardedDevice struct {
-	blockdev.Device
-	refused func(error)
-}
-
-func (d guardedDevice) Write(p []byte, off int64) error {
-	err := d.Device.Write(p, off)
-	if errors.Is(err, unix.EBADE) {
-		d.refused(err)
-	}
-	return err
-}
-
 // Devices are the same device for each purpose.
 type Devices struct{ Opened, Lease, Locks, Report blockdev.Device }
 
-func DevicesOn(dev blockdev.Device, t *tally.Tally) Devices {
+// DevicesOn returns them. refused is called for each write of the lease and of locks that is refused
+// because of a reservation; nil: none.
+func DevicesOn(dev blockdev.Device, t *tally.Tally, refused func(error)) Devices {
 	turns := make(chan struct{}, maxUnderWay)
-	return Devices{Opened: dev, Lease: forPurpose(dev, &t.IO[tally.Lease], nil), Locks: forPurpose(dev, &t.IO[tally.Lock], turns),
-		Report: forPurpose(dev, &t.IO[tally.Report], turns)}
+	return Devices{Opened: dev, Lease: forPurpose(dev, &t.IO[tally.Lease], nil, refused), Locks: forPurpose(dev, &t.IO[tally.Lock], turns, refused),
+		Report: forPurpose(dev, &t.IO[tally.Report], turns, nil)}
 }

@@ -87,13 +87,13 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		dev.Close()
 		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
-	j.devices = DevicesOn(dev, j.cfg.Tally)
-	if sb.Policy == layout.PolicyFence && sb.Members.Several() && cmp.Or(j.cfg.Fence.Agent, "pr") == "pr" {
-		dev.Close()
-		return nil, fmt.Errorf("%w: fence agent pr with a lockspace on several disks, want exec: it would cut hosts off from one disk alone", api.ErrInvalid)
+	var refused func(error)
+	if sb.Policy == layout.PolicyFence {
+		refused = j.cutOff
 	}
-	if sb.Policy == layout.PolicyFence && !sb.Members.Several() {
-		j.devices.Lease, j.devices.Locks = guardedDevice{j.devices.Lease, j.cutOff}, guardedDevice{j.devices.Locks, j.cutOff}
+	j.devices = DevicesOn(dev, j.cfg.Tally, refused)
+	if sb.Members.Several() {
+		j.cfg.Fence.Members = &j.members
 	}
 	j.disk = &store.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
 	var h *Host
@@ -235,7 +235,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
 	}
 	cfg := membership.Config{
-		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, NewAgent: j.cfg.Machine.Fence, Events: j.cfg.Events, Tally: j.cfg.Tally,
+		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, NewAgent: j.agent, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, Lease: lease.Config{ID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim},
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery, Take: j.members.take,
 	}
@@ -266,6 +266,15 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		}
 		return mem, context.Cause(ctx)
 	}
+}
+
+// agent returns the fence agent of this host, which admits the member disks from then on.
+func (j *joiner) agent(cfg fence.Config) (fence.Agent, error) {
+	agent, err := j.cfg.Machine.Fence(cfg)
+	if admitter, ok := agent.(fence.Admitter); ok && cfg.Members != nil {
+		j.members.admitBy(admitter)
+	}
+	return agent, err
 }
 
 // enterFenced stops the commands of a process that was fenced within its lease, and makes the host live.

@@ -1,14 +1,17 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -23,6 +26,7 @@ type memberDisks struct {
 	host   int                    // id of this host; 0 if none was chosen yet
 	opened map[int]lockspace.Disk // by position
 	set    *mirror.Set            // nil until all are opened
+	keys   fence.Admitter         // registers the key of this host; nil if none
 	noted  []mirror.State         // in the log, by position
 }
 
@@ -81,14 +85,25 @@ func (d *memberDisks) take(host int) {
 }
 
 // check returns an error if a member does not have what this host wrote there last (OWN), or if it cannot
-// be locked.
+// be locked, or if other hosts could not fence this one there.
 func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	d.mu.Lock()
-	set, sb, host := d.set, d.sb, d.host
+	set, sb, host, keys := d.set, d.sb, d.host, d.keys
 	d.mu.Unlock()
-	if set == nil || host == 0 {
+	if host != 0 && set != nil {
+		if err := checkOwn(set, sb, host, position, dev); err != nil {
+			return err
+		}
+	}
+	if keys == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), admitWithin)
+	defer cancel()
+	return keys.Admit(ctx, position, diskOf(dev))
+}
+
+func checkOwn(set *mirror.Set, sb layout.Superblock, host, position int, dev blockdev.Device) error {
 	if disk, ok := dev.(lockspace.Disk); ok {
 		if err := lockOwn(disk, sb, host); err != nil {
 			return err
@@ -106,6 +121,44 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 			dev.Info().Path, found.Epoch, found.Counter, acked.Epoch, acked.Counter)
 	}
 	return nil
+}
+
+// admitWithin limits the time that the disks may take to register a key on one of them.
+const admitWithin = 30 * time.Second
+
+func diskOf(dev blockdev.Device) fence.Disk {
+	info := dev.Info()
+	return fence.Disk{Path: info.Path, Name: info.Disk()}
+}
+
+// admitBy makes check ask whether other hosts can fence this one on a member.
+func (d *memberDisks) admitBy(keys fence.Admitter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.keys = keys
+}
+
+// Disks implements fence.Members.
+func (d *memberDisks) Disks() []fence.Disk {
+	d.mu.Lock()
+	set, opened := d.set, maps.Clone(d.opened)
+	d.mu.Unlock()
+	status := set.Members()
+	disks := make([]fence.Disk, len(status))
+	for i, m := range status {
+		if dev := opened[i]; dev != nil && m.State == mirror.Up {
+			disks[i] = diskOf(dev)
+		}
+	}
+	return disks
+}
+
+// Refuse implements fence.Members.
+func (d *memberDisks) Refuse(position int, why error) {
+	d.mu.Lock()
+	set := d.set
+	d.mu.Unlock()
+	set.Recheck(position, why)
 }
 
 // note reports the members that are lost, and those that are back.

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -59,7 +60,9 @@ func (mb *Member) register(id int, incarnation uint64) error {
 		mb.cfg.Fence.Key = cfg.Key
 	}
 	cfg.Agent, cfg.Log = cmp.Or(cfg.Agent, "pr"), mb.cfg.Log
-	cfg.Devices = append([]string{mb.cfg.Dev.Info().Path}, cfg.Devices...)
+	if mb.set == nil {
+		cfg.Devices = append([]string{mb.cfg.Dev.Info().Path}, cfg.Devices...)
+	}
 	agent, err := mb.cfg.NewAgent(cfg)
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
@@ -149,7 +152,7 @@ func (mb *Member) spareRenewed() {
 // confirmed.
 func (mb *Member) fence(ctx context.Context, a lease.Fence) bool {
 	agent := mb.registered.Load().agent
-	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey}
+	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey, LeaseOver: mb.leaseOver(a)}
 	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
 	err := agent.Fence(ctx, target)
@@ -175,6 +178,15 @@ func (mb *Member) fence(ctx context.Context, a lease.Fence) bool {
 	log.Error("fencing failed: this host is not registered any more, giving up its lease to register again", "err", err)
 	mb.LoseFor(err)
 	return false
+}
+
+// leaseOver reports whether the host to fence has been silent for so long that its lease is over, which
+// is later than with fence-after.
+func (mb *Member) leaseOver(a lease.Fence) bool {
+	return locked(mb, func(m *lease.Machine) bool {
+		h := m.Hosts()[a.Host-1]
+		return h.Incarnation == a.Incarnation && h.Looked >= h.DeadAt(timing.Times{Lease: mb.cfg.SB.Lease})
+	})
 }
 
 // HasAsked reports whether this host has asked another one to leave.

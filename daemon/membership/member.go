@@ -89,7 +89,8 @@ type Config struct {
 	Identity *hostid.Identity
 	Clock    clock.Clock
 	// Fence is how this host fences others, if the recovery policy is fence. Devices are those in
-	// addition to Dev; Key is the previous process's, which Join replaces without Lease.Resume.
+	// addition to Dev; Members are set if Dev is on several disks; Key is the previous process's, which
+	// Join replaces without Lease.Resume.
 	Fence    fence.Config
 	NewAgent func(fence.Config) (fence.Agent, error) // [fence.New], or another one in a simulation
 
