@@ -23,24 +23,26 @@ import (
 
 // cluster is a number of machines that share two disks of one target, each by a separate cable. One
 // disk has the lockspace. The other has a counter, which every critical section reads, works on,
-// and writes.
+// and writes. A lockspace on several disks has a target for each, and the counter one more.
 type cluster struct {
-	t      *testing.T
-	times  timing.Times
-	target *target
-	locks  string // image with the lockspace
-	data   string // image with the counter
-	hosts  []*host
+	t       *testing.T
+	times   timing.Times
+	target  *target   // of the counter
+	members []*target // of the disks of the lockspace; the last unit of each is the disk
+	locks   []string  // images of these disks
+	data    string    // image with the counter
+	hosts   []*host
 }
 
 const (
-	locksSize = 16 // megabytes
+	locksSize = 16 // megabytes of the first disk of the lockspace; each further one has one more
 	dataSize  = 8
 )
 
 // setup describes a cluster.
 type setup struct {
 	hosts  int             // 0: two
+	disks  int             // of the lockspace; 0: one
 	lease  time.Duration   // 0: usual
 	fence  bool            // policy fence, by reservations on both disks
 	after  time.Duration   // fence-after; 0: none
@@ -57,17 +59,23 @@ func gather(t *testing.T, s setup) *cluster {
 	if s.lease == 0 {
 		s.lease = usual
 	}
-	c := &cluster{t: t, locks: image(t, "locks", locksSize), data: image(t, "data", dataSize)}
-	target := serve
-	if s.aborts {
-		target = serveByKernel
+	c := &cluster{t: t, data: image(t, "data", dataSize)}
+	for i := range max(1, s.disks) {
+		c.locks = append(c.locks, image(t, locksName(i), locksSize+int64(i)))
 	}
-	c.target = target(t, c.locks, c.data)
+	c.serve(s)
 	for i := range s.hosts {
 		name := string(rune('a' + i))
-		h := &host{id: i + 1, locks: lay(t, c.target.portal), data: lay(t, c.target.portal)}
-		h.flags = []string{"--device", "/dev/locks", "--host-id", fmt.Sprint(h.id), "--log-level", "debug"}
-		devices := scsi(name, unit{h.locks.address(), 1}, unit{h.data.address(), 2})
+		h := &host{id: i + 1, data: lay(t, c.target.portal)}
+		h.flags = []string{"--host-id", fmt.Sprint(h.id), "--log-level", "debug"}
+		units := []unit{{h.data.address(), 1}}
+		for i, m := range c.members {
+			path := lay(t, m.portal)
+			h.locks = append(h.locks, path)
+			h.flags = append(h.flags, "--device", "/dev/"+locksName(i))
+			units = append(units, unit{path.address(), len(m.images)})
+		}
+		devices := scsi(name, units...)
 		if s.fence {
 			h.flags = append(h.flags, "--fence", "pr", "--fence-device", "/dev/data")
 		}
@@ -91,7 +99,7 @@ func gather(t *testing.T, s setup) *cluster {
 	if s.after > 0 {
 		flags = append(flags, "--fence-after", s.after.String())
 	}
-	format(t, c.locks, flags...)
+	format(t, c.locks[0], append(flags, c.locks[1:]...)...)
 	// The last host joins first, and so makes the reservation. When the initiator that made a
 	// reservation is preempted, tgt frees its record of the reservation but goes on using it, and
 	// may then refuse to report it.
@@ -102,10 +110,40 @@ func gather(t *testing.T, s setup) *cluster {
 	return c
 }
 
+// serve starts the targets.
+func (c *cluster) serve(s setup) {
+	c.t.Helper()
+	switch {
+	case s.disks > 1:
+		c.target = serve(c.t, c.data)
+		for _, image := range c.locks {
+			c.members = append(c.members, serve(c.t, image))
+		}
+		return
+	case s.aborts:
+		c.target = serveByKernel(c.t, c.data, c.locks[0])
+	default:
+		c.target = serve(c.t, c.data, c.locks[0])
+	}
+	c.members = []*target{c.target}
+}
+
+// locksName returns the name of a disk of the lockspace in a machine.
+func locksName(i int) string {
+	if i == 0 {
+		return "locks"
+	}
+	return fmt.Sprint("locks", i+1)
+}
+
 // ready gives a booted machine its disks and its watchdog.
 func (h *host) ready() {
 	h.t.Helper()
-	h.disks(map[string]int64{"locks": locksSize, "data": dataSize})
+	sizes := map[string]int64{"data": dataSize}
+	for i := range h.locks {
+		sizes[locksName(i)] = locksSize + int64(i)
+	}
+	h.disks(sizes)
 	if h.card.module != "" {
 		h.run("modprobe", h.card.module)
 	}
@@ -198,7 +236,11 @@ func (c *cluster) entered(after uint64) (wait func() time.Time) {
 // sequence returns the number of renewals in a host's record on the disk.
 func (c *cluster) sequence(h *host) (n uint64) {
 	c.t.Helper()
-	out, err := exec.Command(bakeryctl(), "status", "--device", c.locks, "--json").Output()
+	args := []string{"status", "--json"}
+	for _, image := range c.locks {
+		args = append(args, "--device", image)
+	}
+	out, err := exec.Command(bakeryctl(), args...).Output()
 	require.NoError(c.t, err)
 	var status struct {
 		Hosts []struct {
@@ -252,7 +294,7 @@ func (c *cluster) whole(interrupted ...uint64) {
 	}
 	require.Len(c.t, r.Interrupted, len(interrupted)+len(others), "sections that were to be cut short: %d", interrupted)
 	c.measured("%d sections, none lost, %d cut short; the counter is at %d", r.Sections, len(r.Interrupted), r.Counter.Count)
-	require.NoError(c.t, execute(c.t.TempDir(), bakeryctl(), "check", c.locks))
+	require.NoError(c.t, execute(c.t.TempDir(), append([]string{bakeryctl(), "check"}, c.locks...)...))
 }
 
 // measured logs a measurement.

@@ -26,7 +26,7 @@ func TestCut(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		cut  func()
-	}{{"closed", a.locks.cut}, {"silent", a.locks.hold}} {
+	}{{"closed", a.locks[0].cut}, {"silent", a.locks[0].hold}} {
 		terms := a.joined()
 		// It checks continuously that no other section runs, and so reads the data's disk all
 		// along.
@@ -38,7 +38,7 @@ func TestCut(t *testing.T) {
 			section.end().Sub(began).Round(10*time.Millisecond), c.times.Lease, next().Sub(began).Round(10*time.Millisecond))
 		require.NotContains(t, section.said(), "refused", "another section ran at the same time")
 		c.progress(2, b, d)
-		a.locks.restore()
+		a.locks[0].restore()
 		eventually(t, "it has joined again", func() bool { return a.joined() > terms })
 		cutShort = append(cutShort, token)
 	}
@@ -61,7 +61,7 @@ func TestLateWrite(t *testing.T) {
 	a.data.hold()
 	late.input("\n") // its write is in flight, and cannot be recalled
 	a.sh("until grep -q '(section) D' /proc/[0-9]*/task/[0-9]*/stat; do sleep 0.1; done")
-	a.locks.hold()
+	a.locks[0].hold()
 	c.othersWaited(next(), began, 0)
 	c.progress(2, b)
 	a.data.restore()
@@ -69,7 +69,7 @@ func TestLateWrite(t *testing.T) {
 	c.progress(2, b)
 	require.NotContains(t, late.said(), "raised")
 	a.sh("until dmesg | grep -qE 'nexus error|reservation conflict'; do sleep 0.1; done") // the kernel's words for a reservation conflict
-	a.locks.restore()
+	a.locks[0].restore()
 	c.afterwards()
 	c.whole(token)
 }

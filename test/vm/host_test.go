@@ -34,8 +34,8 @@ type host struct {
 	card    card     // its watchdog, if any
 	flags   []string // of bakeryd
 	bakeryd *command
-	locks   *cable // path to the disk with the lockspace, in a cluster
-	data    *cable // path to the disk with the counter
+	locks   []*cable // paths to the disks of the lockspace, in a cluster
+	data    *cable   // path to the disk with the counter
 }
 
 // join starts bakeryd in a machine and waits until it serves.
@@ -66,9 +66,12 @@ func (h *host) joined() int {
 }
 
 // take starts a script under the lock "job".
-func (h *host) take(script string) *command {
+func (h *host) take(script string) *command { h.t.Helper(); return h.under("job", script) }
+
+// under starts a script under a lock.
+func (h *host) under(lock, script string) *command {
 	h.t.Helper()
-	return h.start("bakeryctl", "lock", "job", "--", "sh", "-c", `echo "token $BAKERY_TOKEN."; `+script)
+	return h.start("bakeryctl", "lock", lock, "--", "sh", "-c", `echo "token $BAKERY_TOKEN."; `+script)
 }
 
 var tokenLine = regexp.MustCompile(`token (\d+)\.`)

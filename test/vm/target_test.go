@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ const (
 type target struct {
 	t      *testing.T
 	portal string
+	tid    int64    // tgt makes the identifiers of its units from it
 	images []string // by logical unit, from 1
 	run    string
 	tgtd   *exec.Cmd // nil while it does not run
@@ -39,10 +41,12 @@ var tgt = sync.OnceValues(func() (dir string, err error) {
 	return filepath.Join(dir, "usr/sbin"), unpack("tgt", dir, "./usr/sbin/*")
 })
 
+var tids atomic.Int64
+
 // serve serves images as a target, until the end of the test.
 func serve(t *testing.T, images ...string) *target {
 	t.Helper()
-	s := &target{t: t, portal: freePort(t), images: images, run: directory(t)}
+	s := &target{t: t, portal: freePort(t), tid: tids.Add(1), images: images, run: directory(t)}
 	s.start()
 	t.Cleanup(func() {
 		s.stop()
@@ -74,11 +78,12 @@ func (s *target) start() {
 		return string(out), err
 	}
 	eventually(s.t, "tgtd serves", func() bool { _, err := admin("--op show --mode target"); return err == nil })
-	steps := []string{"--op new --mode target --tid 1 -T " + targetName}
+	steps := []string{"--op new --mode target -T " + targetName}
 	for i, image := range s.images {
-		steps = append(steps, fmt.Sprintf("--op new --mode logicalunit --tid 1 --lun %d -b %s", i+1, image))
+		steps = append(steps, fmt.Sprintf("--op new --mode logicalunit --lun %d -b %s", i+1, image))
 	}
-	for _, args := range append(steps, "--op bind --mode target --tid 1 -I ALL") {
+	for _, args := range append(steps, "--op bind --mode target -I ALL") {
+		args = fmt.Sprint(args, " --tid ", s.tid)
 		out, err := admin(args)
 		require.NoError(s.t, err, "tgtadm %s: %s", args, out)
 	}
@@ -98,7 +103,7 @@ func (s *target) stop() {
 // does not restart.
 func serveByKernel(t *testing.T, images ...string) *target {
 	t.Helper()
-	s := &target{t: t, portal: freePort(t)}
+	s := &target{t: t, portal: freePort(t), images: images}
 	devices := []string{"-netdev", "user,id=net,restrict=on,hostfwd=tcp:" + s.portal + "-:3260", "-device", "virtio-net-pci,netdev=net"}
 	script := `
 		modprobe -a virtio_net crc32c_generic target_core_iblock iscsi_target_mod
