@@ -5,29 +5,33 @@ import (
 	"slices"
 )
 
-// MaxPositions is the greatest position of a member disk: five members, and the one that replaces one.
-const MaxPositions = 6
+// MaxPositions is the greatest number of member disks.
+const MaxPositions = 5
 
-// Members are the disks of a lockspace on several: 3 or 5 of them, and during a replacement one more.
-// The zero Members are those of a lockspace on one disk.
+// Members are the disks of a lockspace on several. The zero Members are those of a lockspace on one
+// disk.
 type Members struct {
-	Epoch            uint64             // grows with every change
-	Leaving, Joining int                // positions of the disks of a replacement, both 0 if there is none
-	Disks            [MaxPositions]UUID // by position - 1; zero where there is none
+	Epoch     uint64             // grows with every change
+	Positions int                // 3 or 5: they are numbered from 1
+	Disks     [MaxPositions]UUID // by position - 1; zero at one that is vacant
 }
 
 // Several reports whether the lockspace is on several disks.
 func (m Members) Several() bool { return m != (Members{}) }
 
-// Positions returns those that have a disk, in order.
-func (m Members) Positions() (positions []int) {
-	for i, id := range m.Disks {
-		if !id.IsZero() {
-			positions = append(positions, i+1)
-		}
-	}
-	return positions
+// Majority returns the number of members that is one. A vacant position is a member that is missing.
+func (m Members) Majority() int { return m.Positions/2 + 1 }
+
+// Vacant returns the position without a disk, or 0.
+func (m Members) Vacant() int { return 1 + slices.IndexFunc(m.Disks[:m.Positions], UUID.IsZero) }
+
+// First returns the first position that has a disk.
+func (m Members) First() int {
+	return 1 + slices.IndexFunc(m.Disks[:], func(id UUID) bool { return !id.IsZero() })
 }
+
+// PositionOf returns the position of a disk, or 0 if it is no member.
+func (m Members) PositionOf(disk UUID) int { return 1 + slices.Index(m.Disks[:m.Positions], disk) }
 
 // has reports whether a position has a disk.
 func (m Members) has(position int) bool {
@@ -35,21 +39,23 @@ func (m Members) has(position int) bool {
 }
 
 func (m Members) validate() error {
-	positions := m.Positions()
-	count := len(positions)
-	if m.Leaving != 0 || m.Joining != 0 {
-		count--
-		if !m.has(m.Leaving) || !m.has(m.Joining) || m.Leaving == m.Joining {
-			return fmt.Errorf("position %d leaves and %d joins, want two that have a disk: %w", m.Leaving, m.Joining, ErrField)
+	if m.Positions != 3 && m.Positions != 5 {
+		return fmt.Errorf("%d positions of member disks, want 3 or 5: %w", m.Positions, ErrField)
+	}
+	vacant := 0
+	for i, id := range m.Disks {
+		switch {
+		case id.IsZero() && i < m.Positions:
+			vacant++
+		case id.IsZero():
+		case i >= m.Positions:
+			return fmt.Errorf("member disk at position %d of %d: %w", i+1, m.Positions, ErrField)
+		case slices.Contains(m.Disks[:i], id):
+			return fmt.Errorf("two member disks with uuid %v: %w", id, ErrField)
 		}
 	}
-	if count != 3 && count != 5 {
-		return fmt.Errorf("%d member disks, want 3 or 5: %w", count, ErrField)
-	}
-	for i, at := range positions {
-		if slices.ContainsFunc(positions[:i], func(other int) bool { return m.Disks[other-1] == m.Disks[at-1] }) {
-			return fmt.Errorf("two member disks with uuid %v: %w", m.Disks[at-1], ErrField)
-		}
+	if vacant > 1 {
+		return fmt.Errorf("%d positions without a member disk, want at most 1: %w", vacant, ErrField)
 	}
 	return checkNotZero("epoch", m.Epoch)
 }
@@ -64,12 +70,12 @@ func (sb *Superblock) members(c *codec) {
 	}
 	number(c, headerPosition, 1, "position", &sb.Position, 1, MaxPositions)
 	word(c, 144, &m.Epoch)
-	number(c, 152, 1, "leaving position", &m.Leaving, 0, MaxPositions)
-	number(c, 153, 1, "joining position", &m.Joining, 0, MaxPositions)
-	c.zero(154, 160)
+	number(c, 152, 1, "number of positions", &m.Positions, 0, MaxPositions)
+	c.zero(153, 160)
 	for i := range m.Disks {
 		c.id(160+16*i, (*[16]byte)(&m.Disks[i]))
 	}
+	c.zero(240, 256)
 	if c.check(m.validate()); !m.has(sb.Position) {
 		c.check(fmt.Errorf("position %d has no member disk: %w", sb.Position, ErrField))
 	}

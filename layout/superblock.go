@@ -56,11 +56,10 @@ func (p *Policy) UnmarshalText(text []byte) error { return unmarshal(policies, p
 //	 72-135 | name, UTF-8, then zeroes
 //	136-143 | fence-after in microseconds, 0 for the lease
 //	144-151 | members: epoch; 0 with one disk, and then all up to the end is zero
-//	152     | members: position that is leaving, 0 if none
-//	153     | members: position that is joining, 0 if none
-//	154-159 | reserved, zero
-//	160-255 | members: uuids of the disks at positions 1 to 6, zeroes where there is none
-//	256-511 | reserved, zero
+//	152     | members: number of positions, 3 or 5
+//	153-159 | reserved, zero
+//	160-239 | members: uuids of the disks at positions 1 to 5, zeroes where there is none
+//	240-511 | reserved, zero
 type Superblock struct {
 	UUID      UUID
 	Name      string // at most MaxName bytes, may be empty

@@ -101,8 +101,8 @@ type member struct {
 }
 
 func membersOf(r *format.Result) (members []member) {
-	for i, position := range r.Superblock.Members.Positions() {
-		members = append(members, member{position, r.Paths[i], r.Superblock.Members.Disks[position-1]})
+	for i := range r.Superblock.Members.Positions {
+		members = append(members, member{i + 1, r.Paths[i], r.Superblock.Members.Disks[i]})
 	}
 	return members
 }

@@ -135,37 +135,32 @@ func MemberDisks(dev blockdev.Device, sb layout.Superblock) (disks []MemberDisk)
 	if !ok {
 		return nil
 	}
-	status := set.Members()
-	for i, at := range sb.Members.Positions() {
-		disks = append(disks, MemberDisk{Position: at, UUID: sb.Members.Disks[at-1], Status: status[i]})
+	for i, status := range set.Members() {
+		disks = append(disks, MemberDisk{Position: i + 1, UUID: sb.Members.Disks[i], Status: status})
 	}
 	return disks
 }
 
 // codec knows the versions of the records of a lockspace on several disks.
-type codec struct {
-	space     layout.Space
-	positions []int
-}
+type codec struct{ space layout.Space }
 
 // NewCodec returns the codec of a lockspace on several disks.
-func NewCodec(sb layout.Superblock) mirror.Codec { return codec{sb.Space(), sb.Members.Positions()} }
+func NewCodec(sb layout.Superblock) mirror.Codec { return codec{sb.Space()} }
 
 func (c codec) Version(block []byte, off int64, position int) (mirror.Version, error) {
-	v, err := c.space.CopyVersion(block, off, c.positions[position])
+	v, err := c.space.CopyVersion(block, off, position+1)
 	return mirror.Version(v), err
 }
 
-func (c codec) Place(block []byte, position int) { layout.PlaceCopy(block, c.positions[position]) }
+func (c codec) Place(block []byte, position int) { layout.PlaceCopy(block, position+1) }
 
 // memberDisks opens and checks the member disks of a lockspace.
 type memberDisks struct {
-	o         DiskOptions
-	sb        layout.Superblock
-	copyUsed  int
-	positions []int      // on the disks
-	paths     [][]string // where a member was found, or may be
-	names     []string
+	o        DiskOptions
+	sb       layout.Superblock
+	copyUsed int
+	paths    [][]string // where a member was found, or may be
+	names    []string
 }
 
 func (d *memberDisks) members() (list []mirror.Member) {
@@ -243,8 +238,8 @@ func (d *memberDisks) identify(i int, dev blockdev.Device) error {
 			continue
 		case !SameSuperblock(sb, d.sb):
 			return d.differs(path, sb)
-		case sb.Position != d.positions[i]:
-			return fmt.Errorf("%s is member %d, want member %d: %w", path, sb.Position, d.positions[i], layout.ErrIdentity)
+		case sb.Position != i+1:
+			return fmt.Errorf("%s is member %d, want member %d: %w", path, sb.Position, i+1, layout.ErrIdentity)
 		}
 		valid = true
 	}

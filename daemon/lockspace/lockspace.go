@@ -60,7 +60,7 @@ func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err
 	if info := dev.Info(); info.Members == 0 {
 		return layout.Superblock{}, 0, fmt.Errorf("%w; %s is member %d", tooFew(sb), info.Path, sb.Position)
 	}
-	sb.Position = sb.Members.Positions()[0] // that of any member was read
+	sb.Position = sb.Members.First() // that of any member was read
 	return sb, copyUsed, nil
 }
 

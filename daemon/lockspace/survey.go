@@ -84,14 +84,10 @@ func choose(all []finding) (*memberDisks, error) {
 		return nil, noMajority(all)
 	}
 	sb := all[first].sb
-	if m := sb.Members; m.Leaving != 0 {
-		return nil, fmt.Errorf("%w: member %d of lockspace %s is being replaced by member %d, which is not supported",
-			ErrDisks, m.Leaving, DescribeSuperblock(sb), m.Joining)
-	}
-	d := &memberDisks{sb: sb, positions: sb.Members.Positions()}
+	n := sb.Members.Positions
+	d := &memberDisks{sb: sb, paths: make([][]string, n), names: make([]string, n)}
 	// Any position would do. This one does not depend on the order of the paths.
-	d.sb.Position = d.positions[0]
-	d.paths, d.names = make([][]string, len(d.positions)), make([]string, len(d.positions))
+	d.sb.Position = sb.Members.First()
 	var missing []string
 	for _, f := range all {
 		if f.err != nil {
@@ -101,25 +97,25 @@ func choose(all []finding) (*memberDisks, error) {
 		if f.sb.UUID != sb.UUID {
 			return nil, fmt.Errorf("%w: %s, but %s; give the disks of one lockspace", ErrDisks, all[first].describe(), f.describe())
 		}
-		i := slices.IndexFunc(d.positions, func(at int) bool { return sb.Members.Disks[at-1] == diskOf(f.sb) })
+		i := sb.Members.PositionOf(diskOf(f.sb)) - 1
 		if i < 0 {
 			return nil, fmt.Errorf("%w: %s, but the disk is not a member in epoch %d; omit it", ErrDisks, f.describe(), sb.Members.Epoch)
 		}
 		d.paths[i], d.names[i] = []string{f.path}, f.path
 		d.copyUsed = max(d.copyUsed, f.copyUsed)
 	}
-	if len(all) > len(d.positions) {
+	if len(all) > n {
 		return nil, describeAll(all, fmt.Errorf("%w: %d paths for the %d member disks of lockspace %s; omit %s",
-			ErrDisks, len(all), len(d.positions), DescribeSuperblock(sb), strings.Join(missing, " or ")))
+			ErrDisks, len(all), n, DescribeSuperblock(sb), strings.Join(missing, " or ")))
 	}
-	absent := len(d.positions) - len(all) + len(missing)
-	for i, at := range d.positions {
+	absent := n - len(all) + len(missing)
+	for i := range n {
 		if d.names[i] != "" {
 			continue
 		}
 		switch d.paths[i] = missing; {
 		case len(missing) == 0:
-			d.names[i] = fmt.Sprintf("member %d", at)
+			d.names[i] = fmt.Sprintf("member %d", i+1)
 		case absent == 1:
 			d.names[i] = missing[0]
 		default:
@@ -164,11 +160,8 @@ func hasMajority(f finding, all []finding) bool {
 			same++
 		}
 	}
-	return same >= majority(f.sb)
+	return same >= f.sb.Members.Majority()
 }
-
-// majority returns the number of member disks that are needed.
-func majority(sb layout.Superblock) int { return len(sb.Members.Positions())/2 + 1 }
 
 // noMajority returns an error with what was found.
 func noMajority(all []finding) error {
@@ -197,7 +190,7 @@ func noMajority(all []finding) error {
 // tooFew returns the error about fewer disks than a majority.
 func tooFew(sb layout.Superblock) error {
 	return fmt.Errorf("%w: lockspace %s has %d member disks; give at least %d of them, each with --device or as an argument",
-		ErrDisks, DescribeSuperblock(sb), len(sb.Members.Positions()), majority(sb))
+		ErrDisks, DescribeSuperblock(sb), sb.Members.Positions, sb.Members.Majority())
 }
 
 // describeAll adds what was found at each path to an error.

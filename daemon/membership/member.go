@@ -134,7 +134,7 @@ func Join(cfg Config) (*Member, error) {
 	l := &mb.cfg.Lease
 	if cfg.SB.Members.Several() {
 		mb.set = cfg.Dev.(Set)
-		l.Members, l.Self.Epoch = len(cfg.SB.Members.Positions()), cfg.SB.Members.Epoch
+		l.Members, l.Self.Epoch = cfg.SB.Members.Positions, cfg.SB.Members.Epoch
 	}
 	mb.keeper = cfg.Previous
 	l.Hosts, l.Times, l.Policy, l.Incarnation = cfg.SB.Geometry.Hosts, mb.times(), cfg.SB.Policy, mb.incarnation

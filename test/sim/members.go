@@ -35,7 +35,7 @@ func numberOfDisks(w *world, stays bool) int {
 
 func newDisks(w *world) *disks {
 	ds := &disks{w: w, g: w.sb.Geometry, keys: map[*machine]uint64{}}
-	for n := range max(1, len(w.sb.Members.Positions())) {
+	for n := range max(1, w.sb.Members.Positions) {
 		ds.members = append(ds.members, newDisk(w, n+1))
 	}
 	return ds

@@ -124,7 +124,7 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	}
 	if n := numberOfDisks(w, stays); n > 1 {
 		w.count(fmt.Sprint("run on ", n, " disks"))
-		w.sb.Members, w.sb.Position = layout.Members{Epoch: 1}, 1
+		w.sb.Members, w.sb.Position = layout.Members{Epoch: 1, Positions: n}, 1
 		for i := range n {
 			w.sb.Members.Disks[i] = layout.UUID{0: 3, 15: byte(i + 1)}
 		}

@@ -121,7 +121,7 @@ func (o Options) superblock(stride, disks int) layout.Superblock {
 		Lease: o.Lease, Policy: o.Policy, FenceAfter: o.FenceAfter, Formatted: time.Now().UTC().Truncate(time.Microsecond),
 	}
 	if disks > 1 {
-		sb.Position, sb.Members.Epoch = 1, 1
+		sb.Position, sb.Members.Epoch, sb.Members.Positions = 1, 1, disks
 		for i := range disks {
 			sb.Members.Disks[i] = layout.UUID(uuid.New())
 		}

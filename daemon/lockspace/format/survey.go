@@ -209,7 +209,7 @@ func describeRows(rows []lockspace.HostRow) string {
 func describe(sb layout.Superblock) string {
 	what := "lockspace " + lockspace.DescribeSuperblock(sb)
 	if sb.Members.Several() {
-		what += fmt.Sprintf(" on %d disks, position %d", len(sb.Members.Positions()), sb.Position)
+		what += fmt.Sprintf(" on %d disks, position %d", sb.Members.Positions, sb.Position)
 	}
 	return what
 }
@@ -247,7 +247,7 @@ func (f *formatter) refuse(ctx context.Context) error {
 		}
 		err := fmt.Errorf("%w: it holds %s", ErrOccupied, d.found.what)
 		if n := f.missing(d); n > 0 {
-			err = fmt.Errorf("%w; give all %d disks of that lockspace, %d of them are missing here", err, len(d.found.old.Members.Positions()), n)
+			err = fmt.Errorf("%w; give all %d disks of that lockspace, %d of them are missing here", err, d.found.old.Members.Positions, n)
 		}
 		switch {
 		case d == alive:

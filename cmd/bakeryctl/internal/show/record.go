@@ -27,10 +27,9 @@ type recordJSON struct {
 
 // membersJSON are the disks of a lockspace on several.
 type membersJSON struct {
-	Epoch   uint64       `json:"epoch,string"`
-	Leaving int          `json:"leaving,omitempty"` // position
-	Joining int          `json:"joining,omitempty"` // position
-	Disks   []memberJSON `json:"disks"`
+	Epoch     uint64       `json:"epoch,string"`
+	Positions int          `json:"positions"`
+	Disks     []memberJSON `json:"disks"`
 }
 
 type memberJSON struct {
@@ -42,9 +41,11 @@ func membersOf(m layout.Members) *membersJSON {
 	if !m.Several() {
 		return nil
 	}
-	members := &membersJSON{Epoch: m.Epoch, Leaving: m.Leaving, Joining: m.Joining}
-	for _, at := range m.Positions() {
-		members.Disks = append(members.Disks, memberJSON{at, m.Disks[at-1]})
+	members := &membersJSON{Epoch: m.Epoch, Positions: m.Positions}
+	for i, id := range m.Disks {
+		if !id.IsZero() {
+			members.Disks = append(members.Disks, memberJSON{i + 1, id})
+		}
 	}
 	return members
 }
@@ -192,11 +193,12 @@ func writeMembers(b *strings.Builder, m layout.Members) {
 		return
 	}
 	fmt.Fprintf(b, " epoch %d", m.Epoch)
-	if m.Leaving != 0 {
-		fmt.Fprintf(b, " leaving %d joining %d", m.Leaving, m.Joining)
-	}
-	for _, at := range m.Positions() {
-		fmt.Fprintf(b, " disk %d %v", at, m.Disks[at-1])
+	for i, id := range m.Disks[:m.Positions] {
+		if id.IsZero() {
+			fmt.Fprintf(b, " disk %d vacant", i+1)
+		} else {
+			fmt.Fprintf(b, " disk %d %v", i+1, id)
+		}
 	}
 }
 
