@@ -138,9 +138,9 @@ func foreignRead(b []byte) foreign {
 		r["name"] = text(72, n(54, 55))
 		r["lease"], r["formatted"], r["fence"] = n(56, 63), foreignTime(b[64:72]), n(136, 143)
 		if several {
-			r["epoch"], r["leaving"], r["joining"] = n(144, 151), n(152, 152), n(153, 153)
+			r["epoch"], r["positions"] = n(144, 151), n(152, 152)
 			disks := ""
-			for i := range 6 {
+			for i := range 5 {
 				if id := hex.EncodeToString(b[160+16*i : 176+16*i]); strings.Trim(id, "0") != "" {
 					disks += fmt.Sprintf("%d:%s ", i+1, id)
 				}
@@ -209,7 +209,7 @@ func TestForeignReader(t *testing.T) {
 		return r
 	}
 	const disk = "d00102030405060708090a0b0c0d0e"
-	members := foreign{"epoch": u(3), "leaving": u(0), "joining": u(0), "disks": "1:" + disk + "01 2:" + disk + "02 4:" + disk + "04 "}
+	members := foreign{"epoch": u(3), "positions": u(3), "disks": "1:" + disk + "01 2:" + disk + "02 3:" + disk + "03 "}
 	zeroID := strings.Repeat("0", 32)
 	live := func() foreign {
 		return foreign{"host": u(3), "state": u(2), "armed": u(1), "seconds": u(60),
@@ -257,8 +257,8 @@ func TestForeignReader(t *testing.T) {
 			"message": "rolling reboot, für 10 Minuten"}),
 		"superblock-several":      several(2, header("BKSB", 0, superblock(0)), members),
 		"superblock-several-copy": several(2, header("BKSB", 4096, superblock(0)), members),
-		"superblock-replacing": several(5, header("BKSB", 0, superblock(0)), foreign{"epoch": u(4), "leaving": u(2), "joining": u(5),
-			"disks": members["disks"].(string) + "5:" + disk + "05 "}),
+		"superblock-vacant": several(5, header("BKSB", 0, superblock(0)), foreign{"epoch": u(4), "positions": u(5),
+			"disks": "1:" + disk + "01 2:" + disk + "02 4:" + disk + "04 5:" + disk + "05 "}),
 		"host-several": several(1, header("BKHR", 4096*(2+2), live()), foreign{"generation": u(0x1a2b3c4d), "epoch": u(3)}),
 		"entry-several": several(1, header("BKDE", 4096*(2+20+6), entry()), foreign{
 			"written under": "6903605640001 of host 9, grant 2", "number": u(0x0102030405060708)}),

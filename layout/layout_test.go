@@ -130,7 +130,7 @@ func TestTornSectorIsRefused(t *testing.T) {
 
 func TestMovedSectorIsRefused(t *testing.T) {
 	all := sectors()
-	place := strings.NewReplacer("-fence-after", "", "-replacing", "", "superblock-several", "superblock").Replace
+	place := strings.NewReplacer("-fence-after", "", "-vacant", "", "superblock-several", "superblock").Replace
 	for _, s := range all {
 		buf := encoded(t, s)
 		for _, other := range all {

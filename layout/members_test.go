@@ -12,84 +12,80 @@ import (
 
 func TestMembers(t *testing.T) {
 	require.False(t, layout.Members{}.Several())
-	require.Empty(t, layout.Members{}.Positions())
 	require.False(t, testSpace.Several)
 
-	for _, positions := range [][]byte{{1, 2, 3}, {2, 5, 6}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}} {
-		sb := onDisks(1, int(positions[0]), positions...)
-		var want []int
-		for _, at := range positions {
-			want = append(want, int(at))
+	for _, c := range []struct {
+		at                       []byte
+		positions, vacant, first int
+	}{
+		{[]byte{1, 2, 3}, 3, 0, 1}, {[]byte{2, 3}, 3, 1, 2}, {[]byte{1, 2}, 3, 3, 1},
+		{[]byte{1, 2, 3, 4, 5}, 5, 0, 1}, {[]byte{1, 3, 4, 5}, 5, 2, 1},
+	} {
+		m := onDisks(1, int(c.at[0]), c.at...).Members
+		require.True(t, m.Several())
+		require.Equal(t, []int{c.positions, c.positions/2 + 1, c.vacant, c.first}, []int{m.Positions, m.Majority(), m.Vacant(), m.First()})
+		for _, at := range c.at {
+			require.EqualValues(t, at, m.PositionOf(diskUUID(at)))
 		}
-		require.Equal(t, want, sb.Members.Positions())
-		require.True(t, sb.Members.Several())
-		require.Equal(t, layout.Space{UUID: testUUID, Geometry: testSpace.Geometry, Several: true}, sb.Space())
+		require.Zero(t, m.PositionOf(diskUUID(9)))
 	}
-	for _, m := range []layout.Members{{Epoch: 1}, {Leaving: 1}, {Joining: 1}, {Disks: [layout.MaxPositions]layout.UUID{5: {1}}}} {
+	require.Equal(t, layout.Space{UUID: testUUID, Geometry: testSpace.Geometry, Several: true}, severalSuperblock.Space())
+	for _, m := range []layout.Members{{Epoch: 1}, {Positions: 1}, {Disks: [layout.MaxPositions]layout.UUID{4: {1}}}} {
 		require.True(t, m.Several(), "invalid, but not of one disk: %+v", m)
 	}
 }
 
 func TestSeveralSuperblockLimits(t *testing.T) {
 	type sb = layout.Superblock
-	three, five := []byte{1, 2, 4}, []byte{1, 2, 3, 4, 5}
-	six := append(five, 6)
 	for which := range 2 {
 		of := func(name string, r sb) sector { return superblockSector(name, r, which) }
 		checkLimits(t, func() sb { return severalSuperblock }, of, []limit[sb]{
-			{"position below", func(r *sb) { r.Position = 0 }, "position 0, want 1 to 6"},
-			{"position negative", func(r *sb) { r.Position = -1 }, "position -1, want 1 to 6"},
+			{"position below", func(r *sb) { r.Position = 0 }, "position 0, want 1 to 5"},
+			{"position negative", func(r *sb) { r.Position = -1 }, "position -1, want 1 to 5"},
 			{"position at", func(r *sb) { r.Position = 1 }, ""},
-			{"position at high", func(r *sb) { *r = onDisks(1, 6, 4, 5, 6) }, ""},
-			{"position above", func(r *sb) { r.Position = 7 }, "position 7, want 1 to 6"},
-			{"position without a disk", func(r *sb) { r.Position = 3 }, "position 3 has no member disk"},
+			{"position at high", func(r *sb) { *r = onDisks(1, 5, 1, 2, 3, 4, 5) }, ""},
+			{"position above", func(r *sb) { r.Position = 6 }, "position 6, want 1 to 5"},
+			{"position above those that it has", func(r *sb) { r.Position = 4 }, "position 4 has no member disk"},
+			{"position that is vacant", func(r *sb) { *r = onDisks(1, 3, 1, 2) }, "position 3 has no member disk"},
 			{"epoch below", func(r *sb) { r.Members.Epoch = 0 }, "epoch 0"},
 			{"epoch at", func(r *sb) { r.Members.Epoch = 1 }, ""},
 			{"epoch max", func(r *sb) { r.Members.Epoch = math.MaxUint64 }, ""},
-			{"no disk", func(r *sb) { *r = onDisks(1, 1) }, "0 member disks, want 3 or 5"},
-			{"1 disk", func(r *sb) { *r = onDisks(1, 1, 1) }, "1 member disks, want 3 or 5"},
-			{"2 disks", func(r *sb) { *r = onDisks(1, 1, 1, 2) }, "2 member disks, want 3 or 5"},
-			{"4 disks", func(r *sb) { *r = onDisks(1, 1, 1, 2, 3, 4) }, "4 member disks, want 3 or 5"},
-			{"5 disks", func(r *sb) { *r = onDisks(1, 1, five...) }, ""},
-			{"6 disks", func(r *sb) { *r = onDisks(1, 1, six...) }, "6 member disks, want 3 or 5"},
-			{"replacing one of 2", func(r *sb) { *r = replacing(onDisks(1, 1, three...), 1, 2) }, "2 member disks, want 3 or 5"},
-			{"replacing one of 3", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 2) }, ""},
-			{"replacing one of 4", func(r *sb) { *r = replacing(onDisks(1, 1, five...), 1, 2) }, "4 member disks, want 3 or 5"},
-			{"replacing one of 5", func(r *sb) { *r = replacing(onDisks(1, 1, six...), 6, 1) }, ""},
-			{"one uuid twice", func(r *sb) { r.Members.Disks[3] = r.Members.Disks[0] }, "two member disks with uuid " + diskUUID(1).String()},
-			{"leaving alone", func(r *sb) { *r = replacing(*r, 1, 0) }, "position 1 leaves and 0 joins"},
-			{"joining alone", func(r *sb) { *r = replacing(*r, 0, 1) }, "position 0 leaves and 1 joins"},
-			{"leaving and joining at one", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 1) }, "position 1 leaves and 1 joins"},
-			{"leaving without a disk", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 5, 1) }, "position 5 leaves and 1 joins"},
-			{"joining without a disk", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 5) }, "position 1 leaves and 5 joins"},
-			{"leaving above", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 7, 1) }, "leaving position 7, want 0 to 6"},
-			{"joining above", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, 7) }, "joining position 7, want 0 to 6"},
-			{"leaving below", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), -1, 1) }, "leaving position -1, want 0 to 6"},
-			{"joining below", func(r *sb) { *r = replacing(onDisks(1, 1, 1, 2, 3, 4), 1, -1) }, "joining position -1, want 0 to 6"},
+			{"no positions", func(r *sb) { r.Members.Positions = 0 }, "0 positions of member disks, want 3 or 5"},
+			{"2 positions", func(r *sb) { r.Members.Positions = 2 }, "2 positions of member disks, want 3 or 5"},
+			{"4 positions", func(r *sb) { r.Members.Positions = 4 }, "4 positions of member disks, want 3 or 5"},
+			{"positions negative", func(r *sb) { r.Members.Positions = -1 }, "number of positions -1, want 0 to 5"},
+			{"positions above", func(r *sb) { r.Members.Positions = 6 }, "number of positions 6, want 0 to 5"},
+			{"1 disk of 3", func(r *sb) { *r = onDisks(1, 1, 1) }, "2 positions without a member disk, want at most 1"},
+			{"2 disks of 3", func(r *sb) { *r = onDisks(1, 1, 1, 2) }, ""},
+			{"3 disks of 5", func(r *sb) { *r = onDisks(1, 1, 1, 2, 4) }, "2 positions without a member disk, want at most 1"},
+			{"4 disks of 5", func(r *sb) { *r = onDisks(1, 1, 1, 2, 3, 4) }, ""},
+			{"a disk after 3", func(r *sb) { r.Members.Disks[3] = diskUUID(4) }, "member disk at position 4 of 3"},
+			{"one uuid twice", func(r *sb) { r.Members.Disks[2] = r.Members.Disks[0] }, "two member disks with uuid " + diskUUID(1).String()},
 			{"one disk", func(r *sb) { r.Members = layout.Members{} }, "position on one disk, want none"},
 		})
-		first, fourth := diskUUID(1), diskUUID(4)
+		first, third := diskUUID(1), diskUUID(3)
 		checkRaw(t, superblockSector("", severalSuperblock, which), []raw{
 			{"one disk", 4, []byte{1}, "reserved bytes 6 to 7"},
 			{"one disk, no position", 4, []byte{1, 0, 0}, "reserved bytes 144 to 255"},
-			{"position below", 6, []byte{0}, "position 0, want 1 to 6"},
-			{"position above", 6, []byte{7}, "position 7, want 1 to 6"},
-			{"position without a disk", 6, []byte{3}, "position 3 has no member disk"},
+			{"position below", 6, []byte{0}, "position 0, want 1 to 5"},
+			{"position above", 6, []byte{6}, "position 6, want 1 to 5"},
+			{"position without a disk", 6, []byte{4}, "position 4 has no member disk"},
 			{"reserved after the position", 7, []byte{1}, "reserved bytes 7 to 7"},
 			{"generation", 12, []byte{1}, "reserved bytes 12 to 15"},
 			{"generation last", 15, []byte{1}, "reserved bytes 12 to 15"},
 			{"epoch", 144, u64(0), "epoch 0"},
-			{"leaving alone", 152, []byte{1}, "position 1 leaves and 0 joins"},
-			{"leaving above", 152, []byte{7, 1}, "leaving position 7, want 0 to 6"},
-			{"joining alone", 153, []byte{1}, "position 0 leaves and 1 joins"},
-			{"joining above", 152, []byte{1, 255}, "joining position 255, want 0 to 6"},
-			{"reserved", 154, []byte{1}, "reserved bytes 154 to 159"},
-			{"reserved last", 159, []byte{1}, "reserved bytes 154 to 159"},
-			{"2 disks", 160, make([]byte, 16), "2 member disks, want 3 or 5"},
-			{"4 disks", 192, []byte{1}, "4 member disks, want 3 or 5"},
-			{"one uuid twice", 160, fourth[:], "two member disks with uuid " + fourth.String()},
-			{"one uuid twice, another", 208, first[:], "two member disks with uuid " + first.String()},
-			{"reserved after them", 256, []byte{1}, "reserved bytes 256 to 511"},
+			{"positions below", 152, []byte{2}, "2 positions of member disks, want 3 or 5"},
+			{"positions above", 152, []byte{255}, "number of positions 255, want 0 to 5"},
+			{"positions of which two have no disk", 152, []byte{5}, "2 positions without a member disk"},
+			{"reserved", 153, []byte{1}, "reserved bytes 153 to 159"},
+			{"reserved last", 159, []byte{1}, "reserved bytes 153 to 159"},
+			{"the own position vacant", 176, make([]byte, 16), "position 2 has no member disk"},
+			{"two vacant", 160, make([]byte, 32), "2 positions without a member disk, want at most 1"},
+			{"a disk after 3", 208, []byte{1}, "member disk at position 4 of 3"},
+			{"one uuid twice", 160, third[:], "two member disks with uuid " + third.String()},
+			{"one uuid twice, another", 192, first[:], "two member disks with uuid " + first.String()},
+			{"reserved after them", 240, []byte{1}, "reserved bytes 240 to 255"},
+			{"reserved up to the end", 256, []byte{1}, "reserved bytes 256 to 511"},
 		})
 	}
 	r := testSuperblock
@@ -144,8 +140,8 @@ func TestSeveralSlotLimits(t *testing.T) {
 // headerRaw adds those of the header of a record on several disks.
 func headerRaw(more ...raw) []raw {
 	return append(more,
-		raw{"position below", 6, []byte{0}, "position 0, want 1 to 6"},
-		raw{"position above", 6, []byte{7}, "position 7, want 1 to 6"},
+		raw{"position below", 6, []byte{0}, "position 0, want 1 to 5"},
+		raw{"position above", 6, []byte{6}, "position 6, want 1 to 5"},
 		raw{"reserved after the position", 7, []byte{1}, "reserved bytes 7 to 7"},
 	)
 }
@@ -276,7 +272,7 @@ func TestPlaceCopy(t *testing.T) {
 	for _, c := range copies() {
 		t.Run(c.name, func(t *testing.T) {
 			first := encoded(t, c.at(1))
-			for _, position := range []int{1, 2, 4} { // the superblock names these
+			for _, position := range []int{1, 2, 3} { // the superblock names these
 				buf := append(bytes.Clone(first), bytes.Repeat([]byte{0xa5}, 3584)...)
 				layout.PlaceCopy(buf, position)
 				want := bytes.Clone(first)
@@ -293,7 +289,7 @@ func TestPlaceCopy(t *testing.T) {
 				}
 				require.Equal(t, expected, found)
 			}
-			for _, position := range []int{-1, 0, 7} {
+			for _, position := range []int{-1, 0, 6} {
 				require.Panics(t, func() { layout.PlaceCopy(first, position) })
 			}
 		})

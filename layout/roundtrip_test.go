@@ -42,17 +42,17 @@ func drawToken(t *rapid.T, hosts int) layout.Ticket {
 
 // drawMembers returns the disks of a lockspace on several, and the position of one.
 func drawMembers(t *rapid.T) (m layout.Members, position int) {
-	at := rapid.Permutation([]int{1, 2, 3, 4, 5, 6}).Draw(t, "positions")
-	count := rapid.SampledFrom([]int{3, 5}).Draw(t, "disks")
+	m.Positions = rapid.SampledFrom([]int{3, 5}).Draw(t, "positions")
 	m.Epoch = rapid.Uint64Range(1, math.MaxUint64).Draw(t, "epoch")
-	if rapid.Bool().Draw(t, "replacement") {
-		m.Leaving, m.Joining = at[0], at[count]
-		count++
+	vacant := rapid.IntRange(0, m.Positions).Draw(t, "vacant position")
+	var at []int
+	for i := 1; i <= m.Positions; i++ {
+		if i != vacant {
+			m.Disks[i-1] = layout.UUID(append(rapid.SliceOfN(rapid.Byte(), 15, 15).Draw(t, "disk"), byte(i)))
+			at = append(at, i)
+		}
 	}
-	for i, at := range at[:count] {
-		m.Disks[at-1] = layout.UUID(append(rapid.SliceOfN(rapid.Byte(), 15, 15).Draw(t, "disk"), byte(i+1)))
-	}
-	return m, at[rapid.IntRange(0, count-1).Draw(t, "position")]
+	return m, rapid.SampledFrom(at).Draw(t, "position")
 }
 
 // checkCopies moves a record from disk to disk, and checks its version on each.

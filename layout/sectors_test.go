@@ -24,16 +24,18 @@ var (
 	}
 	testSpace = testSuperblock.Space()
 
-	// Of a lockspace on several disks: the one at position 3 was replaced by that at 4.
-	severalSuperblock = onDisks(3, 2, 1, 2, 4)
+	severalSuperblock = onDisks(3, 2, 1, 2, 3) // of a lockspace on several disks
 	severalSpace      = severalSuperblock.Space()
 )
 
-// onDisks returns the superblock of the disk at a position, of disks at some positions.
+// onDisks returns the superblock of the disk at a position, of disks at some positions of 3 or 5.
 func onDisks(epoch uint64, position int, positions ...byte) layout.Superblock {
 	sb := testSuperblock
-	sb.Position, sb.Members.Epoch = position, epoch
+	sb.Position, sb.Members.Epoch, sb.Members.Positions = position, epoch, 3
 	for _, at := range positions {
+		if at > 3 {
+			sb.Members.Positions = 5
+		}
 		sb.Members.Disks[at-1] = diskUUID(at)
 	}
 	return sb
@@ -41,12 +43,6 @@ func onDisks(epoch uint64, position int, positions ...byte) layout.Superblock {
 
 func diskUUID(n byte) layout.UUID {
 	return layout.UUID{0xd0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, n}
-}
-
-// replacing returns a superblock with a disk that leaves and one that joins.
-func replacing(sb layout.Superblock, leaving, joining int) layout.Superblock {
-	sb.Members.Leaving, sb.Members.Joining = leaving, joining
-	return sb
 }
 
 func fencedAfter(after time.Duration) layout.Superblock {
@@ -198,7 +194,7 @@ func sectors() []sector {
 		slotSector("slot-request", requestingSlot()),
 		superblockSector("superblock-several", severalSuperblock, 0),
 		superblockSector("superblock-several-copy", severalSuperblock, 1),
-		superblockSector("superblock-replacing", replacing(onDisks(4, 5, 1, 2, 4, 5), 2, 5), 0),
+		superblockSector("superblock-vacant", onDisks(4, 5, 1, 2, 4, 5), 0),
 		severalHostSector("host-several", severalHost()),
 		severalEntrySector("entry-several", severalEntry()),
 		severalSlotSector("slot-several", severalSlot()).at(4),

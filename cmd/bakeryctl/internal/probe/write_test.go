@@ -40,7 +40,7 @@ func TestJudgeLatency(t *testing.T) {
 func TestSameDisk_OtherMember_Refused(t *testing.T) {
 	one, two := disktest.NewMemory(1<<20, 512, 512), disktest.NewMemory(1<<20, 512, 512)
 	sb := lockspacetest.Blank(t, one)
-	sb.Members = layout.Members{Epoch: 1, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}
+	sb.Members = layout.Members{Epoch: 1, Positions: 3, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}
 	for i, disk := range []*disktest.Memory{one, two} {
 		sb.Position = i + 1
 		lockspacetest.PutSuperblocks(t, disk.Open(), sb)
