@@ -70,8 +70,9 @@ type rig struct {
 	missing []atomic.Bool
 	always  []disktest.Fault // of every disk that is opened
 
-	mu      sync.Mutex         // guards members while a disk may be opened again
+	mu      sync.Mutex         // guards disks, members and opened while a disk may be opened again
 	members []*disktest.Faulty // as opened last; nil if missing
+	opened  []*disktest.Faulty // all
 	opts    mirror.Options
 }
 
@@ -114,20 +115,45 @@ func (r *rig) label(i int) {
 func (r *rig) open() (*mirror.Set, error) {
 	var list []mirror.Member
 	for i := range r.disks {
-		list = append(list, mirror.Member{Name: fmt.Sprintf("disk%d", i), Open: func() (blockdev.Device, error) {
-			if r.missing[i].Load() {
-				return nil, unix.ENOENT
-			}
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.members[i] = disktest.NewFaulty(r.disks[i].Open(), disktest.FaultyOptions{Seed: uint64(i)})
-			for _, f := range r.always {
-				r.members[i].Inject(f)
-			}
-			return r.members[i], nil
-		}})
+		list = append(list, r.memberAt(i, fmt.Sprintf("disk%d", i)))
 	}
 	return mirror.Open(list, r.opts)
+}
+
+// memberAt returns the disk at a position.
+func (r *rig) memberAt(i int, name string) mirror.Member {
+	return mirror.Member{Name: name, Open: func() (blockdev.Device, error) {
+		if r.missing[i].Load() {
+			return nil, unix.ENOENT
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.members[i] = disktest.NewFaulty(r.disks[i].Open(), disktest.FaultyOptions{Seed: uint64(i)})
+		r.opened = append(r.opened, r.members[i])
+		for _, f := range r.always {
+			r.members[i].Inject(f)
+		}
+		return r.members[i], nil
+	}}
+}
+
+var errVacant = errors.New("it is vacant")
+
+// vacate replaces a disk by none.
+func (r *rig) vacate(i int) {
+	r.Replace(i, mirror.Member{Name: "none", Open: func() (blockdev.Device, error) { return nil, errVacant }})
+}
+
+// renew replaces a disk by one with contents, by record. The others there were never written.
+func (r *rig) renew(i int, contents map[int][]byte) {
+	r.mu.Lock()
+	r.disks[i] = disktest.NewMemory(records*stride, stride, stride)
+	r.mu.Unlock()
+	r.label(i)
+	for record, p := range contents {
+		require.NoError(r.t, r.disks[i].Open().Write(p, int64(record*stride)))
+	}
+	r.Replace(i, r.memberAt(i, "new disk"))
 }
 
 // bubble runs a test on an open set of n disks, with a clock of its own.
@@ -146,9 +172,11 @@ func bubbleWith(t *testing.T, n int, change func(*rig), test func(t *testing.T, 
 		r.Set, err = r.open()
 		require.NoError(t, err)
 		defer func() { // also if the test fails: no goroutine may remain
-			for _, m := range r.members {
+			r.mu.Lock()
+			for _, m := range r.opened {
 				m.RemoveFaults()
 			}
+			r.mu.Unlock()
 			if err := r.Close(); !errors.Is(err, blockdev.ErrClosed) {
 				require.NoError(t, err)
 			}
@@ -186,7 +214,10 @@ func (r *rig) get(record, count int) (counters []int, err error) {
 func (r *rig) onDisk(i, record int) int {
 	p, off := blockdev.Alloc(stride), int64(record*stride)
 	require.NoError(r.t, r.disks[i].Open().Read(p, off))
-	return versionIn(p, off)
+	if v, err := (codec{}).Version(p, off, i); err == nil {
+		return int(v.Counter)
+	}
+	return -1
 }
 
 // damage makes a copy unreadable.

@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -44,12 +45,13 @@ type member struct {
 	Member
 	position int
 	dev      blockdev.Device // nil if not open; only a check changes it
-	disk     string          // see blockdev.Info.Disk
+	disk     string          // see blockdev.Info.Disk; "" once it is closed
 	state    State
 	since    time.Time
 	err      error // the last one
 	failures int   // number of failed requests
 	checking bool  // a check runs, also in state Down
+	replaced bool  // it is no member any more
 
 	reads  int         // number in flight
 	queue  []*reading  // reads that wait
@@ -116,7 +118,7 @@ func (s *Set) startCheck(m *member) {
 // to be checked again after a pause.
 func (s *Set) check(m *member) (again bool) {
 	s.mu.Lock()
-	dev, failures, closed := m.dev, m.failures, s.closed
+	dev, failures, closed := m.dev, m.failures, s.closed || m.replaced
 	s.mu.Unlock()
 	var err error
 	if dev == nil && !closed {
@@ -127,7 +129,7 @@ func (s *Set) check(m *member) (again bool) {
 	}
 	s.mu.Lock()
 	switch {
-	case s.closed:
+	case s.closed || m.replaced:
 		m.checking = false
 	case err != nil:
 		m.dev, again = nil, true
@@ -150,11 +152,14 @@ func (s *Set) check(m *member) (again bool) {
 
 // closeDevice closes a device. It waits for the requests in flight.
 func (s *Set) closeDevice(m *member, dev blockdev.Device) {
-	if err := dev.Close(); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	err := dev.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
 		s.faults = append(s.faults, fmt.Errorf("close %s: %w", m.Name, err))
 	}
+	m.disk = ""
+	s.former = slices.DeleteFunc(s.former, func(other *member) bool { return other == m })
 }
 
 // verify returns an error if dev cannot be the member, or is not: SAME-DISK.
@@ -164,17 +169,31 @@ func (s *Set) verify(m *member, dev blockdev.Device) error {
 		return fmt.Errorf("the disk has %d bytes in blocks of %d, the set needs %d in blocks of %d",
 			info.Size, info.LogicalBlock, s.opts.Size, s.opts.Stride)
 	}
-	disk := info.Disk()
+	if err := s.claimDisk(m, info.Disk()); err != nil {
+		return err
+	}
+	return s.opts.Check(m.position, dev)
+}
+
+// claimDisk notes which disk a member is. It returns an error if a request of another may be in flight there.
+func (s *Set) claimDisk(m *member, disk string) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	m.disk = disk
+	if disk == "" {
+		return nil
+	}
 	for _, other := range s.members {
-		if other != m && disk != "" && other.disk == disk {
-			s.mu.Unlock()
+		if other != m && other.disk == disk {
 			return fmt.Errorf("%w: %s and %s are %s; name each disk once", ErrSameDisk, other.Name, m.Name, disk)
 		}
 	}
-	s.mu.Unlock()
-	return s.opts.Check(m.position, dev)
+	for _, other := range s.former {
+		if other != m && other.disk == disk {
+			return fmt.Errorf("%w: %s is %s, the replaced %s, whose requests have not returned", ErrSameDisk, m.Name, disk, other.Name)
+		}
+	}
+	return nil
 }
 
 // setState sets the state of a member, and since when it is up, or is not. Called with mu held.
@@ -186,6 +205,11 @@ func (s *Set) setState(m *member, to State) {
 	if from == Up || to == Up {
 		m.since = time.Now()
 	}
+	s.announce()
+}
+
+// announce calls Options.Changed.
+func (s *Set) announce() {
 	if s.opts.Changed != nil {
 		go s.opts.Changed()
 	}
@@ -194,7 +218,7 @@ func (s *Set) setState(m *member, to State) {
 // setDown makes the requests of a member fail. Called with mu held.
 func (s *Set) setDown(m *member, err error) {
 	s.setState(m, Down)
-	m.err, m.disk = err, ""
+	m.err = err
 	for _, rd := range m.queue {
 		rd.answers <- answer{member: m.position, err: err}
 	}

@@ -23,11 +23,15 @@
 //     returned.
 //   - IDENTITY: a member is read and written only after its check passed. After an error it is
 //     checked again. An answer to a read from before that check counts for nothing.
-//   - SAME-DISK: no disk is two members.
+//   - SAME-DISK: no disk is two members. A replaced disk is none until its requests returned.
+//   - REPLACED: after [Set.Replace] nothing that the disk before returned or returns counts. A write that has
+//     not returned loses its acknowledgement, and a read that has not returned is repeated. The new disk gets
+//     the newest content of a record that any member lacks, as the caller may not have found that.
 //
 // Assumed of each member: a write that failed does not land after a later write of the same
 // process to the same record has returned. Assumed of the caller: a record gets another writer only
-// when the one before has no copy of it in flight (see [Set.Drop]).
+// when the one before has no copy of it in flight (see [Set.Drop]), and a new disk has what [Set.Replace]
+// says.
 package mirror
 
 import (
@@ -82,10 +86,10 @@ type Options struct {
 
 	// Check returns an error if dev is not the disk at the position: if its superblock does not
 	// name the set and the position, or if it lost what this process had written there. It must
-	// not use the set, except for Set.Kept.
+	// not use the set, except for Set.Kept. It may still run for a disk that was replaced.
 	Check func(position int, dev blockdev.Device) error
 
-	// Changed is called, in a goroutine, after the state of members changed; nil if not needed.
+	// Changed is called, in a goroutine, after members changed or their state; nil if not needed.
 	Changed func()
 
 	// Timeout limits how long Open and Close wait for members that the majority can do without.

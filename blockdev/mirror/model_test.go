@@ -20,6 +20,7 @@ type scenario struct {
 	failures int  // number of requests that fail
 	drops    int  // number of calls of drop
 	unread   int  // number of reads of a member that fail
+	replaced int  // number of members that are replaced
 	flicker  bool // a copy in flight may read as garbage
 }
 
@@ -46,7 +47,17 @@ type disk struct {
 	content  int
 	requests []request
 	lost     uint8 // versions whose requests failed, and may land
+	part     part
 }
+
+// part is what a disk is in the set.
+type part uint8
+
+const (
+	voting part = iota // a member
+	vacant             // none: the position is vacant
+	copied             // none yet: it has what a majority has
+)
 
 // request is a request in flight.
 type request struct {
@@ -66,6 +77,8 @@ type mutation struct {
 	copies   int  // number of valid copies that suffice; 0: decided by the machine
 	invalid  bool // a damaged copy counts as one of the oldest version
 	repeats  bool // drop does not keep a request in flight from being repeated
+	keeps    bool // the acknowledgements of a replaced member count
+	forgets  bool // a new member does not get what another lacks
 }
 
 var errIO = errors.New("input/output error")
@@ -102,7 +115,7 @@ func (w *world) key() string {
 	var members [3][]byte
 	for i, c := range w.reg.copies {
 		d := &w.disks[i]
-		k := append([]byte{byte(d.content), d.lost, byte(len(d.requests))}, c.next...)
+		k := append([]byte{byte(d.content), d.lost, byte(d.part), byte(len(d.requests))}, c.next...)
 		k = append(k, byte(len(c.next)), byte(c.version.Counter), byte(c.acked.Counter), bit(c.inFlight != nil), bit(c.paused), bit(c.once))
 		for _, r := range d.requests {
 			k = append(k, byte(r.content), byte(r.version.Counter), bit(r.landed))
@@ -117,7 +130,7 @@ func (w *world) key() string {
 	}
 	slices.SortFunc(members[:], bytes.Compare)
 	k := bytes.Join(members[:], []byte{0xff})
-	k = append(k, byte(w.reg.newest.Counter), byte(w.floor), bit(w.dropped), byte(w.writes), byte(w.failures), byte(w.drops), byte(w.unread))
+	k = append(k, byte(w.reg.newest.Counter), byte(w.floor), bit(w.dropped), byte(w.writes), byte(w.failures), byte(w.drops), byte(w.unread), byte(w.replaced))
 	for _, waits := range w.waiters {
 		k = append(k, byte(waits.version.Counter))
 	}
@@ -160,6 +173,13 @@ func (w *world) next() map[string]*world {
 
 func (w *world) memberEvents(i int, event func(string, func(*world))) {
 	c, d := &w.reg.copies[i], &w.disks[i]
+	if d.part != voting {
+		w.vacantEvents(i, event)
+		return
+	}
+	if w.replaced > 0 && !slices.ContainsFunc(w.disks[:], func(d disk) bool { return d.part != voting }) {
+		event("is vacant", func(w *world) { w.vacate(i) })
+	}
 	ready := w.reg.ready(i)
 	if w.mutation.begin != nil {
 		ready = w.mutation.begin(c)
@@ -206,6 +226,61 @@ func (w *world) memberEvents(i int, event func(string, func(*world))) {
 			w.unread--
 			w.poll.answer(i, errIO)
 		})
+	}
+}
+
+// vacantEvents are those of a vacant position.
+func (w *world) vacantEvents(i int, event func(string, func(*world))) {
+	event("is down", func(w *world) { w.reg.unavailable(i, errIO) })
+	if w.poll != nil && !w.poll.failed.Has(i) {
+		event("cannot be read", func(w *world) { w.poll.answer(i, errIO) })
+	}
+	if w.disks[i].part == vacant {
+		event("is copied", func(w *world) { w.copyOthers(i) })
+		return
+	}
+	event("is a member", func(w *world) {
+		w.disks[i].part = voting
+		w.replace(i)
+	})
+}
+
+func (w *world) vacate(i int) {
+	w.replaced--
+	w.disks[i] = disk{content: damaged, part: vacant}
+	w.replace(i)
+}
+
+// copyOthers gives the new disk at a vacant position what a read returns.
+func (w *world) copyOthers(i int) {
+	d := &w.disks[i]
+	d.part = copied
+	for j, other := range w.disks {
+		if j != i && other.content == damaged {
+			d.content = damaged
+			return
+		}
+		d.content = max(d.content, other.content)
+	}
+}
+
+// replace makes another disk the member, and repeats a read.
+func (w *world) replace(i int) {
+	var acked []Positions
+	for _, waits := range w.waiters {
+		acked = append(acked, waits.acked)
+	}
+	w.reg.replace(i, w.reg.lacked(), errIO)
+	if w.forgets {
+		w.reg.copies[i].next = nil
+	}
+	for n, waits := range w.waiters {
+		if w.keeps {
+			waits.acked = acked[n]
+		}
+	}
+	if w.poll != nil {
+		w.poll = newPoll(3, 1)
 	}
 }
 
@@ -343,7 +418,7 @@ func (w *world) check() string {
 		if acked := int(c.acked.Counter); acked != 0 && len(d.requests) == 0 && d.content != acked {
 			return fmt.Sprintf("ACKED: member %d has version %d, not the acknowledged %d", i, d.content, acked)
 		}
-		idle = idle && len(d.requests) == 0 && c.next == nil
+		idle = idle && len(d.requests) == 0 && c.next == nil && d.part == voting
 	}
 	if !idle {
 		return w.fault
@@ -406,6 +481,9 @@ func TestExplore(t *testing.T) {
 		"a write, two failures":               {scenario{writes: 1, failures: 2, unread: 1}, false},
 		"two writes, a drop":                  {scenario{writes: 2, drops: 1}, false},
 		"a write, a drop, a failure":          {scenario{writes: 1, failures: 1, drops: 1}, false},
+		"a write, a replacement, a failure":   {scenario{writes: 1, failures: 1, replaced: 1}, false},
+		"two writes, a replacement":           {scenario{writes: 2, replaced: 1, unread: 1}, false},
+		"two writes, two replacements":        {scenario{writes: 2, replaced: 2, drops: 1, failures: 1}, true},
 		"two writes, a drop, a failure":       {scenario{writes: 2, failures: 1, drops: 1, unread: 1}, true},
 		"two writes, two failures":            {scenario{writes: 2, failures: 2, unread: 1, flicker: true}, true},
 		"three writes":                        {scenario{writes: 3, unread: 1, flicker: true}, true},
@@ -471,6 +549,8 @@ func TestMutations(t *testing.T) {
 			}}},
 		{"a request that was in flight when it was dropped is repeated", "DROP", scenario{writes: 1, failures: 1, drops: 1},
 			mutation{repeats: true}},
+		{"REPLACED: an acknowledgement of the disk before counts", "REGULAR", scenario{writes: 1, replaced: 1}, mutation{keeps: true}},
+		{"REPLACED: the new member does not get what another lacks", "NEWEST", scenario{writes: 1, replaced: 1}, mutation{forgets: true}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			t.Parallel()

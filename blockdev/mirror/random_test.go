@@ -13,8 +13,8 @@ import (
 	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
-// Members fail, hang, are slow, damage copies and go missing, but forget nothing: a read never
-// misses a write that had returned.
+// Members fail, hang, are slow, damage copies, go missing and are replaced, but forget nothing: a read
+// never misses a write that had returned.
 func TestSet_RandomFaults_IsRegularRegister(t *testing.T) {
 	const quickly = 20 * time.Millisecond
 	vary := func(r *rig) {
@@ -26,6 +26,7 @@ func TestSet_RandomFaults_IsRegularRegister(t *testing.T) {
 	for seed := range uint64(60) {
 		bubbleWith(t, 3+2*int(seed%2), vary, func(t *testing.T, r *rig) {
 			writers := newWriters(r, seed)
+			writers.done.Go(func() { r.replaceRandom(rand.New(rand.NewPCG(seed, writerCount+1))) })
 			dice := rand.New(rand.NewPCG(seed, 0))
 			for range 100 {
 				time.Sleep(time.Duration(dice.IntN(8)) * time.Millisecond)
@@ -71,6 +72,30 @@ func (r *rig) injectRandom(dice *rand.Rand) {
 	injected := r.member(i).Inject(f)
 	if f.Hang {
 		time.AfterFunc(time.Duration(dice.IntN(100))*time.Millisecond, injected.Release)
+	}
+}
+
+// replaceRandom replaces random members, with pauses.
+func (r *rig) replaceRandom(dice *rand.Rand) {
+	pause := func() { time.Sleep(time.Duration(dice.IntN(50)) * time.Millisecond) }
+	for range 3 {
+		pause()
+		i, contents := dice.IntN(len(r.disks)), map[int][]byte{}
+		r.vacate(i)
+		for record := 1; record <= writerCount; {
+			pause()
+			p := blockdev.Alloc(stride)
+			if err := r.Read(p, int64(record*stride)); err != nil {
+				continue
+			}
+			if versionIn(p, int64(record*stride)) > 0 {
+				codec{}.Place(p, i)
+			}
+			contents[record] = p
+			record++
+		}
+		pause()
+		r.renew(i, contents)
 	}
 }
 

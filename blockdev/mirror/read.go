@@ -39,8 +39,8 @@ type answer struct {
 
 // ReadCopies reads as Read does, and calls visit for each copy that was seen. After the majority it
 // waits for the members in need as well, but no longer than Options.Patience. p gets the greatest
-// version that was seen. There is no call for a member that did not answer. An error is returned after
-// the calls.
+// version that was seen. There is no call for a member that did not answer, or
+// for a replaced one. An error is returned after the calls.
 func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) error {
 	r := blockdev.Request{Op: blockdev.OpRead, N: int64(len(p)), Off: off, Bytes: p}
 	return s.Do(r, func(r blockdev.Request) error {
@@ -55,9 +55,19 @@ func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) 
 // copies. A record that has none, although all members answered, reads as unreadable. If fewer than
 // a majority answer, read waits for them.
 func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
+	for {
+		if err := s.tryRead(r, need, visit); err != errReplaced {
+			return err
+		}
+	}
+}
+
+// tryRead reads as read does, or returns errReplaced: REPLACED.
+func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) error {
 	q := newPoll(len(s.members), len(r.Bytes)/s.opts.Stride)
 	rd := &reading{off: r.Off, n: len(r.Bytes), answers: make(chan answer, len(s.members))}
 	s.mu.Lock()
+	replaced := s.replaced
 	for _, m := range s.members {
 		s.beginRead(m, rd)
 	}
@@ -78,15 +88,23 @@ func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
 			s.count(q, r, a, visit != nil)
 			continue
 		case <-late:
+		case <-replaced:
 		case <-s.aborted:
 			return blockdev.ErrClosed
 		}
 		break
 	}
+	select {
+	case <-replaced:
+		return errReplaced
+	default:
+	}
 	if visit != nil {
 		s.visit(q, r, &bufs, visit)
 	}
 	if q.state() == pollImpossible {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		return s.noMajority(q.errs)
 	}
 	return s.complete(q, r)

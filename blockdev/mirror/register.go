@@ -120,6 +120,32 @@ func (r *register) drop() (unused [][]byte) {
 	return unused
 }
 
+// lacked returns the newest content if a copy does not have it and was not dropped, otherwise nil.
+func (r *register) lacked() []byte {
+	for i := range r.copies {
+		c := &r.copies[i]
+		switch {
+		case c.next != nil:
+			return c.next
+		case c.inFlight != nil && !c.once:
+			return c.inFlight
+		}
+	}
+	return nil
+}
+
+// replace makes a copy that of a new member, for which content waits: REPLACED. The writes that have not
+// returned fail there until it acknowledges them. replace returns the content that waited before.
+func (r *register) replace(i int, content []byte, err error) (unused []byte) {
+	unused = r.copies[i].next
+	r.copies[i] = copyState{next: content}
+	for _, w := range r.waiting {
+		w.acked &^= At(i)
+		w.errs[i] = err
+	}
+	return unused
+}
+
 // behind reports whether a copy is known not to have the newest version.
 func (r *register) behind(i int) bool {
 	return r.copies[i].next != nil || r.copies[i].inFlight != nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,8 +29,10 @@ type Set struct {
 	owned   sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below and the members
-	changed   sync.Cond  // a write of a copy returned, or the set is aborted
+	changed   sync.Cond  // a write of a copy returned, a member was replaced, or the set is aborted
 	members   []*member
+	former    []*member     // replaced, with a device that is not closed yet
+	replaced  chan struct{} // closed by the next Replace
 	registers map[int64]*register
 	expired   bool    // aborted is closed
 	closed    bool    // closing is closed
@@ -46,7 +49,7 @@ func Open(members []Member, opts Options) (*Set, error) {
 	if n := len(members); n != 3 && n != maxMembers {
 		return nil, fmt.Errorf("%d member disks: a set has 3 or 5", n)
 	}
-	s := &Set{opts: opts, aborted: make(chan struct{}), closing: make(chan struct{}), registers: map[int64]*register{}}
+	s := &Set{opts: opts, aborted: make(chan struct{}), closing: make(chan struct{}), replaced: make(chan struct{}), registers: map[int64]*register{}}
 	s.changed.L = &s.mu
 	var names []string
 	for i, m := range members {
@@ -108,7 +111,7 @@ func (s *Set) awaitMembers() error {
 	}
 }
 
-// noMajority returns ErrNoMajority with the errors of members.
+// noMajority returns ErrNoMajority with the errors of members. Called with mu held.
 func (s *Set) noMajority(errs [maxMembers]error) error {
 	err := ErrNoMajority
 	for i, cause := range errs {
@@ -148,7 +151,8 @@ func (s *Set) zero(off, n int64) error {
 		s.changed.Wait()
 	}
 	var devs []blockdev.Device
-	for _, m := range s.members {
+	members, replaced := slices.Clone(s.members), s.replaced
+	for _, m := range members {
 		if m.state != Up {
 			s.mu.Unlock()
 			return fmt.Errorf("%s is %v: all members are needed", m.Name, m.state)
@@ -162,7 +166,9 @@ func (s *Set) zero(off, n int64) error {
 		go func() {
 			err := dev.Zero(off, n)
 			if err != nil {
-				s.Recheck(i, err)
+				s.mu.Lock()
+				s.recheck(members[i], err)
+				s.mu.Unlock()
 			}
 			errs <- err
 		}()
@@ -172,6 +178,8 @@ func (s *Set) zero(off, n int64) error {
 		select {
 		case e := <-errs:
 			err = errors.Join(err, e)
+		case <-replaced:
+			return errReplaced
 		case <-s.aborted:
 			return blockdev.ErrClosed
 		}

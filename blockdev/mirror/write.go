@@ -12,7 +12,7 @@ import (
 var errNoVersion = errors.New("it has the zero version")
 
 // WriteCount writes as Write does, and returns the members that had acknowledged all of p when a
-// majority had.
+// majority had. A member that replaced another one meanwhile is left out, even if the rest is none.
 func (s *Set) WriteCount(p []byte, off int64) (acked Positions, err error) {
 	r := blockdev.Request{Op: blockdev.OpWrite, N: int64(len(p)), Off: off, Bytes: p}
 	err = s.Do(r, func(r blockdev.Request) error {
@@ -26,6 +26,10 @@ func (s *Set) WriteCount(p []byte, off int64) (acked Positions, err error) {
 
 // write writes records, one after the other.
 func (s *Set) write(r blockdev.Request) (acked Positions, err error) {
+	var before [maxMembers]*member
+	s.mu.Lock()
+	copy(before[:], s.members)
+	s.mu.Unlock()
 	acked = ^acked
 	for at := 0; at < len(r.Bytes); at += s.opts.Stride {
 		now, err := s.writeRecord(r.Bytes[at:at+s.opts.Stride], r.Off+int64(at))
@@ -33,6 +37,13 @@ func (s *Set) write(r blockdev.Request) (acked Positions, err error) {
 			return 0, err
 		}
 		acked &= now
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, m := range s.members {
+		if m != before[i] {
+			acked &^= At(i)
+		}
 	}
 	return acked, nil
 }
@@ -51,6 +62,8 @@ func (s *Set) writeRecord(block []byte, off int64) (Positions, error) {
 		return 0, blockdev.ErrClosed
 	}
 	if w.acked.Count() <= len(s.members)/2 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		return 0, s.noMajority(w.errs)
 	}
 	return w.acked, nil
@@ -146,12 +159,10 @@ func (s *Set) writeMember(m *member, dev blockdev.Device, r *register, content [
 		if err != nil {
 			s.recheck(m, err)
 		}
-		unused, retry := r.returned(m.position, err)
-		if retry {
-			s.retryLater(m, r)
+		unused := content
+		if !m.replaced {
+			unused = s.returned(m, r, err)
 		}
-		s.enqueue(m, r)
-		s.finishWrites(r)
 		m.writes--
 		r, content = m.nextWrite()
 		dev = m.dev
@@ -163,11 +174,26 @@ func (s *Set) writeMember(m *member, dev blockdev.Device, r *register, content [
 	}
 }
 
+// returned ends the request of a member for a record, and returns the content if that is no longer needed.
+// Called with mu held.
+func (s *Set) returned(m *member, r *register, err error) (unused []byte) {
+	unused, retry := r.returned(m.position, err)
+	if retry {
+		s.retryLater(m, r)
+	}
+	s.enqueue(m, r)
+	s.finishWrites(r)
+	return unused
+}
+
 // retryLater makes a failed copy ready after a pause. Called with mu held.
 func (s *Set) retryLater(m *member, r *register) {
 	time.AfterFunc(s.opts.Retry, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if m.replaced {
+			return
+		}
 		r.copies[m.position].paused = false
 		s.enqueue(m, r)
 		s.startWrites(m)
