@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/evict"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -306,7 +307,7 @@ func TestVerdictsFull(t *testing.T) {
 		r.until(published + 3*times.Dead())
 		var err error
 		r.out, err = r.m.Evict(r.now, 3, 7, false)
-		require.ErrorIs(t, err, ErrNoRoom)
+		require.ErrorIs(t, err, evict.ErrNoRoom)
 	})
 }
 

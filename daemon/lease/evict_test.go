@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/evict"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -55,7 +56,7 @@ func TestEvictWish(t *testing.T) {
 	require.NoError(t, r.evict(3, 7, true), "a dead one can be forgotten")
 	told = declared2(r.until(r.now))
 	require.Equal(t, []Action{Declared{Host: 3, Incarnation: 7, Name: "other", Verdict: layout.VerdictForgotten, Again: true, By: 1}}, told)
-	require.ErrorIs(t, r.evict(3, 7, true), ErrDead)
+	require.ErrorIs(t, r.evict(3, 7, true), evict.ErrDead)
 }
 
 func declared2(told []Action) (all []Action) {
@@ -89,22 +90,22 @@ func TestEvictRenewsAfterAll(t *testing.T) {
 
 func TestEvictRefused(t *testing.T) {
 	r, rec, since := liveUnder(t, layout.PolicyLease)
-	require.ErrorIs(t, r.evict(0, 7, false), ErrNoHost)
-	require.ErrorIs(t, r.evict(5, 7, false), ErrNoHost)
-	require.ErrorIs(t, r.evict(4, 7, false), ErrNoHost)
-	require.ErrorIs(t, r.evict(3, 8, false), ErrChanged)
-	require.ErrorIs(t, r.evict(1, 101, true), ErrSelf)
+	require.ErrorIs(t, r.evict(0, 7, false), evict.ErrNoHost)
+	require.ErrorIs(t, r.evict(5, 7, false), evict.ErrNoHost)
+	require.ErrorIs(t, r.evict(4, 7, false), evict.ErrNoHost)
+	require.ErrorIs(t, r.evict(3, 8, false), evict.ErrChanged)
+	require.ErrorIs(t, r.evict(1, 101, true), evict.ErrSelf)
 	require.EqualError(t, r.evict(1, 101, true), "evict host 1: a host cannot forget itself: stop it, or ask another host to")
 	r.until(since + times.Dead())
-	require.ErrorIs(t, r.evict(3, 7, false), ErrDead)
+	require.ErrorIs(t, r.evict(3, 7, false), evict.ErrDead)
 	rec.State, rec.Incarnation = layout.StateJoining, 8
 	r.until(r.now + 3*times.Dead())
-	require.ErrorIs(t, r.evict(3, 8, true), ErrJoining)
+	require.ErrorIs(t, r.evict(3, 8, true), evict.ErrJoining)
 	rec.State, rec.Sequence = layout.StateLeft, 9
 	r.until(r.now + times.Renew())
-	require.ErrorIs(t, r.evict(3, 8, false), ErrHasLeft)
+	require.ErrorIs(t, r.evict(3, 8, false), evict.ErrHasLeft)
 	r.tickAt(r.m.Deadline())
-	require.ErrorIs(t, r.evict(3, 8, false), ErrNotLive)
+	require.ErrorIs(t, r.evict(3, 8, false), evict.ErrNotLive)
 }
 
 // TestEvict_AskedHost_IsNotifiedOnce: a host that is asked to leave is notified once, and

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease/evict"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -174,7 +175,7 @@ func TestReachUnheard(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.ErrorIs(t, err, ErrNotLive)
+		require.ErrorIs(t, err, evict.ErrNotLive)
 		r.table[0].ReadHorizon = 30
 		r.renewals(1, 1)
 		require.True(t, r.m.Ready())

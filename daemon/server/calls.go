@@ -10,7 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/evict"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -263,8 +263,8 @@ type evictRequest struct {
 const recordPatience = 30 * time.Second
 
 // evictRefusals are the errors of an eviction that was refused as invalid, and did not fail.
-var evictRefusals = []error{lease.ErrNoHost, lease.ErrChanged, lease.ErrHasLeft, lease.ErrSelf, lease.ErrJoining, lease.ErrDead,
-	lease.ErrNotLive, lease.ErrNoRoom}
+var evictRefusals = []error{evict.ErrNoHost, evict.ErrChanged, evict.ErrHasLeft, evict.ErrSelf, evict.ErrJoining, evict.ErrDead,
+	evict.ErrNotLive, evict.ErrNoRoom}
 
 func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/evict"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -165,7 +165,7 @@ func (f *faults) operate() {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*f.lease())
 				defer cancel()
 				dead, err := d.Evict(ctx, h.ID, h.Incarnation, l.m.spare)
-				if !errors.Is(err, lease.ErrDead) {
+				if !errors.Is(err, evict.ErrDead) {
 					f.w.trace.step(m.n, fmt.Sprint("operator evicts ", h.Name, ": ", dead, " ", err), int64(h.ID))
 				}
 			})
