@@ -75,6 +75,8 @@ type Term struct {
 	PRKey uint64 `json:"pr_key,omitzero"`
 	// ReadHorizon is the greatest that any write of the host record has shown, with several disks.
 	ReadHorizon int `json:"read_horizon,omitzero"`
+	// Epoch is the newest of the list of member disks that any write of the host record has shown.
+	Epoch uint64 `json:"epoch,omitzero"`
 }
 
 // BootText is a boot id; its text is 32 hexadecimal digits.

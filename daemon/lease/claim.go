@@ -70,7 +70,7 @@ func (m *Machine) confirm(records []Record) {
 		m.giveWay(r)
 	case m.hosts[m.id-1].Gone:
 		m.finish(Refused{Reason: fmt.Errorf("join as host %d: %w", m.id, ErrVerdict)})
-	case !m.within(m.readAt):
+	case m.outdated(), !m.within(m.readAt):
 		m.startOver(m.now)
 	default:
 		m.looked = m.readAt

@@ -213,7 +213,7 @@ func (m *Machine) write(state layout.HostState, sequence uint64) {
 	if m.writing { // ONE-WRITE
 		panic("lease: a write of the own record is under way")
 	}
-	m.own.State, m.own.Sequence, m.own.ReadHorizon = state, sequence, m.proven
+	m.own.State, m.own.Sequence, m.own.ReadHorizon, m.own.Epoch = state, sequence, m.proven, m.cfg.Self.Epoch
 	if state == layout.StateLeft && !(m.held && m.ready) {
 		m.own.ReadHorizon = 0 // it took no tickets, and no host may conclude that it could: see covered
 	}

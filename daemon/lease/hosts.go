@@ -167,17 +167,6 @@ func (m *Machine) abandonedAfter(h *Host) time.Duration {
 	return m.t.Blind() + max(m.t.MaxWatchdog(), h.maxWatchdog)
 }
 
-// remembered bounds the incarnations kept for one id.
-const remembered = 8
-
-// remember returns a copy of list with one more incarnation. Callers of Hosts share the old list.
-func remember(list []uint64, incarnation uint64) []uint64 {
-	if incarnation == 0 || slices.Contains(list, incarnation) {
-		return list
-	}
-	return append(slices.Clone(list[max(0, len(list)+1-remembered):]), incarnation)
-}
-
 // settle records that every other incarnation of the id is over. Those that were live stay over.
 // One that was not live may still go live if a late write of its claim lands again: it is void
 // only for slots that were read before (VOID).
@@ -185,7 +174,7 @@ func (h *Host) settle() {
 	h.Settled = true
 	for _, x := range h.earlier {
 		if x != h.Incarnation {
-			h.Ended = remember(h.Ended, x)
+			h.Ended = members.Remember(h.Ended, x)
 		}
 	}
 	h.earlier = nil
@@ -208,7 +197,7 @@ func (m *Machine) see(h *Host, r Record) {
 		}
 	case r.Incarnation != h.Incarnation:
 		if h.State == layout.StateLive && !h.Gone {
-			h.earlier = remember(h.earlier, h.Incarnation)
+			h.earlier = members.Remember(h.earlier, h.Incarnation)
 		}
 		h.Gone, h.Forgotten, h.Settled = false, false, false
 		h.base, h.steps, h.Since, h.turns = m.readAt, 0, m.now, 0
@@ -227,7 +216,7 @@ func (m *Machine) see(h *Host, r Record) {
 	h.maxWatchdog = max(h.maxWatchdog, h.Watchdog)
 	if r.State == layout.StateLeft || h.Gone {
 		h.Gone = true
-		h.Ended = remember(h.Ended, h.Incarnation)
+		h.Ended = members.Remember(h.Ended, h.Incarnation)
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 
 // look decides, by a read of the table, whether an id may be claimed.
 func (m *Machine) look(records []Record) {
+	if m.awaitList(m.listed) {
+		return
+	}
 	if m.cfg.ID == 0 && m.id == 0 {
 		m.id = m.choose(records)
 		if m.id == 0 {

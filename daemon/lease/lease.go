@@ -169,6 +169,8 @@ var (
 	ErrSlowDevice = errors.New("the device was too slow for the claim of the host id")
 	// ErrFar is the reason of [Delayed] when the host id is above other hosts' read horizons.
 	ErrFar = errors.New("the host id is far above those in use, where other hosts look once a lease")
+	// ErrOldList is the reason of [Delayed] when there is a newer list of member disks than the one in use.
+	ErrOldList = errors.New("the list of member disks in use is an old one")
 )
 
 // Config configures one join of one host.
@@ -178,7 +180,8 @@ type Config struct {
 	Times timing.Times // from the superblock
 
 	// Self has the published fields of this host: name, machine id, boot id, watchdog, PR key.
-	// The machine sets the others.
+	// With several members also the epoch of their list in use: see [Machine.Lists]. The machine sets the
+	// others.
 	Self layout.HostRecord
 
 	// Incarnation returns a number that no host has used before: random in the daemon.
@@ -233,6 +236,7 @@ type Machine struct {
 	reading      bool
 	readAt       time.Duration // time of the request for the last read
 	extent       int           // number of records in that read
+	listed       uint64        // with several members, the newest epoch of their list that was read
 	sweptAt      time.Duration // time of the request for the last whole read that returned
 	joinersUntil time.Duration // end of the time in which other hosts are expected to join
 	floor        uint64        // the read must show at least this own sequence

@@ -72,7 +72,7 @@ func (m *Machine) keep(records []Record) {
 		return
 	}
 	m.judge()
-	if m.unpublished || m.raised() || m.now >= min(m.renewAt(), m.complainAt()) {
+	if m.unpublished || m.own.Epoch < m.cfg.Self.Epoch || m.raised() || m.now >= min(m.renewAt(), m.complainAt()) {
 		m.unseen = records[m.id-1].Err != nil
 		m.write(layout.StateLive, m.own.Sequence+1)
 		m.term0 = min(m.now, m.readAt+m.t.Budget())

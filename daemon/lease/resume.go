@@ -17,6 +17,7 @@ type Term struct {
 	Ready       bool          // tickets may be taken
 	Clean       bool          // no write of the record has failed, or is under way
 	ReadHorizon int           // with several members: the highest that any write has shown (NOTE-FIRST)
+	Epoch       uint64        // and the newest epoch of their list
 }
 
 // Term returns the present lease, and whether it runs.
@@ -26,7 +27,7 @@ func (m *Machine) Term() (Term, bool) {
 	}
 	t := Term{ID: m.id, Incarnation: m.own.Incarnation, T0: m.t0, Ready: m.ready, Clean: m.clean && !m.writing}
 	if m.members != nil {
-		t.ReadHorizon = m.own.ReadHorizon
+		t.ReadHorizon, t.Epoch = m.own.ReadHorizon, m.own.Epoch
 	}
 	return t, true
 }
@@ -47,6 +48,9 @@ func (m *Machine) resumeTerm(records []Record) bool {
 	r := records[t.ID-1]
 	if r.Err != nil {
 		m.timer = m.now + m.t.Retry()
+		return true
+	}
+	if m.awaitList(max(t.Epoch, r.Epoch)) {
 		return true
 	}
 	m.term = nil
@@ -74,7 +78,7 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 	m.spent = append(m.spent, r.Incarnation)
 	m.readHorizon, m.proven, m.shown = max(m.readHorizon, r.ReadHorizon), max(m.proven, r.ReadHorizon), r.ReadHorizon
 	m.inherit(r)
-	m.unpublished = len(m.verdicts) > 0 || own.PRKey != r.PRKey ||
+	m.unpublished = len(m.verdicts) > 0 || own.PRKey != r.PRKey || own.Epoch != r.Epoch ||
 		own.WatchdogArmed != r.WatchdogArmed || own.WatchdogSeconds != r.WatchdogSeconds
 	m.ready = t.Ready || m.covered(records)
 	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Generation: r.Generation, Resumed: true})

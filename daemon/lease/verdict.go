@@ -60,7 +60,7 @@ func (m *Machine) ask(by int, name string) {
 // declareDead marks an incarnation as dead, by a published verdict.
 func (m *Machine) declareDead(v layout.Verdict, by int) {
 	h := &m.hosts[v.Host-1]
-	h.Ended = remember(h.Ended, v.Incarnation)
+	h.Ended = members.Remember(h.Ended, v.Incarnation)
 	if h.unaffected(v) {
 		return
 	}

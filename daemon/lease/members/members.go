@@ -69,7 +69,24 @@
 //   - LEFT-FIRST: a term is void before left goes to any member. Otherwise the next process reads the
 //     live record on the others, and continues a lease that hosts have seen end.
 //
-//   - NOTE-FIRST: a term has the read horizon of the last write before that goes to any member. With
+//   - BEFORE-LIVE: a host goes live, or takes an id, only by a read in which no member of a majority lists
+//     the members with a newer epoch than the host uses, and by a claim with that epoch. A change of the
+//     list waits until every host that it reads as joining or live shows the new epoch. It reads them when
+//     a majority has the new list:
+//
+//     A, with the list 1          D replaces member 0         members 1 and 2
+//     .                           lists 2: 0 is vacant        2  2
+//     .                           reads: no host
+//     joins                                                   A is joining
+//     (reads the lists: 1 is old)
+//     live on 0 and 1             copies 2 to the new 0
+//     .                           lists 3: reads of 0 and 2 miss A
+//
+//     An epoch is shown only when nothing of a disk that it does not list counts any more.
+//
+//   - NOTE-FIRST: a term has the read horizon and the epoch of the last write before that goes to any
+//     member. A process that continues it with an older list would use a disk whose records other hosts
+//     do not read any more. As to the horizon, with
 //     three members the next process finds again what raised it. With five it may read neither:
 //
 //     A                           joiner 5, on 0 1 2          members
@@ -318,4 +335,15 @@ func Shown(copies []Copy, counted []int, incarnation uint64) (shown, unread int)
 		}
 	}
 	return shown, unread
+}
+
+// remembered bounds the incarnations kept for one id.
+const remembered = 8
+
+// Remember returns a copy of list with one more incarnation of a host id. Others may share the old list.
+func Remember(list []uint64, incarnation uint64) []uint64 {
+	if incarnation == 0 || slices.Contains(list, incarnation) {
+		return list
+	}
+	return append(slices.Clone(list[max(0, len(list)+1-remembered):]), incarnation)
 }
