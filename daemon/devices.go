@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -50,9 +51,15 @@ func (d purposeDevice) request(do func([]byte, int64) error, of *tally.Requests,
 	return err
 }
 
+// memberSet is the device of a lockspace on several disks: see [lockspace.Disks].
+type memberSet interface {
+	membership.Set
+	All() mirror.Positions
+}
+
 // purposeSet is purposeDevice for a lockspace on several disks.
 type purposeSet struct {
-	*mirror.Set
+	memberSet
 	by purposeDevice
 }
 
@@ -61,12 +68,12 @@ func (s purposeSet) Read(p []byte, off int64) error { return s.by.Read(p, off) }
 func (s purposeSet) Write(p []byte, off int64) error { return s.by.Write(p, off) }
 
 func (s purposeSet) ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error {
-	return s.by.request(func(p []byte, off int64) error { return s.Set.ReadCopies(p, off, need, visit) }, &s.by.io.Reads, p, off)
+	return s.by.request(func(p []byte, off int64) error { return s.memberSet.ReadCopies(p, off, need, visit) }, &s.by.io.Reads, p, off)
 }
 
 func (s purposeSet) WriteCount(p []byte, off int64) (acked mirror.Positions, err error) {
 	err = s.by.request(func(p []byte, off int64) (err error) {
-		acked, err = s.Set.WriteCount(p, off)
+		acked, err = s.memberSet.WriteCount(p, off)
 		return err
 	}, &s.by.io.Writes, p, off)
 	return acked, err
@@ -75,7 +82,7 @@ func (s purposeSet) WriteCount(p []byte, off int64) (acked mirror.Positions, err
 // forPurpose returns a device for one purpose.
 func forPurpose(dev blockdev.Device, io *tally.IO, turns chan struct{}, refused func(error)) blockdev.Device {
 	by := purposeDevice{dev, io, turns, refused}
-	if set, several := dev.(*mirror.Set); several {
+	if set, several := dev.(memberSet); several {
 		return purposeSet{set, by}
 	}
 	return by

@@ -241,7 +241,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	}
 	if p != nil {
 		cfg.Lease.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean,
-			ReadHorizon: p.term.ReadHorizon}
+			ReadHorizon: p.term.ReadHorizon, Epoch: p.term.Epoch}
 		cfg.Fence.Key, cfg.Previous = p.term.PRKey, p.file
 	}
 	if p != nil {

@@ -25,21 +25,23 @@ type memberDisks struct {
 	sb     layout.Superblock
 	host   int                    // id of this host; 0 if none was chosen yet
 	opened map[int]lockspace.Disk // by position
-	set    *mirror.Set            // nil until all are opened
+	set    *lockspace.Disks       // nil until all are opened
 	keys   fence.Admitter         // registers the key of this host; nil if none
 	noted  []mirror.State         // in the log, by position
+	listed layout.Members         // in the log
 }
 
 // open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
 func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.Device, error) {
 	o.Lock, o.Check, o.Changed = d.lock, d.check, d.note
+	o.LeftOut = func(path string, reason error) { d.log.Warn("disk is not used", "device", path, "err", reason) }
 	dev, sb, _, err := lockspace.OpenDisks(paths, o)
 	if err != nil {
 		return nil, err
 	}
-	if set, several := dev.(*mirror.Set); several {
+	if set, several := dev.(*lockspace.Disks); several {
 		d.mu.Lock()
-		d.sb, d.set, d.noted = sb, set, make([]mirror.State, len(set.Members()))
+		d.sb, d.set, d.noted, d.listed = sb, set, make([]mirror.State, sb.Members.Positions), sb.Members
 		d.mu.Unlock()
 		d.note()
 	}
@@ -103,7 +105,7 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	return keys.Admit(ctx, position, diskOf(dev))
 }
 
-func checkOwn(set *mirror.Set, sb layout.Superblock, host, position int, dev blockdev.Device) error {
+func checkOwn(set *lockspace.Disks, sb layout.Superblock, host, position int, dev blockdev.Device) error {
 	if disk, ok := dev.(lockspace.Disk); ok {
 		if err := lockOwn(disk, sb, host); err != nil {
 			return err
@@ -161,7 +163,7 @@ func (d *memberDisks) Refuse(position int, why error) {
 	set.Recheck(position, why)
 }
 
-// note reports the members that are lost, and those that are back.
+// note reports the members that were replaced, those that are lost, and those that are back.
 func (d *memberDisks) note() {
 	for _, say := range d.changes() {
 		say()
@@ -175,8 +177,9 @@ func (d *memberDisks) changes() (says []func()) {
 	if d.set == nil {
 		return nil
 	}
+	says = d.replaced()
 	up := 0
-	disks := lockspace.MemberDisks(d.set, d.sb)
+	disks := lockspace.MemberDisks(d.set)
 	for _, m := range disks {
 		if m.State == mirror.Up {
 			up++
@@ -199,5 +202,30 @@ func (d *memberDisks) changes() (says []func()) {
 			})
 		}
 	}
+	return says
+}
+
+// replaced returns functions that report the changes of the list of members since the last call. Called with
+// mu held.
+func (d *memberDisks) replaced() (says []func()) {
+	list := d.set.Superblock().Members
+	if list.Epoch == d.listed.Epoch {
+		return nil
+	}
+	status := d.set.Members()
+	for i, id := range list.Disks[:list.Positions] {
+		if id == d.listed.Disks[i] {
+			continue
+		}
+		now := "vacant"
+		if !id.IsZero() {
+			now = status[i].Name
+		}
+		says = append(says, func() {
+			d.log.Warn("member disk replaced", "disk", i+1, "now", now, "epoch", list.Epoch)
+			d.events.Add(events.Event{Kind: events.Replaced, Reason: fmt.Sprintf("disk %d is now %s, epoch %d", i+1, now, list.Epoch)})
+		})
+	}
+	d.listed = list
 	return says
 }

@@ -53,5 +53,5 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 	require.Len(t, got, 2)
 	require.Regexp(t, `level=WARN msg="member disk is lost" disk=3 device=\S*/c up=2 of=3 err="open `, log.String())
 	require.Regexp(t, `level=INFO msg="member disk is back" disk=3 device=\S*/c up=3 of=3`, log.String())
-	require.Equal(t, mirror.Up, dev.(*mirror.Set).Members()[2].State)
+	require.Equal(t, mirror.Up, dev.(*lockspace.Disks).Members()[2].State)
 }

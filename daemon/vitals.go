@@ -65,7 +65,7 @@ func (h *Host) vitals() *TermVitals {
 		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.DeviceNames(),
 		Lease: h.disk.SB.Lease, FenceAfter: h.disk.SB.FenceAfter, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
 		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
-		Disks: report.DisksOf(lockspace.MemberDisks(h.devices.Opened, h.disk.SB)),
+		Disks: report.DisksOf(lockspace.MemberDisks(h.devices.Opened)),
 	}
 }
 

@@ -25,6 +25,16 @@ func (m Members) Majority() int { return m.Positions/2 + 1 }
 // Vacant returns the position without a disk, or 0.
 func (m Members) Vacant() int { return 1 + slices.IndexFunc(m.Disks[:m.Positions], UUID.IsZero) }
 
+// Count returns the number of disks.
+func (m Members) Count() (n int) {
+	for _, id := range m.Disks {
+		if !id.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
 // First returns the first position that has a disk.
 func (m Members) First() int {
 	return 1 + slices.IndexFunc(m.Disks[:], func(id UUID) bool { return !id.IsZero() })
@@ -32,6 +42,11 @@ func (m Members) First() int {
 
 // PositionOf returns the position of a disk, or 0 if it is no member.
 func (m Members) PositionOf(disk UUID) int { return 1 + slices.Index(m.Disks[:m.Positions], disk) }
+
+// Has reports whether a disk is the member at a position.
+func (m Members) Has(position int, disk UUID) bool {
+	return !disk.IsZero() && m.PositionOf(disk) == position
+}
 
 // has reports whether a position has a disk.
 func (m Members) has(position int) bool {

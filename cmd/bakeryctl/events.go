@@ -54,7 +54,7 @@ events of that lock are shown, and those of hosts, which concern all locks.
 
 joined, at risk (it does not renew its lease), seen (it renews again), asked (to leave),
 fenced, dead and left are events of hosts; "by" is the host that reports it. disk lost and
-disk back are those of a member disk, as this host sees it.
+disk back are those of a member disk, as this host sees it; replaced, of its position.
 
 bakeryd keeps the events of its own host, in memory and in a file of its state
 directory that survives restarts and reboots: /var/lib/bakery/LOCKSPACE-ID.events,

@@ -47,6 +47,7 @@ const (
 
 	DiskLost Kind = "disk_lost" // a member disk of the lockspace is lost, for Reason
 	DiskBack Kind = "disk_back" // it is back
+	Replaced Kind = "replaced"  // another disk is at a position of the member disks, or none, for Reason
 
 	Gap Kind = "gap" // events are missing here: Missed is their number, if known
 )

@@ -305,7 +305,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 var allKinds = []Kind{Request, Waiting, Choosing, Ticket, Enter, ModeSet, Exit, Timeout, Cancel, Busy, Refused, Wanted, Removed, Resumed, Orphan,
-	Kill, Remains, Lost, Joined, AtRisk, Seen, Asked, Fenced, Dead, Left, DiskLost, DiskBack, Gap, ""}
+	Kill, Remains, Lost, Joined, AtRisk, Seen, Asked, Fenced, Dead, Left, DiskLost, DiskBack, Replaced, Gap, ""}
 
 // FuzzAppendLine: a line is that of encoding/json, of each kind, with any strings.
 func FuzzAppendLine(f *testing.F) {

@@ -32,7 +32,7 @@ func onMembers(t *testing.T, f func(t *testing.T, c *membersCluster)) {
 		// in the future: creation ids and tickets are small numbers, as in these tests
 		c := &membersCluster{cluster: clusterOf(t, 4, 4, time.Now().Add(time.Hour))}
 		c.sb = c.SB
-		c.sb.Members = layout.Members{Epoch: 1, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}
+		c.sb.Members = layout.Members{Epoch: 1, Positions: 3, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}
 		c.space = c.sb.Space()
 		for i := range c.disks {
 			c.disks[i] = disktest.NewMemory(max(c.Geo.Size(), layout.HeadSize), 512, 512)

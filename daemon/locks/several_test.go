@@ -12,7 +12,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
@@ -52,15 +51,14 @@ type process struct {
 
 // lifetime is what the processes of a host do not share.
 type lifetime struct {
-	set   *mirror.Set
+	set   lockspacetest.Fixed
 	disks []*disktest.Faulty
 	io    *ownSlots
 }
 
 // ownSlots records the requests that concern a host's own slots.
 type ownSlots struct {
-	*mirror.Set
-	sb    layout.Superblock
+	lockspacetest.Fixed
 	host  int
 	mu    sync.Mutex // guards the fields below
 	calls map[int][]layout.Slot
@@ -71,14 +69,14 @@ type ownSlots struct {
 func (d *ownSlots) note(p []byte, off int64, write bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for lock := range d.sb.Geometry.Locks + 1 {
-		at := d.sb.Geometry.Slot(lock, d.host)
+	for lock := range d.SB.Geometry.Locks + 1 {
+		at := d.SB.Geometry.Slot(lock, d.host)
 		if off == 0 || at < off || at >= off+int64(len(p)) { // 0: the search for a superblock
 			continue
 		}
 		var s layout.Slot
 		if write {
-			s, _ = d.sb.Space().DecodeSlot(p[at-off:], lock, d.host)
+			s, _ = d.SB.Space().DecodeSlot(p[at-off:], lock, d.host)
 			d.wrote = clocktest.Clock{}.Now()
 		}
 		d.calls[lock] = append(d.calls[lock], s)
@@ -105,7 +103,7 @@ func (d *ownSlots) Write(p []byte, off int64) error {
 // begin opens the disks for a process.
 func (c *severalCluster) begin(id int) (l lifetime) {
 	l.set, l.disks = c.Open()
-	l.io = &ownSlots{Set: l.set, sb: c.SB, host: id, calls: map[int][]layout.Slot{}}
+	l.io = &ownSlots{Fixed: l.set, host: id, calls: map[int][]layout.Slot{}}
 	return l
 }
 

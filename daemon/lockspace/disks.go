@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -36,8 +38,13 @@ type DiskOptions struct {
 	// Check checks a member, after its superblock was: see [mirror.Options]. nil if not needed.
 	Check func(position int, dev blockdev.Device) error
 
-	// Changed is called after the state of members changed: see [mirror.Options]. nil if not needed.
+	// Changed is called, in a goroutine, after the state of members or the list of them changed. nil if
+	// not needed.
 	Changed func()
+
+	// LeftOut is called by OpenDisks for each path to a disk of the lockspace that is not a member any
+	// more, with the reason. nil if not needed.
+	LeftOut func(path string, reason error)
 
 	// Timeout limits how long OpenDisks waits for a path that does not answer, and is the Timeout
 	// of [mirror.Options]. 0: DefaultTimeout.
@@ -65,8 +72,13 @@ func openPath(path string, readOnly bool) (Disk, error) {
 	return disk, nil
 }
 
-// ErrNoPath is the error of a member for which no path is left.
-var ErrNoPath = errors.New("no path was given for it")
+var (
+	// ErrNoPath is the error of a member for which no path is left.
+	ErrNoPath = errors.New("no path was given for it")
+
+	// ErrVacant is the error of a position that has no disk. It comes with the remedy.
+	ErrVacant = errors.New("is vacant")
+)
 
 // OpenDisks opens the lockspace on the disks at paths, in any order. copyUsed is 1 if a superblock at
 // byte 0 is damaged and its copy is in use. The caller should warn: only check --repair and formatting
@@ -76,27 +88,42 @@ var ErrNoPath = errors.New("no path was given for it")
 // [layout.FindSuperblock] or ErrInterrupted), ErrStride, ErrDeviceSize, ErrDisks for a member disk, or
 // the errors of [blockdev.Open] and of reading.
 //
-// Several paths are those of a majority of the member disks of a lockspace. dev is then a
-// [mirror.Set], see MemberDisks. A disk counts if its superblock is that of the newest epoch. A path
-// where no superblock was found is taken for that of a missing member, of any of them: the set tries
-// all such paths for each, until one leads to it. A member for which
-// no such path is left stays down, and is a loss like any other: its path is needed to repair it.
-// OpenDisks returns ErrDisks, with the reason for each path, or the errors of [mirror.Open].
+// Several paths are those of a majority of the member disks of a lockspace. dev is then a *Disks. The
+// newest list of members that is found on any disk is used. A disk counts if the uuid that it lists at
+// its own position is the one there in the newest list: its own list may be older (IDENTITY). A path
+// that leads to no member may be that of a missing one, of any of them: the set tries all such paths
+// for each, until one leads to it. A member for which no such path is left stays down, and is a loss
+// like any other: its path is needed to repair it. OpenDisks returns ErrDisks, with the reason for each
+// path, or the errors of [mirror.Open].
 func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {
 	if len(paths) == 1 {
 		return openDisk(paths[0], o.ReadOnly)
 	}
 	o.Timeout, o.Retry = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.Retry, DefaultRetry)
-	reads := new(singleflight.Group)
+	d := &Disks{o: o, paths: slices.Clone(paths), reads: new(singleflight.Group), opened: make(chan struct{}), at: map[string]layout.UUID{}}
+	defer close(d.opened)
 	if o.Open == nil {
-		reads, o.Open = &pathReads, openPath
+		d.reads, d.o.Open = &pathReads, openPath
 	}
-	d, err := choose(survey(reads, paths, o.Timeout, o.readPath))
+	all := survey(d.reads, paths, o.Timeout, d.o.readPath)
+	d.sb, err = choose(all)
 	if err != nil {
 		return nil, layout.Superblock{}, 0, err
 	}
-	d.o = o
-	set, err := mirror.Open(d.members(), mirror.Options{
+	used := d.sb
+	d.used.Store(&used)
+	d.locate(all)
+	for _, f := range all {
+		copyUsed = max(copyUsed, f.copyUsed)
+		if f.err == nil && !d.sb.Members.Has(f.sb.Position, diskOf(f.sb)) && o.LeftOut != nil {
+			o.LeftOut(f.path, fmt.Errorf("%s, but the disk is not a member in epoch %d; omit it", f.describe(), d.sb.Members.Epoch))
+		}
+	}
+	var members []mirror.Member
+	for i := range d.sb.Members.Positions {
+		members = append(members, d.member(i))
+	}
+	set, err := mirror.Open(members, mirror.Options{
 		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
 		ReadOnly: o.ReadOnly, Check: d.check, Changed: o.Changed, Timeout: o.Timeout,
 		Patience: cmp.Or(o.Patience, timing.Of(d.sb).ClaimBudget()/2), // a claim looks and decides within its budget
@@ -105,7 +132,8 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	if err != nil {
 		return nil, layout.Superblock{}, 0, err
 	}
-	return set, d.sb, d.copyUsed, nil
+	d.Set = set
+	return d, d.Superblock(), copyUsed, nil
 }
 
 func openDisk(path string, readOnly bool) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {
@@ -120,23 +148,32 @@ func openDisk(path string, readOnly bool) (dev blockdev.Device, sb layout.Superb
 	return disk, sb, copyUsed, nil
 }
 
-// MemberDisk is a member disk of a lockspace on several. The Name of its Status is its path, the paths
-// that may lead to it, or "member N" with the Err ErrNoPath.
+// MemberDisk is a member disk of a lockspace on several, or a vacant position: its Err is ErrVacant. The
+// Name of its Status is its path, the paths that may lead to it, or "member N" if there is none.
 type MemberDisk struct {
 	Position int // on the disk, from 1
 	UUID     layout.UUID
 	mirror.Status
 }
 
-// MemberDisks returns the member disks of dev and sb, which OpenDisks returned, in the order of the
-// set. It returns nil if the lockspace is on one disk.
-func MemberDisks(dev blockdev.Device, sb layout.Superblock) (disks []MemberDisk) {
-	set, ok := dev.(*mirror.Set)
+// Set is the device of a lockspace on several disks. [Disks] implements it.
+type Set interface {
+	blockdev.Device
+	Superblock() layout.Superblock
+	ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error
+	Members() []mirror.Status
+}
+
+// MemberDisks returns the member disks of a device that OpenDisks returned, by the list in use. It returns
+// nil if the lockspace is on one disk.
+func MemberDisks(dev blockdev.Device) (disks []MemberDisk) {
+	set, ok := dev.(Set)
 	if !ok {
 		return nil
 	}
+	list := set.Superblock().Members
 	for i, status := range set.Members() {
-		disks = append(disks, MemberDisk{Position: i + 1, UUID: sb.Members.Disks[i], Status: status})
+		disks = append(disks, MemberDisk{Position: i + 1, UUID: list.Disks[i], Status: status})
 	}
 	return disks
 }
@@ -154,29 +191,51 @@ func (c codec) Version(block []byte, off int64, position int) (mirror.Version, e
 
 func (c codec) Place(block []byte, position int) { layout.PlaceCopy(block, position+1) }
 
-// memberDisks opens and checks the member disks of a lockspace.
-type memberDisks struct {
-	o        DiskOptions
-	sb       layout.Superblock
-	copyUsed int
-	paths    [][]string // where a member was found, or may be
-	names    []string
+// member returns the member at an index of the set.
+func (d *Disks) member(i int) mirror.Member {
+	name := fmt.Sprintf("member %d", i+1)
+	if _, paths := d.candidates(i); len(paths) > 0 {
+		name = strings.Join(paths, " or ")
+	}
+	return mirror.Member{Name: name, Open: func() (blockdev.Device, error) { return d.open(i) }}
 }
 
-func (d *memberDisks) members() (list []mirror.Member) {
-	for i, name := range d.names {
-		list = append(list, mirror.Member{Name: name, Open: func() (blockdev.Device, error) { return d.open(i) }})
+// candidates returns the list in use, and the paths that lead to a member by it, or may: all those that
+// lead to no other member.
+func (d *Disks) candidates(i int) (list layout.Members, paths []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list = d.sb.Members
+	if list.Disks[i].IsZero() {
+		return list, nil
 	}
-	return list
+	for _, path := range d.paths {
+		if d.at[path] == list.Disks[i] {
+			paths = append(paths, path)
+		}
+	}
+	if len(paths) > 0 {
+		return list, paths
+	}
+	for _, path := range d.paths {
+		if id := d.at[path]; id.IsZero() || list.PositionOf(id) == 0 {
+			paths = append(paths, path)
+		}
+	}
+	return list, paths
 }
 
 // open opens a member at the first path that leads to it.
-func (d *memberDisks) open(i int) (blockdev.Device, error) {
-	if len(d.paths[i]) == 0 {
+func (d *Disks) open(i int) (blockdev.Device, error) {
+	list, paths := d.candidates(i)
+	switch {
+	case list.Disks[i].IsZero():
+		return nil, fmt.Errorf("position %d %w: run bakeryctl disk replace %d NEW", i+1, ErrVacant, i+1)
+	case len(paths) == 0:
 		return nil, ErrNoPath
 	}
 	var errs error
-	for _, path := range d.paths[i] {
+	for _, path := range paths {
 		disk, err := d.openAt(path, i)
 		switch {
 		case err == nil:
@@ -190,13 +249,13 @@ func (d *memberDisks) open(i int) (blockdev.Device, error) {
 	return nil, errs
 }
 
-func (d *memberDisks) openAt(path string, i int) (blockdev.Device, error) {
+func (d *Disks) openAt(path string, i int) (blockdev.Device, error) {
 	disk, err := d.o.Open(path, d.o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
 	if err = d.identify(i, disk); err == nil && d.o.Lock != nil {
-		err = d.o.Lock(i, disk, d.sb)
+		err = d.o.Lock(i, disk, d.Superblock())
 	}
 	if err != nil {
 		return nil, errors.Join(err, disk.Close())
@@ -205,7 +264,7 @@ func (d *memberDisks) openAt(path string, i int) (blockdev.Device, error) {
 }
 
 // check implements IDENTITY of package mirror.
-func (d *memberDisks) check(i int, dev blockdev.Device) error {
+func (d *Disks) check(i int, dev blockdev.Device) error {
 	if err := d.identify(i, dev); err != nil || d.o.Check == nil {
 		return err
 	}
@@ -213,9 +272,13 @@ func (d *memberDisks) check(i int, dev blockdev.Device) error {
 }
 
 // identify returns an error unless dev is the member at a position. It reads the superblock and the
-// copy. One of them may be damaged, none may be of another disk.
-func (d *memberDisks) identify(i int, dev blockdev.Device) error {
-	path, stride := dev.Info().Path, d.sb.Geometry.Stride
+// copy. One of them may be damaged, none may be of another disk. If one has a newer list, it begins to
+// follow that.
+func (d *Disks) identify(i int, dev blockdev.Device) error {
+	d.mu.Lock()
+	in := d.sb
+	d.mu.Unlock()
+	path, stride := dev.Info().Path, in.Geometry.Stride
 	buf := Pool.Get(2 * stride)
 	defer Pool.Put(buf)
 	errs, err := ReadRecords(dev, buf, 0, stride)
@@ -232,14 +295,15 @@ func (d *memberDisks) identify(i int, dev blockdev.Device) error {
 		if err == nil {
 			sb, err = layout.DecodeSuperblock(record, which)
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			errs[which] = err
 			continue
-		case !SameSuperblock(sb, d.sb):
-			return d.differs(path, sb)
-		case sb.Position != i+1:
-			return fmt.Errorf("%s is member %d, want member %d: %w", path, sb.Position, i+1, layout.ErrIdentity)
+		}
+		if SameSuperblock(sb, in) && sb.Members.Epoch > in.Members.Epoch {
+			d.notice()
+		}
+		if err := differs(path, sb, in, i+1); err != nil {
+			return err
 		}
 		valid = true
 	}
@@ -249,21 +313,25 @@ func (d *memberDisks) identify(i int, dev blockdev.Device) error {
 	return nil
 }
 
-// differs returns how a superblock differs from the one in use.
-func (d *memberDisks) differs(path string, sb layout.Superblock) error {
+// differs returns why a superblock is not that of the member at a position of the lockspace in use.
+func differs(path string, sb, in layout.Superblock, position int) error {
 	switch {
-	case sb.UUID != d.sb.UUID:
-		return fmt.Errorf("%s is of lockspace %s, want %s: %w", path, DescribeSuperblock(sb), DescribeSuperblock(d.sb), layout.ErrIdentity)
-	case sb.Members.Epoch != d.sb.Members.Epoch:
-		return fmt.Errorf("%s has epoch %d of the member disks, want %d: %w", path, sb.Members.Epoch, d.sb.Members.Epoch, layout.ErrIdentity)
+	case sb.UUID != in.UUID:
+		return fmt.Errorf("%s is of lockspace %s, want %s: %w", path, DescribeSuperblock(sb), DescribeSuperblock(in), layout.ErrIdentity)
+	case !SameSuperblock(sb, in):
+		return fmt.Errorf("%s has another superblock than the other member disks: %w", path, layout.ErrIdentity)
+	case sb.Position != position:
+		return fmt.Errorf("%s is member %d, want member %d: %w", path, sb.Position, position, layout.ErrIdentity)
+	case !in.Members.Has(position, diskOf(sb)):
+		return fmt.Errorf("%s is disk %v, which is not member %d in epoch %d: %w", path, diskOf(sb), position, in.Members.Epoch, layout.ErrIdentity)
 	}
-	return fmt.Errorf("%s has another superblock than the other member disks: %w", path, layout.ErrIdentity)
+	return nil
 }
 
-// SameSuperblock reports whether two superblocks are those of one lockspace in one state, of any of its
-// member disks.
+// SameSuperblock reports whether two superblocks are those of one lockspace, of any of its member disks
+// and with any list of them.
 func SameSuperblock(a, b layout.Superblock) bool {
-	a.Position = b.Position
+	a.Position, a.Members.Epoch, a.Members.Disks = b.Position, b.Members.Epoch, b.Members.Disks
 	return a == b
 }
 

@@ -89,6 +89,13 @@ func FindSuperblock(dev blockdev.Device) (sb layout.Superblock, copyUsed int, er
 		return layout.Superblock{}, 0, fmt.Errorf("lockspace on %s: %w: it needs %v, the device has %v",
 			info.Path, ErrDeviceSize, text.Bytes(need), text.Bytes(info.Size))
 	}
+	// A change of the list of member disks may have been interrupted between the two.
+	if at := sb.Geometry.Stride; sb.Members.Several() && len(head) >= at+layout.RecordSize {
+		if other, err := layout.DecodeSuperblock(head[at:], 1); err == nil && SameSuperblock(other, sb) && other.Members.Epoch > sb.Members.Epoch &&
+			other.Members.Has(sb.Position, diskOf(sb)) {
+			sb.Members = other.Members
+		}
+	}
 	return sb, copyUsed, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -74,55 +73,49 @@ func (o DiskOptions) readPath(path string) finding {
 	return f
 }
 
-// choose returns the member disks of the lockspace of which a majority was found.
-func choose(all []finding) (*memberDisks, error) {
+// choose returns the superblock with the newest list of the lockspace of which a majority of the members was
+// found. Its position does not depend on the order of the paths.
+func choose(all []finding) (layout.Superblock, error) {
 	if err := refusePairs(all); err != nil {
-		return nil, err
+		return layout.Superblock{}, err
 	}
-	first := slices.IndexFunc(all, func(f finding) bool { return hasMajority(f, all) })
-	if first < 0 {
-		return nil, noMajority(all)
-	}
-	sb := all[first].sb
-	n := sb.Members.Positions
-	d := &memberDisks{sb: sb, paths: make([][]string, n), names: make([]string, n)}
-	// Any position would do. This one does not depend on the order of the paths.
-	d.sb.Position = sb.Members.First()
-	var missing []string
 	for _, f := range all {
 		if f.err != nil {
-			missing = append(missing, f.path)
 			continue
 		}
-		if f.sb.UUID != sb.UUID {
-			return nil, fmt.Errorf("%w: %s, but %s; give the disks of one lockspace", ErrDisks, all[first].describe(), f.describe())
-		}
-		i := sb.Members.PositionOf(diskOf(f.sb)) - 1
-		if i < 0 {
-			return nil, fmt.Errorf("%w: %s, but the disk is not a member in epoch %d; omit it", ErrDisks, f.describe(), sb.Members.Epoch)
-		}
-		d.paths[i], d.names[i] = []string{f.path}, f.path
-		d.copyUsed = max(d.copyUsed, f.copyUsed)
-	}
-	if len(all) > n {
-		return nil, describeAll(all, fmt.Errorf("%w: %d paths for the %d member disks of lockspace %s; omit %s",
-			ErrDisks, len(all), n, DescribeSuperblock(sb), strings.Join(missing, " or ")))
-	}
-	absent := n - len(all) + len(missing)
-	for i := range n {
-		if d.names[i] != "" {
+		sb := newest(f.sb.UUID, all)
+		if countMembers(sb, all) < sb.Members.Majority() {
 			continue
 		}
-		switch d.paths[i] = missing; {
-		case len(missing) == 0:
-			d.names[i] = fmt.Sprintf("member %d", i+1)
-		case absent == 1:
-			d.names[i] = missing[0]
-		default:
-			d.names[i] = strings.Join(missing, " or ")
+		for _, other := range all {
+			if other.err == nil && other.sb.UUID != sb.UUID {
+				return layout.Superblock{}, fmt.Errorf("%w: %s, but %s; give the disks of one lockspace", ErrDisks, f.describe(), other.describe())
+			}
+		}
+		sb.Position = sb.Members.First()
+		return sb, nil
+	}
+	return layout.Superblock{}, noMajority(all)
+}
+
+// newest returns the superblock of a lockspace with the newest list that was found.
+func newest(id layout.UUID, all []finding) (sb layout.Superblock) {
+	for _, f := range all {
+		if f.err == nil && f.sb.UUID == id && f.sb.Members.Epoch > sb.Members.Epoch {
+			sb = f.sb
 		}
 	}
-	return d, nil
+	return sb
+}
+
+// countMembers returns the number of members of a list that were found (IDENTITY).
+func countMembers(sb layout.Superblock, all []finding) (n int) {
+	for _, f := range all {
+		if f.err == nil && differs(f.path, f.sb, sb, f.sb.Position) == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // refusePairs returns an error about two paths to one member, and about a disk that has no other.
@@ -144,45 +137,23 @@ func refusePairs(all []finding) error {
 	return nil
 }
 
-// hasMajority reports whether a majority of the members of a superblock have the same one, and none has
-// a later one.
-func hasMajority(f finding, all []finding) bool {
-	if f.err != nil {
-		return false
-	}
-	same := 0
-	for _, other := range all {
-		switch {
-		case other.err != nil || other.sb.UUID != f.sb.UUID:
-		case other.sb.Members.Epoch > f.sb.Members.Epoch:
-			return false
-		case SameSuperblock(other.sb, f.sb):
-			same++
-		}
-	}
-	return same >= f.sb.Members.Majority()
-}
-
 // noMajority returns an error with what was found.
 func noMajority(all []finding) error {
-	var of *layout.Superblock // with the greatest epoch
+	first := slices.IndexFunc(all, func(f finding) bool { return f.err == nil })
+	if first < 0 {
+		return describeAll(all, fmt.Errorf("%w: no lockspace was found", ErrDisks))
+	}
+	sb := newest(all[first].sb.UUID, all)
+	err := tooFew(sb)
 	for _, f := range all {
 		switch {
 		case f.err != nil:
-		case of != nil && f.sb.UUID != of.UUID:
+		case f.sb.UUID != sb.UUID:
 			return describeAll(all, fmt.Errorf("%w: no lockspace has a majority of its member disks among them; "+
 				"give the disks of one lockspace, each with --device or as an argument", ErrDisks))
-		case of == nil || f.sb.Members.Epoch > of.Members.Epoch:
-			of = &f.sb
+		case !sb.Members.Has(f.sb.Position, diskOf(f.sb)):
+			err = fmt.Errorf("%w; %s is not a member in epoch %d", err, f.path, sb.Members.Epoch)
 		}
-	}
-	if of == nil {
-		return describeAll(all, fmt.Errorf("%w: no lockspace was found", ErrDisks))
-	}
-	err := tooFew(*of)
-	newest := of.Members.Epoch
-	if slices.ContainsFunc(all, func(f finding) bool { return f.err == nil && f.sb.Members.Epoch < newest }) {
-		err = fmt.Errorf("%w; only those of epoch %d count", err, newest)
 	}
 	return describeAll(all, err)
 }

@@ -65,6 +65,11 @@ type Member struct {
 	attempts    map[int]*attempt        // to fence hosts, by id: the last one that has not ended
 	generation  uint32                  // of the host id; 0 with one disk, or if not live yet
 	written     uint64                  // incarnation of the last record that was written
+	epoch       uint64                  // of the list of member disks that the machine knows; 0 with one disk
+	wanted      uint64                  // newest epoch for which Follow was called; 0 if none
+	wantedAt    time.Duration           // when it was called last
+	following   bool                    // Follow is under way
+	unlisted    warn.Limiter            // for lists of member disks that were not found
 	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
 
 	keeper  *handover.File // gets every term of the lease; nil if none
@@ -134,7 +139,8 @@ func Join(cfg Config) (*Member, error) {
 	l := &mb.cfg.Lease
 	if cfg.SB.Members.Several() {
 		mb.set = cfg.Dev.(Set)
-		l.Members, l.Self.Epoch = cfg.SB.Members.Positions, cfg.SB.Members.Epoch
+		mb.epoch = mb.set.Superblock().Members.Epoch
+		l.Members, l.Self.Epoch = cfg.SB.Members.Positions, mb.epoch
 	}
 	mb.keeper = cfg.Previous
 	l.Hosts, l.Times, l.Policy, l.Incarnation = cfg.SB.Geometry.Hosts, mb.times(), cfg.SB.Policy, mb.incarnation
@@ -211,7 +217,7 @@ func (mb *Member) keepTerm() {
 	mb.mu.Unlock()
 	if ok && file != nil {
 		file.PutTerm(handover.Term{UUID: mb.cfg.SB.UUID, Boot: handover.BootText(mb.boot), HostID: t.ID, Incarnation: t.Incarnation,
-			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key(), ReadHorizon: t.ReadHorizon})
+			T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: mb.Key(), ReadHorizon: t.ReadHorizon, Epoch: t.Epoch})
 	}
 }
 

@@ -103,6 +103,7 @@ func TestReadRows_PathIsDead_ReadsNotTheWholeTable(t *testing.T) {
 	dev.Inject(disktest.Fault{Op: blockdev.OpRead, To: lockspace.ScanChunk, Err: unix.EIO})
 	rest := dev.Inject(disktest.Fault{Op: blockdev.OpRead, From: lockspace.ScanChunk, Err: unix.EIO})
 	mb := &Member{cfg: Config{Dev: dev, SB: layout.Superblock{Geometry: g}}}
-	require.ErrorIs(t, mb.readRows(make([]lease.Record, g.Hosts), nil), unix.EIO)
+	_, err := mb.readRows(make([]lease.Record, g.Hosts), nil)
+	require.ErrorIs(t, err, unix.EIO)
 	require.Zero(t, rest.Fired())
 }

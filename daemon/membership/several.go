@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Set is the device of a lockspace on several disks: a [mirror.Set]. The rules that are named here are
+// Set is the device of a lockspace on several disks: see [lockspace.Disks]. The rules that are named here are
 // those of package lease/members.
 type Set interface {
 	blockdev.Device
@@ -27,10 +27,15 @@ type Set interface {
 	Kept(off int64, position int) mirror.Version
 	Recheck(position int, reason error)
 	Members() []mirror.Status
+	Superblock() layout.Superblock // with the list of member disks in use
+	Follow() (changed bool, err error)
 }
 
 // errLost is returned when a member does not have what this host wrote there (IDENTITY).
 var errLost = errors.New("the member disk lost what this host had written")
+
+// errNoList is returned when no majority of the members has a valid superblock.
+var errNoList = errors.New("the list of member disks was not read")
 
 // errInFlight is returned when a copy does not return.
 var errInFlight = errors.New("a write is in flight")
@@ -42,6 +47,7 @@ type scan struct {
 	records []lease.Record
 	need    mirror.Positions // members whose copies a claim needs (COUNT)
 
+	live        bool             // whether this host is
 	own         int              // the own host id; 0 if it is not known
 	incarnation uint64           // of the last own record that was written
 	acked       []mirror.Version // of the own record, by position, before the read
@@ -50,6 +56,8 @@ type scan struct {
 	answered mirror.Positions              // members that returned any record
 	foreign  [superblocks]mirror.Positions // members on which a superblock is blank, or not this lockspace's
 	lost     []error                       // why a member must be checked; nil if not
+	listing  mirror.Positions              // members of which a superblock was read
+	epoch    uint64                        // newest list of members that one of them has
 }
 
 // newScan begins a read of the host table.
@@ -62,7 +70,7 @@ func (mb *Member) newScan(records []lease.Record, counted []int) *scan {
 	}
 	mb.mu.Lock()
 	s.own, s.incarnation = mb.m.ID(), mb.written
-	if mb.m.Deadline() == 0 { // not live
+	if s.live = mb.m.Deadline() != 0; !s.live {
 		for _, k := range counted {
 			s.need |= mirror.At(k)
 		}
@@ -98,6 +106,9 @@ func (s *scan) read(p []byte, off int64) error {
 			s.take(i-superblocks, c)
 		} else if c.Block != nil && (c.Err != nil || c.Version == mirror.Version{}) {
 			s.distrust(i, c.Position)
+		} else if c.Block != nil {
+			s.listing |= mirror.At(c.Position)
+			s.epoch = max(s.epoch, c.Version.Epoch)
 		}
 	})
 }
@@ -129,6 +140,21 @@ func (s *scan) distrust(copy, position int) {
 // replaced reports whether a majority of the members showed that a superblock is not this lockspace's. One
 // that is late may have it.
 func (s *scan) replaced(copy int) bool { return s.foreign[copy].Count() > len(s.acked)/2 }
+
+// list returns the epoch of the newest list on a majority of the members. It reads the superblocks alone if
+// members failed to read them with other records.
+func (s *scan) list() (epoch uint64, err error) {
+	g := s.mb.cfg.SB.Geometry
+	for which := 0; which < superblocks && s.listing.Count() <= len(s.acked)/2; which++ {
+		p := lockspace.Pool.Get(g.Stride)
+		err = s.read(p, g.Superblock(which))
+		lockspace.Pool.Put(p)
+	}
+	if s.listing.Count() <= len(s.acked)/2 {
+		return s.epoch, fmt.Errorf("%w: %w", errNoList, err)
+	}
+	return s.epoch, nil
+}
 
 // complete reads a host record alone if members failed to read it with others, perhaps because of a bad
 // sector elsewhere, and their copies are needed.

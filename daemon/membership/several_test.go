@@ -372,7 +372,8 @@ func TestSeveral_CountedDiskIsSlow_LookWaitsForIt(t *testing.T) {
 		require.Equal(t, uint32(1), m.Generation()) // by the first claim
 		require.Less(t, time.Since(begun), 2*d.times().ShortWait())
 		begun = time.Now()
-		require.NoError(t, m.readRows(make([]lease.Record, 4), []int{0, 1, 2}))
+		_, err := m.readRows(make([]lease.Record, 4), []int{0, 1, 2})
+		require.NoError(t, err)
 		require.Zero(t, time.Since(begun)) // a live host does not wait for a slow disk
 	})
 }
@@ -403,7 +404,8 @@ func TestSeveral_RecordIsDamaged_IsNotTheSameAsMissing(t *testing.T) {
 		m.view(0).Inject(damage)
 		copies := func() (damaged int, valid int) {
 			records := make([]lease.Record, 4)
-			require.NoError(t, m.readRows(records, nil))
+			_, err := m.readRows(records, nil)
+			require.NoError(t, err)
 			for _, c := range records[2].Copies {
 				if c.Read && c.Err == nil {
 					valid++
@@ -440,7 +442,8 @@ func TestSeveral_DiskIsWiped_DoesNotCount(t *testing.T) {
 				require.NoError(t, d.disk[1].Open().Zero(0, 512*wiped))
 				m.view(0).Inject(disktest.Fault{Op: blockdev.OpRead, Delay: time.Millisecond}) // so that it is read
 				records := make([]lease.Record, 4)
-				require.NoError(t, m.readRows(records, nil))
+				_, err := m.readRows(records, nil)
+				require.NoError(t, err)
 				for _, r := range records {
 					require.Equal(t, lease.Copy{}, r.Copies[1])
 				}
@@ -466,7 +469,8 @@ func TestSeveral_OneSuperblockIsDamaged_DiskStillCounts(t *testing.T) {
 		for i := range 2 {
 			m.view(i).Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Delay: time.Millisecond, Err: unix.EIO})
 		}
-		require.NoError(t, m.readRows(make([]lease.Record, 4), nil))
+		_, err := m.readRows(make([]lease.Record, 4), nil)
+		require.NoError(t, err)
 		require.Zero(t, m.Set.Members()[2].Failures)
 	})
 }

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -43,9 +43,9 @@ func onDisks(t *testing.T, n int, test func(t *testing.T, d *disks)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 4}
 		d := &disks{t: t, sb: layout.Superblock{UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: time.Minute,
-			Formatted: time.Now().UTC().Truncate(time.Microsecond), Members: layout.Members{Epoch: 7}}}
+			Formatted: time.Now().UTC().Truncate(time.Microsecond), Members: layout.Members{Epoch: 7, Positions: n}}}
 		for i := range n {
-			d.sb.Members.Disks[i] = layout.UUID{9, byte(i)}
+			d.sb.Members.Disks[i] = layout.UUID{9, byte(i + 1)}
 			d.disk = append(d.disk, disktest.NewMemory(max(g.Size(), layout.HeadSize), 512, 512))
 		}
 		for i := range n {
@@ -89,12 +89,13 @@ func (d *disks) states(host int) (states []layout.HostState) {
 // machine is a computer with its view of the disks, and the files of its bakeryd.
 type machine struct {
 	*disks
-	*mirror.Set
+	*lockspace.Disks
 	*Member
 	dir     string
 	ids     *hostid.Identity
 	log     lines
 	missing []atomic.Bool
+	hung    atomic.Pointer[chan struct{}] // if set, superblocks are read after it is closed
 
 	mu    sync.Mutex
 	views []*disktest.Faulty // as opened last
@@ -119,52 +120,68 @@ func (l *lines) String() string {
 }
 
 // boot opens the disks on a machine with a name, in a directory of an earlier one or a new one.
-func (d *disks) boot(name string, earlier *machine) *machine {
+func (d *disks) boot(name string, earlier *machine) *machine { return d.bootWithout(name, earlier) }
+
+// bootWithout is boot with missing disks.
+func (d *disks) bootWithout(name string, earlier *machine, missing ...int) *machine {
 	d.t.Helper()
 	m := &machine{disks: d, dir: d.t.TempDir(), missing: make([]atomic.Bool, len(d.disk)), views: make([]*disktest.Faulty, len(d.disk))}
 	if earlier != nil {
 		m.dir = earlier.dir
 	}
-	var list []mirror.Member
-	for i := range d.disk {
-		list = append(list, mirror.Member{Name: fmt.Sprintf("disk%d", i), Open: func() (blockdev.Device, error) {
-			if m.missing[i].Load() {
-				return nil, unix.EIO
-			}
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			m.views[i] = disktest.NewFaulty(d.disk[i].Open(), disktest.FaultyOptions{})
-			return m.views[i], nil
-		}})
+	for _, i := range missing {
+		m.missing[i].Store(true)
 	}
-	var err error
-	m.Set, err = mirror.Open(list, mirror.Options{Stride: 512, Size: d.sb.Geometry.Size(), Codec: d, Check: m.check,
+	var paths []string
+	for i := range d.disk {
+		paths = append(paths, fmt.Sprintf("disk%d", i))
+	}
+	dev, _, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{Open: m.open, Check: m.check,
 		Timeout: d.times().ClaimBudget() / 2, Patience: d.times().ClaimBudget() / 2, Retry: d.times().Retry()})
 	require.NoError(d.t, err)
+	m.Disks = dev.(*lockspace.Disks)
 	m.ids, err = hostid.New(hostid.Options{Name: name, MachineID: [16]byte{name[0]}, RuntimeDir: m.dir, StateDir: m.dir}, d.sb.UUID)
 	require.NoError(d.t, err)
 	d.t.Cleanup(m.shutDown)
 	return m
 }
 
-// check passes a disk that has its superblock and what host 1 wrote there.
+// heldDisk is a disk that the machine can lock.
+type heldDisk struct{ *disktest.Faulty }
+
+func (heldDisk) Lock(int64, int64) error { return nil }
+
+// open opens a disk. A read-only one is closed soon, and is no view.
+func (m *machine) open(path string, readOnly bool) (lockspace.Disk, error) {
+	var i int
+	if _, err := fmt.Sscanf(path, "disk%d", &i); err != nil {
+		return nil, err
+	}
+	if m.missing[i].Load() {
+		return nil, unix.EIO
+	}
+	if hung := m.hung.Load(); hung != nil && readOnly {
+		<-*hung
+	}
+	f := disktest.NewFaulty(m.disk[i].Open(), disktest.FaultyOptions{})
+	if !readOnly {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.views[i] = f
+	}
+	return heldDisk{f}, nil
+}
+
+// check passes a disk that has what host 1 wrote there.
 func (m *machine) check(position int, dev blockdev.Device) error {
-	p := blockdev.Alloc(512)
-	if err := dev.Read(p, 0); err != nil {
-		return err
-	}
-	sb, err := layout.DecodeSuperblock(p, 0)
-	if err != nil || sb.UUID != m.sb.UUID || sb.Position != position+1 {
-		return errors.New("not the disk")
-	}
-	if m.Set == nil { // being opened
+	if m.Disks == nil { // being opened
 		return nil
 	}
-	off := m.sb.Geometry.Host(1)
+	p, off := blockdev.Alloc(512), m.sb.Geometry.Host(1)
 	if err := dev.Read(p, off); err != nil {
 		return err
 	}
-	if v, err := m.Version(p, off, position); err == nil && v.Less(m.Set.Kept(off, position)) {
+	if v, err := m.Version(p, off, position); err == nil && v.Less(m.Kept(off, position)) {
 		return errors.New("it lost a record")
 	}
 	return nil
@@ -181,7 +198,7 @@ func (m *machine) view(i int) *disktest.Faulty {
 func (m *machine) start(change func(*Config)) *machine {
 	m.t.Helper()
 	cfg := Config{
-		Dev: m.Set, SB: m.sb, Log: slog.New(slog.NewTextHandler(&m.log, nil)), Identity: m.ids, Clock: clocktest.Clock{}, Tally: new(tally.Tally),
+		Dev: m.Disks, SB: m.sb, Log: slog.New(slog.NewTextHandler(&m.log, nil)), Identity: m.ids, Clock: clocktest.Clock{}, Tally: new(tally.Tally),
 		Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine), Lease: lease.Config{ID: 1, Self: m.ids.HostRecord()},
 	}
 	if change != nil {
@@ -233,7 +250,7 @@ func (m *machine) shutDown() {
 		<-m.Over()
 		m.Wait()
 	}
-	_ = m.Set.Close()
+	_ = m.Disks.Close()
 	m.ids.ReleaseLockFiles()
 }
 
@@ -255,7 +272,7 @@ func (m *machine) resume() *machine {
 	m.t.Cleanup(file.Close)
 	return m.start(func(cfg *Config) {
 		cfg.Previous = file
-		cfg.Lease.Resume = &lease.Term{ID: term.HostID, Incarnation: term.Incarnation, T0: term.T0, Ready: term.Ready, Clean: term.Clean, ReadHorizon: term.ReadHorizon}
+		cfg.Lease.Resume = &lease.Term{ID: term.HostID, Incarnation: term.Incarnation, T0: term.T0, Ready: term.Ready, Clean: term.Clean, ReadHorizon: term.ReadHorizon, Epoch: term.Epoch}
 	})
 }
 

@@ -22,7 +22,10 @@ var errReplaced = errors.New("the lockspace on the device is another one, or gon
 func (mb *Member) readTable(a lease.ReadTable) {
 	mb.begun.Store(int64(mb.cfg.Clock.Now()))
 	records := make([]lease.Record, a.Hosts)
-	err := mb.readRows(records, a.Counted)
+	if mb.set != nil {
+		mb.useList()
+	}
+	epoch, err := mb.readRows(records, a.Counted)
 	mb.returned(&mb.reading)
 	switch {
 	case errors.Is(err, errReplaced):
@@ -31,7 +34,13 @@ func (mb *Member) readTable(a lease.ReadTable) {
 		mb.event(mb.m.ReadFailed) // before logging, which may block
 		mb.failed("reading the host table failed, retrying", err)
 	default:
-		mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
+		mb.event(func(now time.Duration) []lease.Action {
+			mb.m.Lists(mb.epoch, epoch)
+			return mb.m.TableRead(now, records)
+		})
+		if mb.set != nil {
+			mb.followList(epoch, records)
+		}
 		mb.spareRenewed()
 		mb.noteTable(records)
 	}
@@ -56,9 +65,9 @@ func (mb *Member) noteTable(records []lease.Record) {
 // superblocks is the number of those before the host records.
 const superblocks = 2
 
-// readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
-// nothing could be read.
-func (mb *Member) readRows(records []lease.Record, counted []int) error {
+// readRows reads the superblocks and fills records, from host 1 on. It returns the epoch of the newest list
+// of member disks, errReplaced, or why nothing could be read.
+func (mb *Member) readRows(records []lease.Record, counted []int) (epoch uint64, err error) {
 	dev, copies := mb.cfg.Dev, (*scan)(nil)
 	if mb.set != nil {
 		copies = mb.newScan(records, counted)
@@ -66,7 +75,7 @@ func (mb *Member) readRows(records []lease.Record, counted []int) error {
 	}
 	var other, unread error
 	readable := false
-	err := lockspace.ScanRecords(dev, 0, mb.cfg.SB.Geometry.Stride, superblocks+len(records), func(i int, sector []byte, err error) error {
+	err = lockspace.ScanRecords(dev, 0, mb.cfg.SB.Geometry.Stride, superblocks+len(records), func(i int, sector []byte, err error) error {
 		readable, unread = readable || err == nil, cmp.Or(unread, err)
 		switch {
 		case !readable && i+1 == lockspace.ScanChunk/mb.cfg.SB.Geometry.Stride: // do not read all of a dead path
@@ -88,12 +97,17 @@ func (mb *Member) readRows(records []lease.Record, counted []int) error {
 		return nil
 	})
 	if err == nil && !readable {
-		return unread
+		err = unread
 	}
-	if err == nil && copies != nil {
-		copies.finish()
+	if err != nil || copies == nil {
+		return 0, err
 	}
-	return err
+	epoch, err = copies.list()
+	copies.finish()
+	if copies.live { // its lease does not wait for that
+		err = nil
+	}
+	return epoch, err
 }
 
 // otherLockspace returns errReplaced unless a superblock is that of the lockspace that was joined.

@@ -17,7 +17,7 @@ type Disk struct {
 	Device   string      `json:"device"` // its path; empty if none was given
 	UUID     layout.UUID `json:"uuid"`
 
-	State    string    `json:"state"` // up, checking, down, or hangs
+	State    string    `json:"state"` // up, checking, down, hangs, or vacant
 	Since    time.Time `json:"since"` // when it came up, or ceased to be up
 	Error    string    `json:"error,omitempty"`
 	Failures int       `json:"failures"` // failed requests
@@ -39,7 +39,10 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 		if m.Err != nil {
 			d.Error = m.Err.Error()
 		}
-		if errors.Is(m.Err, lockspace.ErrNoPath) {
+		switch {
+		case errors.Is(m.Err, lockspace.ErrVacant):
+			d.Device, d.State = "", "vacant"
+		case errors.Is(m.Err, lockspace.ErrNoPath):
 			d.Device = ""
 		}
 		if oldest := m.Stats.Oldest; d.Up() && oldest > hangAfter {
@@ -72,12 +75,15 @@ func (r *Report) memberProblems() (all []Problem) {
 		}
 		p := Problem{Severity: SeverityWarning, Kind: "disk", Subject: fmt.Sprintf("disk %d", d.Position), Why: d.Error, Remedy: checkDevice}
 		p.Text = "member " + p.Subject
-		if d.Device == "" {
+		switch {
+		case d.State == "vacant":
+			p.Why, p.Remedy = "", fmt.Sprintf("run bakeryctl disk replace %d NEW", d.Position)
+		case d.Device == "":
 			p.Remedy = "add its path to --device or BAKERYD_DEVICE"
-		} else {
+		default:
 			p.Text += " (" + text.PrintableLine(d.Device) + ")"
 		}
-		p.Text += map[string]string{"checking": " is being checked", "down": " is down", "hangs": " hangs"}[d.State]
+		p.Text += map[string]string{"checking": " is being checked", "down": " is down", "hangs": " hangs", "vacant": " is vacant"}[d.State]
 		switch {
 		case up < need:
 			p.Severity = SeverityError

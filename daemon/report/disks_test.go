@@ -2,6 +2,7 @@ package report
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -91,6 +92,12 @@ func TestDisksOf(t *testing.T) {
 	require.Equal(t, "warning disk: member disk 4 is down: no path was given for it"+
 		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE", r.Problems[0].String())
 	require.Nil(t, DisksOf(nil))
+
+	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: fmt.Errorf("position 3 %w", lockspace.ErrVacant)}}})
+	require.Equal(t, []string{"vacant", "", "position 3 is vacant"}, []string{vacant[0].State, vacant[0].Device, vacant[0].Error})
+	r = &Report{Disks: append(diskReport(2, 0).Disks, vacant...)}
+	r.Judge()
+	require.Equal(t, "warning disk: member disk 3 is vacant -> a host that loses one more disk loses its lease; run bakeryctl disk replace 3 NEW", r.Problems[0].String())
 
 	hung := DisksOf([]lockspace.MemberDisk{
 		{Position: 2, Status: mirror.Status{Name: "/dev/b", State: mirror.Up, Since: since, Stats: blockdev.Stats{Oldest: 5*time.Second + 1}}},

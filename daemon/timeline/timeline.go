@@ -84,7 +84,7 @@ type Host struct {
 // Change is a change of a host's state.
 type Change struct {
 	At          Moment      `json:"at"`
-	Kind        events.Kind `json:"kind"` // joined, resumed, lost, left, at_risk, seen, asked, fenced, dead, disk_lost, disk_back, gap
+	Kind        events.Kind `json:"kind"` // joined, resumed, lost, left, at_risk, seen, asked, fenced, dead, disk_lost, disk_back, replaced, gap
 	By          int         `json:"by"`   // index of the host that reports it; -1: the host itself
 	Incarnation uint64      `json:"incarnation,string"`
 	Reason      string      `json:"reason"`

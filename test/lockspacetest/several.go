@@ -36,7 +36,7 @@ type Several struct {
 func NewSeveral(t testing.TB, disks, hosts, locks int, formatted time.Time) *Several {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
 	c := &Several{T: t, SB: layout.Superblock{UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
-		Formatted: formatted.UTC().Truncate(time.Microsecond), Members: layout.Members{Epoch: 1}, Position: 1}}
+		Formatted: formatted.UTC().Truncate(time.Microsecond), Members: layout.Members{Epoch: 1, Positions: disks}, Position: 1}}
 	for i := range disks {
 		c.SB.Members.Disks[i] = layout.UUID{9, byte(i + 1)}
 		c.Disks = append(c.Disks, disktest.NewMemory(max(g.Size(), layout.HeadSize), 512, 512))
@@ -64,8 +64,20 @@ func reopened(disk *disktest.Faulty) blockdev.Device {
 	return &h
 }
 
+// Fixed is a set whose list of members does not change.
+type Fixed struct {
+	*mirror.Set
+	SB layout.Superblock
+}
+
+// Superblock returns SB.
+func (f Fixed) Superblock() layout.Superblock { return f.SB }
+
+// Follow finds no other list.
+func (f Fixed) Follow() (changed bool, err error) { return false, nil }
+
 // Open opens the disks as one host sees them, each with faults.
-func (c *Several) Open() (*mirror.Set, []*disktest.Faulty) {
+func (c *Several) Open() (Fixed, []*disktest.Faulty) {
 	c.T.Helper()
 	var list []mirror.Member
 	var faults []*disktest.Faulty
@@ -88,7 +100,7 @@ func (c *Several) Open() (*mirror.Set, []*disktest.Faulty) {
 		},
 		Timeout: c.SB.Lease, Patience: c.SB.Lease, Retry: c.SB.Lease / 4})
 	require.NoError(c.T, err)
-	return set, faults
+	return Fixed{set, c.SB}, faults
 }
 
 // Slots returns the copies of a slot.

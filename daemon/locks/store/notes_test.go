@@ -28,7 +28,7 @@ type process struct {
 	t       *testing.T
 	c       *lockspacetest.Several
 	host    int
-	set     *mirror.Set
+	set     lockspacetest.Fixed
 	members []*disktest.Faulty
 	file    *handover.File
 	dir     string

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -98,7 +97,7 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 		return nil, err
 	}
 	ex := &examiner{Device: dev, ctx: ctx, sb: sb, o: o}
-	if set, several := dev.(*mirror.Set); several {
+	if set, several := dev.(lockspace.Set); several {
 		ex.members = newMembers(set, sb)
 	}
 	p, err := ex.readPicture(ex.allLocks())

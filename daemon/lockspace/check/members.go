@@ -39,7 +39,7 @@ const few = 3
 
 // members are the member disks of a lockspace on several, as one examiner reads them.
 type members struct {
-	set    *mirror.Set
+	set    lockspace.Set
 	sb     layout.Superblock
 	disks  []lockspace.MemberDisk // when the check began
 	need   mirror.Positions       // the members that answered so far, or may answer
@@ -56,8 +56,8 @@ type copyFault struct {
 	lost    bool   // no majority has a valid copy of the record, which has a finding of its own
 }
 
-func newMembers(set *mirror.Set, sb layout.Superblock) *members {
-	m := &members{set: set, sb: sb, disks: lockspace.MemberDisks(set, sb)}
+func newMembers(set lockspace.Set, sb layout.Superblock) *members {
+	m := &members{set: set, sb: sb, disks: lockspace.MemberDisks(set)}
 	for i := range m.disks {
 		m.need |= mirror.At(i)
 	}
@@ -210,6 +210,10 @@ func (p *picture) copyRules() {
 			rule, remedy = ruleMark, remedyRepair+"writes it again from the other one on this disk"
 		case f.rule == ruleDamaged && f.lost:
 			remedy = "repair the record: no majority of the disks has a valid copy"
+		case f.rule == ruleHalf && f.off < p.ex.sb.Geometry.Host(1):
+			remedy = "run bakeryctl disk replace: a change of the list of member disks did not end"
+		case f.rule == ruleBehind && f.off < p.ex.sb.Geometry.Host(1): // IDENTITY
+			severity, remedy = SeverityNote, remedyNone+": the disk counts, although it missed a change of the list of member disks"
 		case f.rule == ruleBehind:
 			severity = SeverityNote
 		case f.rule == ruleUnsettled:
@@ -296,6 +300,8 @@ func (c *Result) addDisks(m *members) {
 		f := Finding{Severity: SeverityWarning, What: fmt.Sprintf("disk %d", d.Position), Disk: d.Position,
 			Problem: "it does not answer", Remedy: "check the disk and its paths"}
 		switch {
+		case errors.Is(now[i].Err, lockspace.ErrVacant):
+			f.Problem, f.Remedy = "it is vacant", fmt.Sprintf("run bakeryctl disk replace %d NEW", d.Position)
 		case now[i].State == mirror.Down:
 			f.Problem = fmt.Sprintf("it is missing: %s", d.Error)
 			f.Remedy = missingRemedy(now[i].Err)

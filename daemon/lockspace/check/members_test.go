@@ -32,7 +32,7 @@ type several struct {
 func newSeveral(t *testing.T) *several {
 	s := &several{t: t, geo: layout.Geometry{Stride: 512, Hosts: 5, Locks: 6}, gone: map[int]error{}}
 	s.sb = layout.Superblock{UUID: layout.UUID{7}, Name: "test", Geometry: s.geo, Lease: 2 * time.Second,
-		Members: layout.Members{Epoch: 1, Disks: [layout.MaxPositions]layout.UUID{{1}, {}, {3}, {}, {}, {6}}}}
+		Members: layout.Members{Epoch: 1, Positions: 3, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}}
 	for range 3 {
 		s.disks = append(s.disks, disktest.NewMemory(s.geo.Size(), 512, 512))
 	}
@@ -59,7 +59,7 @@ func (s *several) put(off int64, encode func(sb layout.Superblock, p []byte) err
 	}
 	for _, i := range on {
 		sb := s.sb
-		sb.Position = sb.Members.Positions()[i]
+		sb.Position = i + 1
 		p := blockdev.Alloc(s.geo.Stride)
 		require.NoError(s.t, encode(sb, p))
 		layout.PlaceCopy(p, sb.Position)
@@ -90,6 +90,13 @@ func (s *several) named(lock int, sequence uint64, name string, on ...int) {
 	}, on...)
 }
 
+// list writes the superblocks with another epoch of the list of members.
+func (s *several) list(epoch uint64, on ...int) {
+	for which := range 2 {
+		s.put(s.geo.Superblock(which), func(sb layout.Superblock, p []byte) error { sb.Members.Epoch = epoch; return sb.Encode(p, which) }, on...)
+	}
+}
+
 func (s *several) damage(off int64, on ...int) {
 	for _, i := range on {
 		lockspacetest.Damage(s.t, s.disks[i].Open(), off)
@@ -98,7 +105,7 @@ func (s *several) damage(off int64, on ...int) {
 
 const setTimeout = time.Second
 
-func (s *several) open() *mirror.Set {
+func (s *several) open() lockspacetest.Fixed {
 	s.t.Helper()
 	var list []mirror.Member
 	for i, d := range s.read {
@@ -107,7 +114,7 @@ func (s *several) open() *mirror.Set {
 	set, err := mirror.Open(list, mirror.Options{Stride: s.geo.Stride, Size: s.geo.Size(), Codec: lockspace.NewCodec(s.sb), ReadOnly: true,
 		Check: func(int, blockdev.Device) error { return nil }, Timeout: setTimeout, Patience: setTimeout, Retry: time.Minute})
 	require.NoError(s.t, err)
-	return set
+	return lockspacetest.Fixed{Set: set, SB: s.sb}
 }
 
 func (s *several) check() *Result {
@@ -124,7 +131,7 @@ func TestCheck_SeveralDisks_Clean(t *testing.T) {
 		done := newSeveral(t).check()
 		require.Empty(t, done.Findings)
 		require.Equal(t, []int{2, 2, 10}, []int{done.Hosts, done.Locks, done.Records})
-		require.Equal(t, Disk{Position: 6, Device: "/dev/disk2", UUID: layout.UUID{6}, State: "up"}, done.Disks[2])
+		require.Equal(t, Disk{Position: 3, Device: "/dev/disk2", UUID: layout.UUID{3}, State: "up"}, done.Disks[2])
 	})
 }
 
@@ -142,41 +149,41 @@ func TestCheck_SeveralDisks_Findings(t *testing.T) {
 		want   []want
 	}{
 		"superblock damaged": {func(s *several) { s.damage(0, 1) }, []want{
-			{SeverityWarning, "superblock", 3, "checksum", "from the other one on this disk", true}}},
+			{SeverityWarning, "superblock", 2, "checksum", "from the other one on this disk", true}}},
 		"copy damaged": {func(s *several) { s.damage(512, 2) }, []want{
-			{SeverityWarning, "copy of the superblock", 6, "checksum", "from the other one on this disk", true}}},
+			{SeverityWarning, "copy of the superblock", 3, "checksum", "from the other one on this disk", true}}},
 		"superblocks of a majority damaged": {func(s *several) { s.damage(0, 0, 1) }, []want{
 			{SeverityWarning, "superblock", 1, "checksum", "on this disk", true},
-			{SeverityWarning, "superblock", 3, "checksum", "on this disk", true},
+			{SeverityWarning, "superblock", 2, "checksum", "on this disk", true},
 			{SeverityError, "superblock", 0, "no majority of the disks has a valid copy", "repair it on each disk", false}}},
 		"host record damaged": {func(s *several) { s.damage(s.geo.Host(2), 0) }, []want{
 			{SeverityWarning, "record of host 2", 1, "checksum", replaces, false}}},
 		"entry damaged on a majority": {func(s *several) { s.damage(s.geo.Entry(2), 0, 2) }, []want{
 			{SeverityWarning, "directory entry of lock 2", 1, "checksum", "repair the record", false},
-			{SeverityWarning, "directory entry of lock 2", 6, "checksum", "repair the record", false},
+			{SeverityWarning, "directory entry of lock 2", 3, "checksum", "repair the record", false},
 			{SeverityError, "directory entry of lock 2", 0, "no majority of the disks has a valid copy", "check --repair asks", true}}},
 		"of another position": {func(s *several) {
 			p := blockdev.Alloc(512)
 			require.NoError(s.t, s.disks[0].Open().Read(p, s.geo.Slot(2, 1)))
 			require.NoError(s.t, s.disks[1].Open().Write(p, s.geo.Slot(2, 1)))
-		}, []want{{SeverityWarning, "slot of host 1 in lock 2", 3, "position 1, want 3", replaces, false}}},
+		}, []want{{SeverityWarning, "slot of host 1 in lock 2", 2, "position 1, want 2", replaces, false}}},
 		"of another lockspace": {func(s *several) {
 			s.sb.UUID[9] = 9
 			s.slot(2, 1, 5, 2)
 			s.sb.UUID[9] = 0
-		}, []want{{SeverityWarning, "slot of host 1 in lock 2", 6, "uuid 07000000-0000-0000-0009", replaces, false}}},
+		}, []want{{SeverityWarning, "slot of host 1 in lock 2", 3, "uuid 07000000-0000-0000-0009", replaces, false}}},
 		"bad sector": {func(s *several) {
 			at := s.geo.Slot(2, 1)
 			s.read[1].Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Err: unix.EIO})
 			s.slot(2, 2, 9, 0, 2) // in the same read
 		}, []want{
-			{SeverityWarning, "slot of host 1 in lock 2", 3, unix.EIO.Error(), replaces, false},
-			{SeverityNote, "slot of host 2 in lock 2", 3, "it has version 2.1, a majority of the disks has 2.9", replaces, false}}},
+			{SeverityWarning, "slot of host 1 in lock 2", 2, unix.EIO.Error(), replaces, false},
+			{SeverityNote, "slot of host 2 in lock 2", 2, "it has version 2.1, a majority of the disks has 2.9", replaces, false}}},
 		"host record behind": {func(s *several) { s.host(1, 8, 0, 2) }, []want{
-			{SeverityNote, "record of host 1", 3, "it has version 2.1, a majority of the disks has 2.8", replaces, false}}},
+			{SeverityNote, "record of host 1", 2, "it has version 2.1, a majority of the disks has 2.8", replaces, false}}},
 		"lost by one disk": {func(s *several) {
 			require.NoError(s.t, s.disks[2].Open().Write(blockdev.Alloc(512), s.geo.Host(1)))
-		}, []want{{SeverityNote, "record of host 1", 6, "it has version 0.0, a majority of the disks has 2.1", replaces, false}}},
+		}, []want{{SeverityNote, "record of host 1", 3, "it has version 0.0, a majority of the disks has 2.1", replaces, false}}},
 		"entry unsettled": {func(s *several) { s.entry(2, 8, 1) }, []want{
 			{SeverityWarning, "directory entry of lock 2", 0, ".8, is on 1 of the 3 disks that were read", "counts as unreadable until", false}}},
 		"slot half-written": {func(s *several) { s.slot(2, 1, 8, 1) }, []want{
@@ -187,12 +194,20 @@ func TestCheck_SeveralDisks_Findings(t *testing.T) {
 		}, []want{
 			{SeverityWarning, "disk 1", 1, "it is missing: file does not exist", "check the disk and its paths", false},
 			{SeverityWarning, "directory entry of lock 2", 0, ".8, is on 1 of the 2 disks that were read", "start the disks that are missing", false}}},
+		"vacant position": {func(s *several) { s.gone[2] = fmt.Errorf("position 3 %w", lockspace.ErrVacant) }, []want{
+			{SeverityWarning, "disk 3", 3, "it is vacant", "run bakeryctl disk replace 3 NEW", false}}},
+		"list behind": {func(s *several) { s.list(2, 0, 2) }, []want{
+			{SeverityNote, "superblock", 2, "it has version 1.0, a majority of the disks has 2.0", "the disk counts", false},
+			{SeverityNote, "copy of the superblock", 2, "it has version 1.0", "the disk counts", false}}},
+		"list half-written": {func(s *several) { s.list(2, 1) }, []want{
+			{SeverityWarning, "superblock", 0, "its newest version, 2.0, is on 1 of the 3 disks", "run bakeryctl disk replace", false},
+			{SeverityWarning, "copy of the superblock", 0, "its newest version, 2.0", "run bakeryctl disk replace", false}}},
 		"blank disk": {func(s *several) { s.gone[0] = fmt.Errorf("superblock: %w", layout.ErrBlank) }, []want{
 			{SeverityWarning, "disk 1", 1, "never formatted", "check that the path is right", false}}},
 		"contradiction": {func(s *several) { s.named(2, 1, "b", 1) }, []want{
 			{SeverityError, "directory entry of lock 2", 0, "copies with the same version", "bakeryctl dump of each disk", false}}},
 		"older contradiction": {func(s *several) { s.named(2, 1, "b", 2); s.entry(2, 2, 0, 1) }, []want{
-			{SeverityNote, "directory entry of lock 2", 6, ".1, a majority of the disks has", replaces, false}}},
+			{SeverityNote, "directory entry of lock 2", 3, ".1, a majority of the disks has", replaces, false}}},
 		"contradiction below an unsettled version": {func(s *several) { s.named(2, 1, "b", 1); s.entry(2, 2, 2) }, []want{
 			{SeverityWarning, "directory entry of lock 2", 0, ".2, is on 1 of the 3 disks", "counts as unreadable", false}}},
 		"failing disk": {func(s *several) { s.gone[0] = unix.EIO }, []want{
@@ -200,7 +215,7 @@ func TestCheck_SeveralDisks_Findings(t *testing.T) {
 		"path fails for a sector": {func(s *several) {
 			at := s.geo.Host(1)
 			s.read[1].Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Err: unix.ETIMEDOUT})
-		}, []want{{SeverityWarning, "record of host 1", 3, unix.ETIMEDOUT.Error(), replaces, false}}},
+		}, []want{{SeverityWarning, "record of host 1", 2, unix.ETIMEDOUT.Error(), replaces, false}}},
 		"few behind": {func(s *several) {
 			for id := 1; id <= 2; id++ {
 				s.slot(1, id, 2, 1, 2)
@@ -339,7 +354,7 @@ func TestCheck_SeveralDisks_SlowDisk_IsCompared(t *testing.T) {
 		s.read[2].Inject(disktest.Fault{Op: blockdev.OpRead, Delay: setTimeout / 2})
 		found := s.check().Findings
 		require.Len(t, found, 1, "%+v", found)
-		require.Equal(t, 6, found[0].Disk)
+		require.Equal(t, 3, found[0].Disk)
 	})
 }
 
@@ -355,7 +370,7 @@ func TestCheck_SeveralDisks_DiskHangs_WaitsOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), 2*setTimeout)
 		require.Len(t, done.Findings, 1, "%+v", done.Findings)
-		require.Equal(t, []string{"disk 3", "it does not answer"}, []string{done.Findings[0].What, done.Findings[0].Problem})
+		require.Equal(t, []string{"disk 2", "it does not answer"}, []string{done.Findings[0].What, done.Findings[0].Problem})
 		require.Equal(t, "checking", done.Disks[1].State)
 		hang.Release()
 		require.NoError(t, set.Close())

@@ -76,7 +76,7 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 func TestRepairSuperblock_SeveralDisks_ValidLeft(t *testing.T) {
 	dir, sb := lockspacetest.Dir(t), newChecked(t).SB
 	sb.Geometry.Stride = 4096
-	sb.Members = layout.Members{Epoch: 1, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}
+	sb.Members = layout.Members{Epoch: 1, Positions: 3, Disks: [layout.MaxPositions]layout.UUID{{1}, {2}, {3}}}
 	var paths []string
 	for at := 2; at <= 3; at++ {
 		path := filepath.Join(dir, fmt.Sprint(at))

@@ -26,8 +26,8 @@ func TestFormatSeveral_EmptyDisks_BecomeMembers(t *testing.T) {
 		sb := result.Superblock
 		require.Equal(t, 4096, sb.Geometry.Stride, "the largest physical block")
 		require.EqualValues(t, 1, sb.Members.Epoch)
-		require.Zero(t, sb.Members.Joining+sb.Members.Leaving)
-		require.Len(t, sb.Members.Positions(), n)
+		require.Equal(t, n, sb.Members.Positions)
+		require.Zero(t, sb.Members.Vacant())
 		for i, disk := range disks {
 			require.Equal(t, diskPath(i), result.Paths[i])
 			require.Equal(t, byte(4), sb.Members.Disks[i][6]>>4, "a random uuid")

@@ -154,7 +154,7 @@ func requireNoMixture(t *testing.T, disks []*disktest.Memory, before [][]byte, o
 		require.False(t, records, "a disk has the new lockspace, and one has old records")
 	}
 	if erased {
-		require.Less(t, usable["old"], len(old.Members.Positions())/2+1, "the old lockspace is usable and in part erased")
+		require.Less(t, usable["old"], old.Members.Majority(), "the old lockspace is usable and in part erased")
 	}
 	return usable["new"] == 3
 }

@@ -44,6 +44,23 @@ func TestFormatSeveral_SomeMembersOfALockspace_AreRefused(t *testing.T) {
 	})
 }
 
+// TestFormatSeveral_OldOneHasAVacantPosition_DiskThereIsNotMissing: there is none to give.
+func TestFormatSeveral_OldOneHasAVacantPosition_DiskThereIsNotMissing(t *testing.T) {
+	disks := newDisks(3)
+	sb := oldSeveral(t, disks, nil)
+	sb.Members.Disks[2] = layout.UUID{}
+	for i := range 2 {
+		sb.Position = i + 1
+		lockspacetest.PutSuperblocks(t, disks[i].Open(), sb)
+	}
+	_, err := FormatDevices(t.Context(), openAll(disks)[:1], formatOptions("new"))
+	require.ErrorContains(t, err, "; give all 2 disks of that lockspace, 1 of them are missing here")
+	o := formatOptions("new")
+	o.Force = true
+	_, err = FormatDevices(t.Context(), openAll(disks), o)
+	require.NoError(t, err)
+}
+
 // TestFormatSeveral_RenewalOnOneMember_IsSeen: the other members have older records of the host.
 func TestFormatSeveral_RenewalOnOneMember_IsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -247,7 +247,7 @@ func (f *formatter) refuse(ctx context.Context) error {
 		}
 		err := fmt.Errorf("%w: it holds %s", ErrOccupied, d.found.what)
 		if n := f.missing(d); n > 0 {
-			err = fmt.Errorf("%w; give all %d disks of that lockspace, %d of them are missing here", err, d.found.old.Members.Positions, n)
+			err = fmt.Errorf("%w; give all %d disks of that lockspace, %d of them are missing here", err, d.found.old.Members.Count(), n)
 		}
 		switch {
 		case d == alive:

@@ -2,7 +2,7 @@
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { lasting, many, short } from './words.js';
 
-const levels = { up: 'good', checking: 'warn', down: 'bad', hangs: 'bad' };
+const levels = { up: 'good', checking: 'warn', down: 'bad', vacant: 'bad', hangs: 'bad' };
 
 export function drawDisks(m) {
   const all = m.report.disks ?? [];
@@ -16,7 +16,7 @@ function diskRow() {
   const node = make('li', '', make('div', 'hostline', name, chip, when), facts, error);
   const update = (d, m) => {
     const since = m.held(d.since);
-    say(name, `${d.position} · ${d.device || 'no path'}`);
+    say(name, `${d.position} · ${d.device || (d.state === 'vacant' ? 'no disk' : 'no path')}`);
     say(chip, d.state);
     mark(chip, 'data-level', levels[d.state] ?? 'note');
     say(when, since === undefined ? '' : `for ${lasting(since)}`);

@@ -7,7 +7,7 @@ let all = []; // newest first
 let ending = null; // ends the stream
 let dirty = false;
 
-const grave = { dead: 'bad', lost: 'bad', kill: 'bad', remains: 'bad', fenced: 'bad', at_risk: 'warn', refused: 'warn', timeout: 'warn', orphan: 'warn', gap: 'warn', asked: 'warn', disk_lost: 'warn',
+const grave = { dead: 'bad', lost: 'bad', kill: 'bad', remains: 'bad', fenced: 'bad', at_risk: 'warn', refused: 'warn', timeout: 'warn', orphan: 'warn', gap: 'warn', asked: 'warn', disk_lost: 'warn', replaced: 'warn',
   enter: 'good', joined: 'good', seen: 'good', resumed: 'good', disk_back: 'good' };
 
 // follow reads events until the stream ends. It requests only events after the last one.

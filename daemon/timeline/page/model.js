@@ -30,6 +30,7 @@ const changes = {
   left: ['L', 'plain', 'left'], at_risk: ['!', 'warn', 'does not renew its lease'], asked: ['E', 'warn', 'was asked to leave (evict)'],
   fenced: ['F', 'bad', 'was fenced'], dead: ['D', 'bad', 'was declared dead'], lost: ['X', 'bad', 'lost its lease'], gap: ['?', 'warn', 'events are missing here'],
   disk_lost: ['M', 'warn', 'lost a member disk'], disk_back: ['B', 'good', 'has a member disk back'],
+  replaced: ['N', 'warn', 'uses another list of member disks'],
   kill: ['K', 'bad', 'the command was sent a signal'], remains: ['P', 'bad', 'processes survived SIGKILL'], orphan: ['O', 'warn', 'its client disconnected, the command keeps the lock'],
   wanted: ['W', 'plain', 'was asked for the lock'], removed: ['Z', 'plain', 'the lock was removed'],
 };

@@ -47,7 +47,7 @@ func Status(paths []string) (*report.Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		return report.FromSnapshot(snapshot, lockspace.MemberDisks(dev, snapshot.Superblock)...), nil
+		return report.FromSnapshot(snapshot, lockspace.MemberDisks(dev)...), nil
 	})
 }
 

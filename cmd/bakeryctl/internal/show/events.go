@@ -48,7 +48,7 @@ func EventLevel(k events.Kind) render.Level {
 	switch k {
 	case events.Dead, events.Lost, events.Kill, events.Remains, events.Fenced:
 		return render.Bad
-	case events.AtRisk, events.Refused, events.Timeout, events.Orphan, events.Gap, events.Asked, events.DiskLost:
+	case events.AtRisk, events.Refused, events.Timeout, events.Orphan, events.Gap, events.Asked, events.DiskLost, events.Replaced:
 		return render.Warn
 	case events.Enter, events.Joined, events.Seen, events.Resumed, events.DiskBack:
 		return render.Good

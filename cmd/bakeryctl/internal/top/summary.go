@@ -112,7 +112,7 @@ func (s *screen) disks() {
 	}
 	if len(all) > 0 && s.height > 0 && s.height < low {
 		s.line(s.of(render.Soft, "disks   "), s.counts("", count{states["up"], render.Good, "up"}, count{states["checking"], render.Warn, "checking"},
-			count{states["hangs"], render.Bad, "hanging"}, count{states["down"], render.Bad, "down"}))
+			count{states["hangs"], render.Bad, "hanging"}, count{states["down"], render.Bad, "down"}, count{states["vacant"], render.Bad, "vacant"}))
 	}
 }
 

@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
+)
+
+// changing is a lockspace on three disks, of which the list changes, and a fourth disk.
+type changing struct {
+	*lockspacetest.Several
+	*cluster
+	paths []string
+}
+
+func newChanging(t *testing.T) *changing {
+	c := &changing{lockspacetest.NewSeveral(t, 3, 8, 4, time.Now()), newCluster(t, 8, 4), []string{"/dev/a", "/dev/b", "/dev/c", "/dev/d"}}
+	c.Disks = append(c.Disks, disktest.NewMemory(c.Disks[0].Open().Info().Size, 512, 512))
+	return c
+}
+
+// unlocked is a disk that this process has for itself.
+type unlocked struct{ blockdev.Device }
+
+func (unlocked) Lock(int64, int64) error { return nil }
+
+// on returns the change of a Config for a host that has paths.
+func (c *changing) on(paths ...string) func(*Config) {
+	return func(cfg *Config) {
+		cfg.Open, cfg.Devices = nil, paths
+		cfg.Disks.Open = func(path string, _ bool) (lockspace.Disk, error) {
+			return unlocked{c.Disks[slices.Index(c.paths, path)].Open()}, nil
+		}
+	}
+}
+
+// publish writes the next list on disks, in which a disk or none is at position 3.
+func (c *changing) publish(disk layout.UUID, on ...int) {
+	c.Several.SB.Members.Epoch++
+	c.Several.SB.Members.Disks[2] = disk
+	for _, i := range on {
+		sb := c.Several.SB
+		sb.Position = min(i+1, 3)
+		lockspacetest.PutSuperblocks(c.Several.T, c.Disks[i].Open(), sb)
+	}
+}
+
+// shown waits until hosts show the list, and returns their slots in a lock on a disk.
+func (c *changing) shown(hosts ...int) {
+	c.Several.T.Helper()
+	time.Sleep(c.Several.SB.Lease) // four renewals
+	synctest.Wait()
+	for _, host := range hosts {
+		p := blockdev.Alloc(512)
+		require.NoError(c.Several.T, c.Disks[0].Open().Read(p, c.Several.SB.Geometry.Host(host)))
+		r, err := c.Several.SB.Space().DecodeHost(p, host)
+		require.NoError(c.Several.T, err)
+		require.Equal(c.Several.T, layout.StateLive, r.State)
+		require.Equal(c.Several.T, c.Several.SB.Members.Epoch, r.Epoch)
+	}
+}
+
+// TestHosts_MemberDiskIsReplaced_HoldsContinue: one host has no path to the new disk, and one joins between.
+func TestHosts_MemberDiskIsReplaced_HoldsContinue(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c, n := newChanging(t), newNotebook(t)
+		a := c.host(1, c.on(c.paths...), n.in)
+		b := c.host(2, c.on(c.paths[:3]...))
+		x, y := acquire(t, a, locks.Request{Name: "x"}), acquire(t, b, locks.Request{Name: "y"})
+		incarnations := []uint64{a.mem.Incarnation(), b.mem.Incarnation()}
+
+		c.publish(layout.UUID{}, 0, 1)
+		c.shown(1, 2)
+		old := lockspacetest.Contents(t, c.Disks[2])
+		joins := c.host(3, c.on(c.paths...))
+		require.NoError(t, acquire(t, joins, locks.Request{Name: "z"}).Release())
+		c.shown(3)
+		require.Equal(t, "vacant", disksOf(t, a)[2].State)
+
+		c.copyRecords()
+		c.publish(layout.UUID{9, 4}, 3, 0, 1)
+		c.shown(1, 2, 3)
+		require.NoError(t, x.Release())
+		require.NoError(t, acquire(t, joins, locks.Request{Name: "x"}).Release())
+		require.NoError(t, y.Release())
+		synctest.Wait()
+		require.Equal(t, old, lockspacetest.Contents(t, c.Disks[2]))
+		p := blockdev.Alloc(512)
+		require.NoError(t, c.Disks[3].Open().Read(p, c.Several.SB.Geometry.Host(1)))
+		_, err := c.Several.SB.Space().CopyVersion(p, c.Several.SB.Geometry.Host(1), 3)
+		require.NoError(t, err)
+		require.Equal(t, incarnations, []uint64{a.mem.Incarnation(), b.mem.Incarnation()})
+		disks := disksOf(t, a)
+		require.Equal(t, []string{"up", "/dev/d"}, []string{disks[2].State, disks[2].Device})
+		require.Equal(t, "down", disksOf(t, b)[2].State)
+
+		var said []string
+		for _, e := range n.all(events.Query{}) {
+			if e.Kind == events.Replaced || e.Kind == events.DiskLost || e.Kind == events.DiskBack {
+				said = append(said, string(e.Kind)+": "+e.Reason)
+			}
+		}
+		require.Equal(t, []string{
+			"replaced: disk 3 is now vacant, epoch 2",
+			"disk_lost: disk 3 (member 3), 2 of 3 up: position 3 is vacant: run bakeryctl disk replace 3 NEW",
+			"replaced: disk 3 is now /dev/d, epoch 3",
+			"disk_back: disk 3 (/dev/d), 3 of 3 up",
+		}, said)
+	})
+}
+
+// copyRecords copies the records of the first disk to the fourth, as the one at position 3.
+func (c *changing) copyRecords() {
+	g := c.Several.SB.Geometry
+	p := blockdev.Alloc(int(g.Size()))
+	require.NoError(c.Several.T, c.Disks[0].Open().Read(p, 0))
+	for at := g.Host(1); at < g.Size(); at += int64(g.Stride) {
+		layout.PlaceCopy(p[at:at+int64(g.Stride)], 3)
+	}
+	require.NoError(c.Several.T, c.Disks[3].Open().Write(p[g.Host(1):], g.Host(1)))
+}
+
+func disksOf(t *testing.T, h *Host) []report.Disk {
+	t.Helper()
+	r, err := h.Status()
+	require.NoError(t, err)
+	return r.Disks
+}
