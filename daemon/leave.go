@@ -61,7 +61,7 @@ func (h *Host) close(wait bool) error {
 	err := h.disk.Dev.Close()
 	hung := errors.Is(err, mirror.ErrInFlight)
 	if hung && wait {
-		err, hung = h.disk.Dev.(interface{ AwaitRequests() error }).AwaitRequests(), false
+		err, hung = h.disk.Dev.(memberSet).AwaitRequests(), false
 	}
 	if h.handover != nil {
 		if discarded := h.handover.Discard(); discarded != nil {

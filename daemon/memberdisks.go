@@ -23,12 +23,18 @@ type memberDisks struct {
 
 	mu     sync.Mutex // guards the fields below
 	sb     layout.Superblock
-	host   int                    // id of this host; 0 if none was chosen yet
-	opened map[int]lockspace.Disk // by position
-	set    *lockspace.Disks       // nil until all are opened
-	keys   fence.Admitter         // registers the key of this host; nil if none
-	noted  []mirror.State         // in the log, by position
-	listed layout.Members         // in the log
+	host   int                // id of this host; 0 if none was chosen yet
+	opened map[int]openedDisk // by position
+	set    *lockspace.Disks   // nil until all are opened
+	keys   fence.Admitter     // registers the key of this host; nil if none
+	noted  []mirror.State     // in the log, by position
+	listed layout.Members     // in the log
+}
+
+// openedDisk is the disk that was opened last for a position.
+type openedDisk struct {
+	lockspace.Disk
+	uuid layout.UUID
 }
 
 // open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
@@ -53,9 +59,9 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) error {
 	d.mu.Lock()
 	if d.opened == nil {
-		d.opened = map[int]lockspace.Disk{}
+		d.opened = map[int]openedDisk{}
 	}
-	d.opened[position] = disk
+	d.opened[position] = openedDisk{disk, sb.Members.Disks[position]}
 	host := d.host
 	d.mu.Unlock()
 	return lockOwn(disk, sb, host)
@@ -80,7 +86,7 @@ func (d *memberDisks) take(host int) {
 		return
 	}
 	for position, disk := range opened {
-		if err := lockOwn(disk, sb, host); err != nil {
+		if err := lockOwn(disk.Disk, sb, host); err != nil {
 			set.Recheck(position, err)
 		}
 	}
@@ -148,11 +154,19 @@ func (d *memberDisks) Disks() []fence.Disk {
 	status := set.Members()
 	disks := make([]fence.Disk, len(status))
 	for i, m := range status {
-		if dev := opened[i]; dev != nil && m.State == mirror.Up {
-			disks[i] = diskOf(dev)
+		if m.State == mirror.Up {
+			disks[i] = diskOf(opened[i])
 		}
 	}
 	return disks
+}
+
+// Has implements fence.Members.
+func (d *memberDisks) Has(position int, disk fence.Disk) bool {
+	d.mu.Lock()
+	set, at := d.set, d.opened[position]
+	d.mu.Unlock()
+	return at.Disk != nil && diskOf(at) == disk && set.Superblock().Members.Has(position+1, at.uuid)
 }
 
 // Refuse implements fence.Members.

@@ -77,7 +77,7 @@ func TestJoin_FenceOnSeveralDisks_WritesOnlyWhereItsKeyIs(t *testing.T) {
 	})
 	require.Empty(t, got.Devices)
 	require.Len(t, got.Members.Disks(), 3)
-	set := h.devices.Opened.(*mirror.Set)
+	set := h.devices.Opened.(*lockspace.Disks)
 	require.ErrorIs(t, set.Members()[0].Err, errNoKey)
 	at := h.disk.SB.Geometry.Host(1)
 	require.Zero(t, set.Kept(at, 0))
@@ -95,16 +95,16 @@ func TestMemberDisks_NoKeyOnADisk_NotUsed(t *testing.T) {
 	require.NoError(t, err)
 	defer dev.Close()
 	require.Equal(t, paths[1], d.Disks()[1].Path)
-	require.Equal(t, dev.(*mirror.Set).Members()[1].Name, paths[1])
+	require.Equal(t, dev.(*lockspace.Disks).Members()[1].Name, paths[1])
 
 	keys := &keysOn{without: 1}
 	d.admitBy(keys)
 	d.Refuse(1, errNoKey)
-	eventually(t, "the member is down", func() bool { return dev.(*mirror.Set).Members()[1].State == mirror.Down })
-	require.ErrorIs(t, dev.(*mirror.Set).Members()[1].Err, errNoKey)
+	eventually(t, "the member is down", func() bool { return dev.(*lockspace.Disks).Members()[1].State == mirror.Down })
+	require.ErrorIs(t, dev.(*lockspace.Disks).Members()[1].Err, errNoKey)
 	require.Empty(t, d.Disks()[1])
 	keys.may.Store(true)
-	eventually(t, "the member is up", func() bool { return dev.(*mirror.Set).Members()[1].State == mirror.Up })
+	eventually(t, "the member is up", func() bool { return dev.(*lockspace.Disks).Members()[1].State == mirror.Up })
 	require.Equal(t, paths[1], d.Disks()[1].Path)
 }
 

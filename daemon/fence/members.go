@@ -15,6 +15,9 @@ type Members interface {
 	// Disks returns the disk at each position; one without a Path if it is missing.
 	Disks() []Disk
 
+	// Has reports whether a disk is still the member at a position. It is false after the disk was replaced.
+	Has(position int, disk Disk) bool
+
 	// Refuse is called by Register for a member on which there is no key. Its caller must not use it
 	// until Admit returns nil.
 	Refuse(position int, why error)
@@ -119,7 +122,7 @@ func (m *memberDisks) each(ctx context.Context, patience time.Duration, f func(c
 func (m *memberDisks) on(f func(ctx context.Context, d *device) error) func(context.Context, int) error {
 	return func(ctx context.Context, i int) error {
 		d := m.admitted[i].Load()
-		if d == nil {
+		if d == nil || !m.Has(i, d.disk()) {
 			return fmt.Errorf("member disk %d: %w", i+1, errNotAdmitted)
 		}
 		if err := d.do(ctx, func() error { return f(ctx, d) }); err != nil {

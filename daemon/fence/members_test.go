@@ -15,8 +15,9 @@ import (
 
 // someMembers are the member disks as one host sees them.
 type someMembers struct {
-	paths   []string // "" if missing
-	refused map[int]error
+	paths    []string // "" if missing
+	replaced []bool   // by none, or by a disk that this host did not find
+	refused  map[int]error
 }
 
 func (m *someMembers) Disks() (disks []Disk) {
@@ -24,6 +25,10 @@ func (m *someMembers) Disks() (disks []Disk) {
 		disks = append(disks, Disk{Path: path})
 	}
 	return disks
+}
+
+func (m *someMembers) Has(position int, _ Disk) bool {
+	return len(m.replaced) == 0 || !m.replaced[position]
 }
 
 func (m *someMembers) Refuse(position int, why error) {
@@ -104,6 +109,19 @@ func (h *fabricHost) writes() (n int) {
 		}
 	}
 	return n
+}
+
+// TestFence_MemberWasReplaced_DoesNotCount: b is not a member of the lists that other hosts use any more.
+func TestFence_MemberWasReplaced_DoesNotCount(t *testing.T) {
+	f := newFabric(t, 3)
+	a := f.joined(Config{Key: keyA})
+	b := f.joined(Config{Key: keyB})
+	a.replaced = []bool{false, true, false}
+	a.away[2] = true
+	require.ErrorIs(t, a.Fence(t.Context(), overB), errNotAdmitted)
+	a.away[2] = false
+	require.NoError(t, a.Fence(t.Context(), overB))
+	require.True(t, b.nexus[1].mayWrite())
 }
 
 // overB is targetB when its lease is over.
