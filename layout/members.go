@@ -149,3 +149,6 @@ func PlaceCopy(block []byte, position int) {
 		le.PutUint32(record[headerChecksum:], checksum(record))
 	}
 }
+
+// CopyPosition returns the position of the member for which a valid copy of a record was written.
+func CopyPosition(block []byte) int { return int(block[headerPosition]) }

@@ -56,6 +56,11 @@ func agree(e layout.Entry, permits int) error {
 // intended and did not write. f must not wait for any other lock, because a host that removes a lock
 // waits for this one.
 func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) error) error {
+	return m.guardedHold(ctx, what, func(h *Hold) error { return f(h.Lock()) })
+}
+
+// guardedHold is guarded for a function that needs the hold.
+func (m *Manager) guardedHold(ctx context.Context, what string, f func(h *Hold) error) error {
 	if err := m.awaitReturned(ctx); err != nil {
 		return err
 	}
@@ -68,7 +73,7 @@ func (m *Manager) guarded(ctx context.Context, what string, f func(guard *Lock) 
 		return err
 	}
 	if err = m.carryOut(guard); err == nil {
-		err = f(guard)
+		err = f(h)
 	}
 	err = cmp.Or(err, h.Release())
 	if err != nil || m.kept.Load() != 0 {

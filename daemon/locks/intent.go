@@ -145,13 +145,16 @@ func (m *Manager) forward(guard *Lock, s *directory.Scan) (*directory.Scan, erro
 
 // forwardAll is forward for a host that does not hold the directory's lock.
 func (m *Manager) forwardAll(ctx context.Context) error {
-	return m.guarded(ctx, "settle the directory", func(guard *Lock) error {
-		s, err := m.dir.On(guard.Dev()).Scan()
-		if err == nil {
-			_, err = m.forward(guard, s)
-		}
-		return err
-	})
+	return m.guarded(ctx, "settle the directory", m.settle)
+}
+
+// settle is forward for all entries.
+func (m *Manager) settle(guard *Lock) error {
+	s, err := m.dir.On(guard.Dev()).Scan()
+	if err == nil {
+		_, err = m.forward(guard, s)
+	}
+	return err
 }
 
 // keepIntents removes the intents that earlier bakeryds of this host or this one left. Other hosts
