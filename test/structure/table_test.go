@@ -70,6 +70,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
 	{"daemon/lockspace/check", "bakery blockdev blockdev/mirror daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
 	{"daemon/lockspace/directory", "blockdev blockdev/mirror daemon/api daemon/lockspace daemon/lockspace/check layout"},
+	{"daemon/lockspace/replace", "blockdev blockdev/mirror daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/text layout"},
 	{"daemon/report", "blockdev daemon/api daemon/lease daemon/lease/timing daemon/lockspace daemon/text layout"},
 
 	// The event journal and its pages.

@@ -110,6 +110,19 @@ func (o Options) Validate() error {
 	return nil
 }
 
+// ParseStride returns a stride for Options, 0 for "auto", or an [OptionError].
+func ParseStride(s string) (int, error) {
+	if s == "auto" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n == 0 {
+		return 0, &OptionError{Option: "stride", Value: strconv.Quote(s),
+			Want: fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)}
+	}
+	return n, nil
+}
+
 func (o Options) geometry(stride int) layout.Geometry {
 	return layout.Geometry{Stride: stride, Hosts: o.Hosts, Locks: o.Locks}
 }

@@ -354,6 +354,13 @@ func ReadOccupancy(ctx context.Context, dev blockdev.Device) (Occupancy, error) 
 	return o, err
 }
 
+// Contents returns in words what formatting would find in the first size bytes of a device, "" if nothing.
+// It never writes. It returns the errors of ReadOccupancy.
+func Contents(ctx context.Context, dev blockdev.Device, size int64) (what string, err error) {
+	found, err := (&disk{dev: dev, area: size}).survey(ctx, nil)
+	return found.what, err
+}
+
 // surveyorOf returns a disk whose survey covers as much of a device as a lockspace of the default
 // size needs.
 func surveyorOf(dev blockdev.Device) *disk {

@@ -1,0 +1,215 @@
+// Package replace makes a disk the member at a position of a lockspace on several disks. It checks the
+// disk, copies every record to it, and makes it valid. It knows nothing of hosts and leases: the caller
+// determines when that is safe. Start reading at [Disk].
+package replace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+var (
+	// ErrNoMember is returned when a name is not that of a member disk.
+	ErrNoMember = errors.New("not a member disk")
+
+	// ErrMember is returned when the new disk is a member at another position.
+	ErrMember = errors.New("disk is a member already")
+
+	// ErrOtherLockspace is returned when the new disk holds another lockspace. Force does not help.
+	ErrOtherLockspace = errors.New("disk holds another lockspace")
+)
+
+// Opener opens a disk. If it is to be written, no other program may use it exclusively.
+type Opener func(path string, readOnly bool) (lockspace.Disk, error)
+
+// OpenDisk is the Opener of real disks.
+func OpenDisk(path string, readOnly bool) (lockspace.Disk, error) {
+	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly, Exclusive: !readOnly})
+	if err != nil {
+		return nil, err
+	}
+	return disk, nil
+}
+
+// FindPosition returns the position that a name means: a position, the uuid of a member disk, or a path to
+// it. A path to a lost disk is known if the disk was looked for there.
+func FindPosition(name string, disks []lockspace.MemberDisk, open Opener) (int, error) {
+	if n, err := strconv.Atoi(name); err == nil {
+		if n < 1 || n > len(disks) {
+			return 0, fmt.Errorf("%w: position %d, want 1 to %d", ErrNoMember, n, len(disks))
+		}
+		return n, nil
+	}
+	if id, err := uuid.Parse(name); err == nil {
+		return positionWhere(name, disks, func(d lockspace.MemberDisk) bool { return d.UUID == layout.UUID(id) })
+	}
+	disk, found, err := inspect(name, open)
+	if err != nil || found.Position == 0 {
+		return positionWhere(name, disks, func(d lockspace.MemberDisk) bool { return d.Name == name })
+	}
+	return positionWhere(name, disks, func(d lockspace.MemberDisk) bool {
+		return d.UUID == diskOf(found) || d.State == mirror.Up && disk != "" && diskAt(d.Name, open) == disk
+	})
+}
+
+func positionWhere(name string, disks []lockspace.MemberDisk, is func(lockspace.MemberDisk) bool) (int, error) {
+	i := slices.IndexFunc(disks, is)
+	if i < 0 {
+		return 0, fmt.Errorf("%w: %s; give the position of a lost disk, 1 to %d, as bakeryctl disks shows it", ErrNoMember, name, len(disks))
+	}
+	return disks[i].Position, nil
+}
+
+// inspect returns which disk a path leads to, and its superblock.
+func inspect(path string, open Opener) (disk string, sb layout.Superblock, err error) {
+	dev, err := open(path, true)
+	if err != nil {
+		return "", sb, err
+	}
+	sb, _, err = lockspace.FindSuperblock(dev)
+	return dev.Info().Disk(), sb, errors.Join(err, dev.Close())
+}
+
+// diskAt returns which disk a path leads to; "" if unknown.
+func diskAt(path string, open Opener) string {
+	disk, _, _ := inspect(path, open)
+	return disk
+}
+
+// diskOf returns the uuid of the disk that has a superblock; zero if that is not on several disks.
+func diskOf(sb layout.Superblock) layout.UUID {
+	if sb.Position == 0 {
+		return layout.UUID{}
+	}
+	return sb.Members.Disks[sb.Position-1]
+}
+
+// Disk is a disk that becomes the member at a position. These are the states in which an interruption
+// leaves it:
+//
+//	step                                | found by a reader after it
+//	------------------------------------|---------------------------------------------
+//	1 mark at byte 0                    | a disk that is being filled
+//	2 zeroes over the rest of the area  | the same
+//	3 the records                       | the same
+//	4 the copy of the superblock        | a member, by the copy
+//	5 the superblock, over the mark     | a member
+//
+// The mark is the superblock in the encoding of its copy, as that of an interrupted format: at byte 0 it
+// is not valid. It has the position, and a uuid of its own for the disk.
+type Disk struct {
+	dev      lockspace.Disk
+	open     Opener
+	sb       layout.Superblock // of the lockspace when the disk was checked
+	position int
+	id       layout.UUID // of the disk as a member
+}
+
+// Open opens the disk at a path for a position. Close closes it.
+func Open(path string, sb layout.Superblock, position int, open Opener) (*Disk, error) {
+	dev, err := open(path, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Disk{dev: dev, open: open, sb: sb, position: position, id: layout.UUID(uuid.New())}, nil
+}
+
+// Close closes the disk. It may be called again.
+func (d *Disk) Close() error {
+	if err := d.dev.Close(); !errors.Is(err, blockdev.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// UUID returns that of the disk as a member.
+func (d *Disk) UUID() layout.UUID { return d.id }
+
+// Path returns that of the disk.
+func (d *Disk) Path() string { return d.dev.Info().Path }
+
+// Check returns an error if the disk cannot become the member: [lockspace.ErrStride],
+// [lockspace.ErrDeviceSize], ErrMember, ErrOtherLockspace, [format.ErrOccupied] without force, or an error
+// of reading. The member at the position itself may be filled again.
+func (d *Disk) Check(ctx context.Context, disks []lockspace.MemberDisk, force bool) error {
+	if err := d.check(ctx, disks, force); err != nil {
+		return fmt.Errorf("use %s as disk %d: %w", d.Path(), d.position, err)
+	}
+	return nil
+}
+
+func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bool) error {
+	info, g := d.dev.Info(), d.sb.Geometry
+	switch {
+	case g.Stride < info.LogicalBlock || g.Stride < info.PhysicalBlock && !info.Regular:
+		return fmt.Errorf("%w: its blocks are of %d bytes, and of %d physically; the records of the lockspace are %d bytes apart; give another disk",
+			lockspace.ErrStride, info.LogicalBlock, info.PhysicalBlock, g.Stride)
+	case info.Size < g.Size():
+		return fmt.Errorf("%w: the lockspace needs %v, it has %v; give another disk", lockspace.ErrDeviceSize, text.Bytes(g.Size()), text.Bytes(info.Size))
+	}
+	for _, m := range disks {
+		if id := info.Disk(); id != "" && m.Position != d.position && m.State == mirror.Up && diskAt(m.Name, d.open) == id {
+			return fmt.Errorf("%w: it is the same as %s, member %d; give another disk", ErrMember, m.Name, m.Position)
+		}
+	}
+	found, _, err := lockspace.FindSuperblock(d.dev)
+	if err == nil {
+		switch at := d.sb.Members.PositionOf(diskOf(found)); {
+		case found.UUID != d.sb.UUID:
+			return fmt.Errorf("%w: %s; stop its hosts and zero the beginning of the disk, or give another disk",
+				ErrOtherLockspace, lockspace.DescribeSuperblock(found))
+		case found.Position == d.position && at == d.position:
+			return nil
+		case at > 0 && found.Position > 0:
+			return fmt.Errorf("%w: it is member %d; give another disk", ErrMember, at)
+		}
+	}
+	return d.checkContents(ctx, force)
+}
+
+// checkContents refuses a disk with data, unless these are of an earlier attempt.
+func (d *Disk) checkContents(ctx context.Context, force bool) error {
+	head, err := lockspace.ReadHead(d.dev)
+	if err != nil {
+		return err
+	}
+	if mark, ok := lockspace.FindFormatMark(head); ok && mark.UUID == d.sb.UUID && mark.Position == d.position {
+		return nil
+	}
+	what, err := format.Contents(ctx, d.dev, d.area())
+	if err == nil && what != "" && !force {
+		err = fmt.Errorf("%w: it holds %s", format.ErrOccupied, what)
+	}
+	return err
+}
+
+// area returns the number of bytes from byte 0 that the disk needs.
+func (d *Disk) area() int64 {
+	return min(max(d.sb.Geometry.Size(), layout.HeadSize), d.dev.Info().Size)
+}
+
+// Lock locks the disk against other processes of this machine, also one that was killed and has a request
+// in flight: see [blockdev.Disk.Lock]. No host may use the disk.
+func (d *Disk) Lock() error { return d.dev.Lock(0, d.area()) }
+
+// Admit makes the disk valid as a member of sb: steps 4 and 5.
+func (d *Disk) Admit(sb layout.Superblock) error {
+	sb.Position = d.position
+	if err := cmp.Or(format.WriteSuperblock(d.dev, sb, 1), format.WriteSuperblock(d.dev, sb, 0)); err != nil {
+		return fmt.Errorf("make %s member %d: %w", d.Path(), d.position, err)
+	}
+	return nil
+}
