@@ -155,6 +155,15 @@ func (h *Host) Sessions() *session.Table { return h.sessions }
 // LockManager returns the locks of the host.
 func (h *Host) LockManager() *locks.Manager { return h.Manager }
 
+// Member returns the host's part in the lease.
+func (h *Host) Member() *membership.Member { return h.mem }
+
+// Disks returns the member disks of a lockspace on several, nil if it is on one.
+func (h *Host) Disks() *lockspace.Disks {
+	d, _ := h.devices.Opened.(*lockspace.Disks)
+	return d
+}
+
 // HostID returns the id under which the host has joined.
 func (h *Host) HostID() int { return h.mem.ID() }
 

@@ -83,7 +83,7 @@ func repairEntries(ctx context.Context, entries []check.Finding, cfg Config, pro
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, h.closeSoon(ctx)) }()
+	defer func() { err = errors.Join(err, h.CloseSoon(ctx)) }()
 	r, err := locks.NewRepairer(h.Manager, progress)
 	if err != nil {
 		return nil, err
@@ -144,11 +144,11 @@ func (h *Host) settleAndLeave(ctx context.Context) (err error) {
 			err = context.Cause(ctx)
 		}
 	}
-	return errors.Join(err, h.closeSoon(ctx))
+	return errors.Join(err, h.CloseSoon(ctx))
 }
 
-// closeSoon leaves the lockspace, even if ctx is done.
-func (h *Host) closeSoon(ctx context.Context) error {
+// CloseSoon leaves the lockspace, even if ctx is done.
+func (h *Host) CloseSoon(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.times().Grace())
 	defer cancel()
 	return h.Close(ctx)
