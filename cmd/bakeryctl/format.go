@@ -8,19 +8,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 func defineFormat(a *app, cmd *cobra.Command) {
@@ -51,7 +49,7 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
   bakeryctl format /dev/mapper/locks --policy fence --force
   bakeryctl format /dev/mapper/locks --policy fence --fence-after 6s --force`
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if o.Stride, err = parseStride(stride); err != nil {
+		if o.Stride, err = format.ParseStride(stride); err != nil {
 			return formatFailure(err)
 		}
 		if err := o.Policy.UnmarshalText([]byte(policy)); err != nil {
@@ -71,15 +69,15 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 		}
 		created := struct {
 			report.Lockspace
-			Created bool       `json:"created"`
-			Size    text.Bytes `json:"size"`
-			Disks   []member   `json:"disks,omitempty"`
-		}{report.LockspaceOf(strings.Join(result.Paths, ", "), result.Superblock), result.Created, result.Size, membersOf(result)}
+			Created bool          `json:"created"`
+			Size    text.Bytes    `json:"size"`
+			Disks   []show.Member `json:"disks,omitempty"`
+		}{report.LockspaceOf(strings.Join(result.Paths, ", "), result.Superblock), result.Created, result.Size, show.MembersOf(result)}
 		created.Warnings = append([]string{}, result.Warnings...)
 		for _, w := range created.Warnings {
 			fmt.Fprintln(a.stderr, "warning:", w)
 		}
-		return a.print(created, func(w io.Writer) { showFormat(w, result) })
+		return a.print(created, func(w io.Writer) { show.Formatted(w, result) })
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "maximum number `N` of hosts, 1 to 2000")
@@ -91,74 +89,6 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 	flags.DurationVar(&o.FenceAfter, "fence-after", 0, "with policy fence: fence a host that was silent for `TIME`, a fifth of the lease to the lease")
 	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
 	flags.BoolVar(&a.json, "json", false, "print the result as JSON")
-}
-
-// member is a disk of a lockspace on several.
-type member struct {
-	Position int         `json:"position"`
-	Device   string      `json:"device"`
-	UUID     layout.UUID `json:"uuid"`
-}
-
-func membersOf(r *format.Result) (members []member) {
-	for i := range r.Superblock.Members.Positions {
-		members = append(members, member{i + 1, r.Paths[i], r.Superblock.Members.Disks[i]})
-	}
-	return members
-}
-
-func parseStride(text string) (int, error) {
-	if text == "auto" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n == 0 {
-		return 0, &format.OptionError{Option: "stride", Value: strconv.Quote(text),
-			Want: fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)}
-	}
-	return n, nil
-}
-
-func showFormat(w io.Writer, r *format.Result) {
-	sb, verb := r.Superblock, "formatted"
-	if r.Created {
-		verb = "created"
-	}
-	if members := membersOf(r); len(members) == 0 {
-		fmt.Fprintf(w, "%s %s\n", verb, text.Printable(r.Paths[0]))
-	} else {
-		fmt.Fprintf(w, "%s a lockspace on %d disks\n", verb, len(members))
-		for _, m := range members {
-			fmt.Fprintf(w, "  disk %d\t%v %s\n", m.Position, m.UUID, text.Printable(m.Device))
-		}
-	}
-	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
-	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
-	fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
-	if sb.FenceAfter > 0 {
-		fmt.Fprintf(w, "  fence after\t%v; only what is behind the fence is protected, and a host that is frozen for %[1]v loses its locks\n", sb.FenceAfter)
-	}
-	fmt.Fprintf(w, "  failover\t%s\n", failover(sb))
-	each := ""
-	if sb.Members.Several() {
-		each = " on each disk"
-	}
-	fmt.Fprintf(w, "  stride\t%d\n  size\t%v%s\n", sb.Geometry.Stride, r.Size, each)
-}
-
-// failover returns when other hosts have the locks of a host that dies.
-func failover(sb layout.Superblock) string {
-	t := timing.Of(sb)
-	switch {
-	case sb.Policy == layout.PolicyManual:
-		return "when an operator evicts the dead host"
-	case sb.FenceAfter > 0:
-		return fmt.Sprintf("%v after the last renewal of a host, which renews every %v, and the time of the fence",
-			sb.FenceAfter, t.Renew().Round(time.Millisecond))
-	case sb.Policy == layout.PolicyFence:
-		return fmt.Sprintf("%v after the last renewal of a host, and the time of the fence", t.Dead())
-	}
-	return fmt.Sprintf("%v after the last renewal of a host", t.Dead())
 }
 
 var formatAdvice = slices.Concat([]cli.Advice{

@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -147,6 +148,6 @@ func FuzzArguments(f *testing.F) { // 20000x
 		if r, err := supervise.ParseReaction(text); err == nil && (r.Signal < 0 || r.Signal > signals.Last || r.Signal != 0 && r.Script != "") {
 			t.Fatalf("%q is %+v", text, r)
 		}
-		_, _ = parseStride(text) // format checks the value
+		_, _ = format.ParseStride(text) // format checks the value
 	})
 }

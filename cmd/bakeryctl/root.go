@@ -58,6 +58,7 @@ var commands = []command{
 	{"top", "Watch hosts, locks and events, live, in a terminal", none, defineTop},
 	{"hosts", "Show the hosts of the lockspace and which of them are silent", none, defineHosts},
 	{"disks", "Show the disks of a lockspace on several, and whether they work", none, defineDisks},
+	{"disk", "Change the disks of a lockspace on several", nil, defineDisk},
 	{"events [NAME]", "Show the history of locks: holders, waiting clients and the reasons", oneAtMost("NAME"), defineEvents},
 	{"timeline EVENTS... -o PAGE.html", "Draw the journals of several hosts as one page: locks and holders over time",
 		some("EVENTS"), defineTimeline},
