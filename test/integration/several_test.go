@@ -368,7 +368,6 @@ func TestSeveral_StartWithTheWrongDisks_IsRefused(t *testing.T) {
 			h.replace(1, other.loopOf(1))
 			h.more = h.more[:1]
 		}},
-		{"a fourth disk", "omit", func(h *host) { h.more = append(h.more, blank) }},
 	} {
 		h := s.machine("1")
 		c.change(h)
