@@ -253,7 +253,7 @@ func (r *replacement) fill(ctx context.Context, lock locks.DirectoryHold, list l
 		return err
 	}
 	r.Progress("copying the lockspace to " + r.New)
-	if r.done.Unreadable, err = r.disk.Fill(ctx, r.disks, r.Counter); err != nil {
+	if r.done.Unreadable, err = r.disk.Fill(ctx, r.disks, lock.Check, r.Counter); err != nil {
 		return r.uncertain(ctx, err)
 	}
 	list.Disks[r.done.Position-1] = r.disk.UUID()

@@ -2,6 +2,7 @@ package replace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 
@@ -23,13 +24,15 @@ const (
 const unreadable = "this record was not readable when the disk replaced another one\n"
 
 // Fill marks the disk, zeroes it, and copies the newest version of each record to it: steps 1 to 3.
-// from is the set of the other members. It has Copies of package directory. Fill returns the number
+// from is the set of the other members. It has Copies of package directory. mayWrite returns an error when no
+// write may begin: the disk may be a member by then, with later records (COPIED). Fill returns the number
 // of records that it made unreadable: those that a majority of the others does not show, and unsettled
 // entries of the directory. An unsettled entry that one more disk shows may become settled, which only a
 // host may do that has announced it (FORWARD).
-func (d *Disk) Fill(ctx context.Context, from blockdev.Device, counter lockspace.Counter) (bad int, err error) {
-	if err = d.clear(ctx, counter); err == nil {
-		bad, err = d.copyRecords(ctx, from, counter)
+func (d *Disk) Fill(ctx context.Context, from blockdev.Device, mayWrite func() error, counter lockspace.Counter) (bad int, err error) {
+	begin := func() error { return cmp.Or(context.Cause(ctx), mayWrite()) }
+	if err = d.clear(begin, counter); err == nil {
+		bad, err = d.copyRecords(begin, from, counter)
 	}
 	if err != nil {
 		err = fmt.Errorf("copy the lockspace to %s: %w", d.Path(), err)
@@ -38,21 +41,21 @@ func (d *Disk) Fill(ctx context.Context, from blockdev.Device, counter lockspace
 }
 
 // clear writes the mark, and zeroes after it.
-func (d *Disk) clear(ctx context.Context, counter lockspace.Counter) error {
+func (d *Disk) clear(begin func() error, counter lockspace.Counter) error {
 	block := lockspace.BlockSize(d.dev)
 	p := lockspace.Pool.Get(block)
 	defer lockspace.Pool.Put(p)
 	mark := d.sb
 	mark.Position, mark.Members.Disks[d.position-1] = d.position, d.id
-	if err := mark.Encode(p, 1); err != nil {
+	if err := cmp.Or(mark.Encode(p, 1), begin()); err != nil {
 		return err
 	}
 	if err := d.dev.Write(p, 0); err != nil {
 		return err
 	}
 	for off, end := int64(block), d.area(); off < end; off += zeroChunk {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
+		if err := begin(); err != nil {
+			return err
 		}
 		counter.Report("zeroing the new disk", off, end, true)
 		if err := d.dev.Zero(off, min(zeroChunk, end-off)); err != nil {
@@ -62,7 +65,7 @@ func (d *Disk) clear(ctx context.Context, counter lockspace.Counter) error {
 	return nil
 }
 
-func (d *Disk) copyRecords(ctx context.Context, from blockdev.Device, counter lockspace.Counter) (bad int, err error) {
+func (d *Disk) copyRecords(begin func() error, from blockdev.Device, counter lockspace.Counter) (bad int, err error) {
 	g := d.sb.Geometry
 	entries, slots, end := g.Entry(1), g.Slot(lockspace.DirectoryLock, 1), g.Size()
 	settling := directory.NewSettling(from, g.Stride, nil)
@@ -76,10 +79,7 @@ func (d *Disk) copyRecords(ctx context.Context, from blockdev.Device, counter lo
 		{slots, end, from, func(int64) bool { return true }},
 	} {
 		for off := part.from; off < part.to; off += copyChunk {
-			if err := ctx.Err(); err != nil {
-				return bad, context.Cause(ctx)
-			}
-			n, err := d.copyChunk(part.dev, off, int(min(copyChunk, part.to-off)), part.counts)
+			n, err := d.copyChunk(begin, part.dev, off, int(min(copyChunk, part.to-off)), part.counts)
 			if bad += n; err != nil {
 				return bad, err
 			}
@@ -91,10 +91,10 @@ func (d *Disk) copyRecords(ctx context.Context, from blockdev.Device, counter lo
 
 // copyChunk copies the records of a range. Those for which counts is false become unreadable, and it
 // returns their number.
-func (d *Disk) copyChunk(from blockdev.Device, off int64, n int, counts func(off int64) bool) (bad int, err error) {
+func (d *Disk) copyChunk(begin func() error, from blockdev.Device, off int64, n int, counts func(off int64) bool) (bad int, err error) {
 	buf := lockspace.Pool.Get(n)
 	defer lockspace.Pool.Put(buf)
-	if err := from.Read(buf, off); err != nil {
+	if err := cmp.Or(from.Read(buf, off), begin()); err != nil { // in this order: reading may take long
 		return 0, err
 	}
 	space, stride, blank := d.sb.Space(), d.sb.Geometry.Stride, make([]byte, layout.RecordSize)

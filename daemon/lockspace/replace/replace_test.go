@@ -129,9 +129,12 @@ func (w *world) replaced(d *Disk) layout.Superblock {
 	return sb
 }
 
+// always lets every write begin.
+func always() error { return nil }
+
 // complete fills the disk and admits it.
 func (w *world) complete(d *Disk, from blockdev.Device) (bad int, err error) {
-	if bad, err = d.Fill(w.t.Context(), from, nil); err == nil {
+	if bad, err = d.Fill(w.t.Context(), from, always, nil); err == nil {
 		err = d.Admit(w.replaced(d))
 	}
 	return bad, err
@@ -239,7 +242,7 @@ func TestFill_Interrupted_IsMarked(t *testing.T) {
 	w.filled()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("interrupted")
-	_, err := w.disk(w.fresh.Open()).Fill(ctx, w.vacant(), func(step string, _, _ int64, _ bool) {
+	_, err := w.disk(w.fresh.Open()).Fill(ctx, w.vacant(), always, func(step string, _, _ int64, _ bool) {
 		if step == "copying to the new disk" {
 			cancel(reason)
 		}
