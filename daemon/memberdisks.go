@@ -23,18 +23,19 @@ type memberDisks struct {
 
 	mu     sync.Mutex // guards the fields below
 	sb     layout.Superblock
-	host   int                // id of this host; 0 if none was chosen yet
-	opened map[int]openedDisk // by position
-	set    *lockspace.Disks   // nil until all are opened
-	keys   fence.Admitter     // registers the key of this host; nil if none
-	noted  []mirror.State     // in the log, by position
-	listed layout.Members     // in the log
+	host   int // id of this host; 0 if none was chosen yet
+	opened map[layout.UUID]openedDisk
+	set    *lockspace.Disks // nil until all are opened
+	keys   fence.Admitter   // registers the key of this host; nil if none
+	noted  []mirror.State   // in the log, by position
+	listed layout.Members   // in the log
 }
 
-// openedDisk is the disk that was opened last for a position.
+// openedDisk is a disk as it was opened last for a position. One that was replaced may be opened after the
+// disk that replaced it.
 type openedDisk struct {
 	lockspace.Disk
-	uuid layout.UUID
+	position int
 }
 
 // open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
@@ -59,9 +60,9 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) error {
 	d.mu.Lock()
 	if d.opened == nil {
-		d.opened = map[int]openedDisk{}
+		d.opened = map[layout.UUID]openedDisk{}
 	}
-	d.opened[position] = openedDisk{disk, sb.Members.Disks[position]}
+	d.opened[sb.Members.Disks[position]] = openedDisk{disk, position}
 	host := d.host
 	d.mu.Unlock()
 	return lockOwn(disk, sb, host)
@@ -85,9 +86,9 @@ func (d *memberDisks) take(host int) {
 	if known {
 		return
 	}
-	for position, disk := range opened {
+	for _, disk := range opened {
 		if err := lockOwn(disk.Disk, sb, host); err != nil {
-			set.Recheck(position, err)
+			set.Recheck(disk.position, err)
 		}
 	}
 }
@@ -151,11 +152,11 @@ func (d *memberDisks) Disks() []fence.Disk {
 	d.mu.Lock()
 	set, opened := d.set, maps.Clone(d.opened)
 	d.mu.Unlock()
-	status := set.Members()
-	disks := make([]fence.Disk, len(status))
-	for i, m := range status {
-		if m.State == mirror.Up {
-			disks[i] = diskOf(opened[i])
+	members := lockspace.MemberDisks(set)
+	disks := make([]fence.Disk, len(members))
+	for i, m := range members {
+		if at, ok := opened[m.UUID]; ok && m.State == mirror.Up {
+			disks[i] = diskOf(at)
 		}
 	}
 	return disks
@@ -164,9 +165,9 @@ func (d *memberDisks) Disks() []fence.Disk {
 // Has implements fence.Members.
 func (d *memberDisks) Has(position int, disk fence.Disk) bool {
 	d.mu.Lock()
-	set, at := d.set, d.opened[position]
+	at, ok := d.opened[d.set.Superblock().Members.Disks[position]]
 	d.mu.Unlock()
-	return at.Disk != nil && diskOf(at) == disk && set.Superblock().Members.Has(position+1, at.uuid)
+	return ok && diskOf(at) == disk
 }
 
 // Refuse implements fence.Members.

@@ -10,11 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // TestMemberDisks_DiskIsMissing_AndReturns: both are logged, and are events.
@@ -54,4 +56,35 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 	require.Regexp(t, `level=WARN msg="member disk is lost" disk=3 device=\S*/c up=2 of=3 err="open `, log.String())
 	require.Regexp(t, `level=INFO msg="member disk is back" disk=3 device=\S*/c up=3 of=3`, log.String())
 	require.Equal(t, mirror.Up, dev.(*lockspace.Disks).Members()[2].State)
+}
+
+// TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts: the check of a disk that was replaced returns after that of the
+// disk that replaced it.
+func TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts(t *testing.T) {
+	paths := fencedDisks(t)
+	d := memberDisks{log: slog.New(slog.DiscardHandler)}
+	dev, err := d.open(paths, lockspace.DiskOptions{})
+	require.NoError(t, err)
+	defer dev.Close()
+	set := dev.(*lockspace.Disks)
+	old, before := d.Disks()[1], set.Superblock()
+	require.True(t, d.Has(1, old))
+
+	next := before
+	next.Members.Epoch, next.Members.Disks[1], next.Position = 2, layout.UUID{9}, 2
+	path := filepath.Join(t.TempDir(), "d")
+	require.NoError(t, os.WriteFile(path, make([]byte, before.Geometry.Size()), 0o600))
+	fresh, err := blockdev.Open(path, blockdev.Options{})
+	require.NoError(t, err)
+	lockspacetest.PutSuperblocks(t, fresh, next)
+	require.NoError(t, fresh.Close())
+	set.Use(next.Members, path)
+	eventually(t, "the new disk is up", func() bool { return set.Members()[1].State == mirror.Up })
+	late, err := blockdev.Open(paths[1], blockdev.Options{})
+	require.NoError(t, err)
+	defer late.Close()
+	require.NoError(t, d.lock(1, late, before))
+	require.False(t, d.Has(1, old))
+	require.Equal(t, path, d.Disks()[1].Path)
+	require.True(t, d.Has(1, d.Disks()[1]))
 }

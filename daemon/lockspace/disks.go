@@ -32,7 +32,8 @@ type DiskOptions struct {
 	Open func(path string, readOnly bool) (Disk, error)
 
 	// Lock locks what this process writes on a member, each time that the member was opened and
-	// before it is used: see [blockdev.Disk.Lock] and [mirror.Member]. nil if not needed.
+	// before it is used: see [blockdev.Disk.Lock] and [mirror.Member]. sb has the list by which the disk
+	// is the member. It may be an older one than the list in use. nil if not needed.
 	Lock func(position int, disk Disk, sb layout.Superblock) error
 
 	// Check checks a member, after its superblock was: see [mirror.Options]. nil if not needed.
@@ -254,8 +255,9 @@ func (d *Disks) openAt(path string, i int) (blockdev.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = d.identify(i, disk); err == nil && d.o.Lock != nil {
-		err = d.o.Lock(i, disk, d.Superblock())
+	sb, err := d.identify(i, disk)
+	if err == nil && d.o.Lock != nil {
+		err = d.o.Lock(i, disk, sb)
 	}
 	if err != nil {
 		return nil, errors.Join(err, disk.Close())
@@ -265,31 +267,31 @@ func (d *Disks) openAt(path string, i int) (blockdev.Device, error) {
 
 // check implements IDENTITY of package mirror.
 func (d *Disks) check(i int, dev blockdev.Device) error {
-	if err := d.identify(i, dev); err != nil || d.o.Check == nil {
+	if _, err := d.identify(i, dev); err != nil || d.o.Check == nil {
 		return err
 	}
 	return d.o.Check(i, dev)
 }
 
-// identify returns an error unless dev is the member at a position. It reads the superblock and the
-// copy. One of them may be damaged, none may be of another disk. If one has a newer list, it begins to
-// follow that.
-func (d *Disks) identify(i int, dev blockdev.Device) error {
+// identify returns the superblock with the list by which dev is the member at a position, or an error if it
+// is not. It reads the superblock and the copy. One of them may be damaged, none may be of another disk. If
+// one has a newer list, it begins to follow that.
+func (d *Disks) identify(i int, dev blockdev.Device) (in layout.Superblock, err error) {
 	d.mu.Lock()
-	in := d.sb
+	in = d.sb
 	d.mu.Unlock()
 	path, stride := dev.Info().Path, in.Geometry.Stride
 	buf := Pool.Get(2 * stride)
 	defer Pool.Put(buf)
 	errs, err := ReadRecords(dev, buf, 0, stride)
 	if err != nil {
-		return fmt.Errorf("read superblock: %w", err)
+		return in, fmt.Errorf("read superblock: %w", err)
 	}
 	valid := false
 	for which, err := range errs {
 		record := buf[which*stride:]
 		if old, marked := FindFormatMark(record); which == 0 && err == nil && marked {
-			return fmt.Errorf("%s: %w over lockspace %s", path, ErrInterrupted, DescribeSuperblock(old))
+			return in, fmt.Errorf("%s: %w over lockspace %s", path, ErrInterrupted, DescribeSuperblock(old))
 		}
 		var sb layout.Superblock
 		if err == nil {
@@ -303,14 +305,14 @@ func (d *Disks) identify(i int, dev blockdev.Device) error {
 			d.notice()
 		}
 		if err := differs(path, sb, in, i+1); err != nil {
-			return err
+			return in, err
 		}
 		valid = true
 	}
 	if !valid {
-		return fmt.Errorf("%s: %w; %w", path, errs[0], errs[1])
+		return in, fmt.Errorf("%s: %w; %w", path, errs[0], errs[1])
 	}
-	return nil
+	return in, nil
 }
 
 // differs returns why a superblock is not that of the member at a position of the lockspace in use.
