@@ -4,7 +4,6 @@
 package replace
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,7 +207,11 @@ func (d *Disk) Lock() error { return d.dev.Lock(0, d.area()) }
 // Admit makes the disk valid as a member of sb: steps 4 and 5.
 func (d *Disk) Admit(sb layout.Superblock) error {
 	sb.Position = d.position
-	if err := cmp.Or(format.WriteSuperblock(d.dev, sb, 1), format.WriteSuperblock(d.dev, sb, 0)); err != nil {
+	err := format.WriteSuperblock(d.dev, sb, 1)
+	if err == nil {
+		err = format.WriteSuperblock(d.dev, sb, 0)
+	}
+	if err != nil {
 		return fmt.Errorf("make %s member %d: %w", d.Path(), d.position, err)
 	}
 	return nil

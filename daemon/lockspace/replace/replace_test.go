@@ -258,6 +258,20 @@ func TestFill_Interrupted_IsMarked(t *testing.T) {
 	require.ErrorIs(t, other.disk(w.fresh.Open()).Check(t.Context(), nil, false), format.ErrOccupied)
 }
 
+// TestAdmit_CopyCannotBeWritten_IsNoMember: the superblock is not written either.
+func TestAdmit_CopyCannotBeWritten_IsNoMember(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3)
+	f := disktest.NewFaulty(w.fresh.Open(), disktest.FaultyOptions{})
+	d := w.disk(f)
+	at := w.SB.Geometry.Superblock(1)
+	f.Inject(disktest.Fault{Op: blockdev.OpWrite, From: at, To: at + int64(w.SB.Geometry.Stride), Err: unix.EIO})
+	_, err := w.complete(d, w.vacant())
+	require.ErrorIs(t, err, unix.EIO)
+	_, _, err = lockspace.FindSuperblock(w.fresh.Open())
+	require.ErrorIs(t, err, lockspace.ErrInterrupted)
+}
+
 func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
