@@ -86,7 +86,11 @@ func (d *memberDisks) take(host int) {
 	if known {
 		return
 	}
-	for _, disk := range opened {
+	list := set.Superblock().Members
+	for id, disk := range opened {
+		if in := list.Disks[disk.position]; in != id && !in.IsZero() {
+			continue // it was replaced, and is closed
+		}
 		if err := lockOwn(disk.Disk, sb, host); err != nil {
 			set.Recheck(disk.position, err)
 		}

@@ -87,4 +87,7 @@ func TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts(t *testing.T) {
 	require.False(t, d.Has(1, old))
 	require.Equal(t, path, d.Disks()[1].Path)
 	require.True(t, d.Has(1, d.Disks()[1]))
+	require.NoError(t, late.Close())
+	d.take(1)
+	require.Zero(t, set.Members()[1].Failures)
 }
