@@ -64,8 +64,11 @@ func ReadHostTable(dev blockdev.Device, space layout.Space) (rows []HostRow, err
 	err = ScanRecords(dev, g.Host(1), g.Stride, count, func(i int, sector []byte, err error) error {
 		row := HostRow{ID: i + 1, Err: err}
 		if err == nil {
-			row.Raw = string(sector)
 			row.Record, row.Err = space.DecodeHost(sector, row.ID)
+			if row.Err == nil && layout.CopyPosition(sector) > 0 {
+				layout.PlaceCopy(sector, 1) // any member disk may be the first to answer
+			}
+			row.Raw = string(sector)
 		}
 		if row.Err != nil || !row.Record.Blank() {
 			rows = append(rows, row)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // TestReplace_ReadHangsUntilTheLeaseIsOver_NewDiskIsNotWritten: another process has replaced the disk by the same one
@@ -63,5 +65,40 @@ func TestReplace_ReadHangsUntilTheLeaseIsOver_NewDiskIsNotWritten(t *testing.T) 
 		require.ErrorIs(t, <-ended, ErrIncomplete)
 		synctest.Wait()
 		require.Zero(t, late.Load())
+	})
+}
+
+// TestReplace_JoinerIsDead_IsNotWaitedFor: its record stands still, whichever disk shows it first.
+func TestReplace_JoinerIsDead_IsNotWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newShelf(t, 3, 1)
+		sb := s.several.SB
+		put := &lockspacetest.Several{T: t, Disks: s.several.Disks[:3], SB: sb}
+		put.Put(sb.Geometry.Host(5), func(buf []byte) error {
+			return sb.Space().EncodeHost(buf, layout.HostRecord{ID: 5, Incarnation: 7, Generation: 1, Sequence: 9, State: layout.StateJoining, Epoch: 1})
+		})
+		a := s.host(1)
+		open := map[string]func(path string, readOnly bool) (lockspace.Disk, error){}
+		for i, path := range []string{"disk1", "disk3"} {
+			var n atomic.Int64
+			open[path] = s.config(0, func(op blockdev.Op) error {
+				if op == blockdev.OpRead && int(n.Add(1))%2 == i {
+					time.Sleep(time.Millisecond)
+				}
+				return nil
+			}).Disks.Open
+		}
+		cfg := s.config(0, nil)
+		others := cfg.Disks.Open
+		cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
+			if f := open[path]; f != nil {
+				return f(path, readOnly)
+			}
+			return others(path, readOnly)
+		}
+		done, err := Replace(t.Context(), cfg, Order{Old: "2", New: "disk4", Progress: func(message string) { t.Log(message) }})
+		require.NoError(t, err)
+		require.Empty(t, done.Warning)
+		s.uses(done.Lockspace.Members, a)
 	})
 }
