@@ -192,12 +192,15 @@ func (r *replacement) run(ctx context.Context, lock locks.DirectoryHold) error {
 }
 
 // withdraw writes the list as it was, with a newer epoch than the one that this host may have shown: no host
-// would find that.
+// would find that. It ends the lease, because this host may have a request in flight to the disk that it does
+// not know of any more: then it must not say that it has left.
 func (r *replacement) withdraw(ctx context.Context, lock locks.DirectoryHold, list layout.Members) error {
 	list.Disks = r.planned.Disks
 	list.Epoch++
 	r.disks.Use(list, "")
-	return r.publish(ctx, lock, list)
+	err := r.publish(ctx, lock, list)
+	r.host.Member().LoseFor(fmt.Errorf("%w to disk %d", errInFlight, r.done.Position))
+	return err
 }
 
 // newest returns the newest list, with the epoch of the next one.

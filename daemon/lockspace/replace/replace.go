@@ -24,7 +24,7 @@ var (
 	// ErrNoMember is returned when a name is not that of a member disk.
 	ErrNoMember = errors.New("not a member disk")
 
-	// ErrMember is returned when the new disk is a member at another position.
+	// ErrMember is returned when the new disk is a member.
 	ErrMember = errors.New("disk is a member already")
 
 	// ErrOtherLockspace is returned when the new disk holds another lockspace. Force does not help.
@@ -142,7 +142,7 @@ func (d *Disk) Path() string { return d.dev.Info().Path }
 
 // Check returns an error if the disk cannot become the member: [lockspace.ErrStride],
 // [lockspace.ErrDeviceSize], ErrMember, ErrOtherLockspace, [format.ErrOccupied] without force, or an error
-// of reading. The member at the position itself may be filled again.
+// of reading. The member at the position itself may be filled again with force.
 func (d *Disk) Check(ctx context.Context, disks []lockspace.MemberDisk, force bool) error {
 	if err := d.check(ctx, disks, force); err != nil {
 		return fmt.Errorf("use %s as disk %d: %w", d.Path(), d.position, err)
@@ -159,8 +159,13 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 	case info.Size < g.Size():
 		return fmt.Errorf("%w: the lockspace needs %v, it has %v; give another disk", lockspace.ErrDeviceSize, text.Bytes(g.Size()), text.Bytes(info.Size))
 	}
+	itself := false
 	for _, m := range disks {
-		if id := info.Disk(); id != "" && m.Position != d.position && m.State == mirror.Up && diskAt(m.Name, d.open) == id {
+		id := info.Disk()
+		switch same := id != "" && m.State == mirror.Up && diskAt(m.Name, d.open) == id; {
+		case m.Position == d.position:
+			itself = itself || same || m.Name == d.Path()
+		case same:
 			return fmt.Errorf("%w: it is the same as %s, member %d; give another disk", ErrMember, m.Name, m.Position)
 		}
 	}
@@ -171,10 +176,17 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 			return fmt.Errorf("%w: %s; stop its hosts and zero the beginning of the disk, or give another disk",
 				ErrOtherLockspace, lockspace.DescribeSuperblock(found))
 		case found.Position == d.position && at == d.position:
-			return nil
+			itself = true
 		case at > 0 && found.Position > 0:
 			return fmt.Errorf("%w: it is member %d; give another disk", ErrMember, at)
 		}
+	}
+	if itself {
+		if !force {
+			return fmt.Errorf("%w: it is disk %d itself: a host may still have a request in flight to it, which would land over later ones; "+
+				"give another disk, or --force if no host has", ErrMember, d.position)
+		}
+		return nil
 	}
 	return d.checkContents(ctx, force)
 }

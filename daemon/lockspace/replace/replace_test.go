@@ -227,7 +227,7 @@ func TestFill_AnyWriteFails_NextRunCompletes(t *testing.T) {
 				require.Equal(t, w.replaced(first).Members, sb.Members)
 				again.sb.Members = sb.Members
 			}
-			require.NoError(t, again.Check(t.Context(), nil, false), "after %d", after)
+			require.NoError(t, again.Check(t.Context(), nil, true), "after %d", after)
 			_, err = w.complete(again, set)
 			require.NoError(t, err)
 			require.Equal(t, w.records(w.Disks[2], 3), w.records(w.fresh, position), "after %d", after)
@@ -299,7 +299,7 @@ func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 		"data":               {data, format.ErrOccupied, nil, "the first byte that is not zero at 8192"},
 		"another lockspace":  {other.Disk, ErrOtherLockspace, ErrOtherLockspace, "stop its hosts"},
 		"member elsewhere":   {member(2), ErrMember, ErrMember, "it is member 3; give another disk"},
-		"member itself":      {disk: member(position - 1)},
+		"member itself":      {member(position - 1), ErrMember, nil, "it is disk 2 itself"},
 		"member in the past": {former, format.ErrOccupied, nil, "on 3 disks, position 2"},
 	} {
 		for force, want := range map[bool]error{false: c.want, true: c.withForce} {
