@@ -37,7 +37,7 @@ func (r *replacement) follow(ctx context.Context, epoch uint64) error {
 				return fmt.Errorf("%s uses a newer list of disks, which none of the given disks has; give all disks with --device",
 					text.HostName(row.ID, row.Record.Name))
 			}
-			still := joiners[row.ID].seen(row.Raw, asked, r.clock.Now())
+			still := joiners[row.ID].seen(shownBy(row), asked, r.clock.Now())
 			joiners[row.ID] = still
 			if !follows(row, h, epoch, asked-still.since >= t.Dead(), r.done.Lockspace.Policy) {
 				late = append(late, nameOf(row))
@@ -69,16 +69,26 @@ func nameOf(row lockspace.HostRow) string {
 
 // standingStill is how long a host record did not change.
 type standingStill struct {
-	raw   string
+	shown string
 	since time.Duration // when the first read of it returned
 }
 
 // seen returns the state after one more read.
-func (s standingStill) seen(raw string, asked, now time.Duration) standingStill {
-	if raw == s.raw && asked >= s.since {
+func (s standingStill) seen(shown string, asked, now time.Duration) standingStill {
+	if shown == s.shown && asked >= s.since {
 		return s
 	}
-	return standingStill{raw, now}
+	return standingStill{shown, now}
+}
+
+// shownBy returns what changes with each write of a host record. The sectors of two member disks differ
+// without a write: each copy has its position.
+func shownBy(row lockspace.HostRow) string {
+	rec := row.Record
+	if row.Err != nil {
+		return row.Raw
+	}
+	return fmt.Sprint(rec.Incarnation, rec.Generation, rec.Sequence, rec.State, rec.Epoch)
 }
 
 // follows reports whether a host needs not be waited for. h is what is known of it; zero if nothing. A live or a left

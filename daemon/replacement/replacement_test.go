@@ -442,3 +442,19 @@ func TestFollows(t *testing.T) {
 		require.Equal(t, c.want, follows(c.row, c.h, epoch, c.still, c.policy), name)
 	}
 }
+
+func TestStandingStill_CopiesOfTwoDisks_NoWrite(t *testing.T) {
+	t.Parallel()
+	const margin = time.Second
+	row := func(copy string, sequence uint64) lockspace.HostRow {
+		return lockspace.HostRow{ID: 1, Raw: copy, Record: layout.HostRecord{ID: 1, State: layout.StateJoining, Incarnation: 5, Sequence: sequence}}
+	}
+	still := standingStill{}.seen(shownBy(row("copy 1", 1)), 0, margin)
+	require.Equal(t, still, still.seen(shownBy(row("copy 2", 1)), 2*margin, 3*margin))
+	require.Equal(t, 3*margin, still.seen(shownBy(row("copy 1", 2)), 2*margin, 3*margin).since)
+
+	damaged := func(copy string) string {
+		return shownBy(lockspace.HostRow{ID: 1, Raw: copy, Err: errFailed})
+	}
+	require.NotEqual(t, damaged("copy 1"), damaged("copy 2"))
+}
