@@ -14,6 +14,9 @@ func defineDisk(a *app, cmd *cobra.Command) {
 	cmd.Long = `Change the member disks of a lockspace on several. bakeryctl disks shows them.`
 	cmd.Example = `  bakeryctl disk replace 3 /dev/mapper/locks4`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return cli.Usage("disk", "unknown command %q, want replace", args[0])
+		}
 		return cli.Usage("disk", "no command given, want replace")
 	}
 	cmd.AddCommand(command{"replace OLD NEW", "Replace a member disk while hosts use the lockspace", cobra.ExactArgs(2), defineDiskReplace}.create(a))

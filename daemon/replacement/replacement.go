@@ -132,7 +132,7 @@ func planReplacement(ctx context.Context, cfg daemon.Config, o Order) (r *replac
 		return nil, err
 	}
 	if disks == nil {
-		return nil, fmt.Errorf("%w: lockspace %s is on one disk; format it on three", ErrRefused, lockspace.DescribeSuperblock(sb))
+		return nil, fmt.Errorf("%w: lockspace %s is on one disk, which cannot be replaced; format three disks", ErrRefused, lockspace.DescribeSuperblock(sb))
 	}
 	open := replace.Opener(replace.OpenDisk)
 	if cfg.Disks.Open != nil {
@@ -234,7 +234,7 @@ func (r *replacement) refuseLosses(majority int) error {
 		}
 	}
 	if up < majority {
-		return fmt.Errorf("%w: %d of the other disks must be up, and %d are: %s; repair them first", ErrRefused, majority, up, strings.Join(down, ", "))
+		return fmt.Errorf("%w: %d of the other disks must be up, %d up now: %s; repair them first", ErrRefused, majority, up, strings.Join(down, ", "))
 	}
 	return nil
 }
@@ -289,8 +289,8 @@ func (r *replacement) awaitDisk(ctx context.Context) error {
 		case r.clock.Now() >= until:
 			return fmt.Errorf("the new disk lacks %d records: %s", d.Behind, describe(d))
 		}
-		if err := retry.Pause(ctx, r.times.Poll()); err != nil {
-			return err
+		if retry.Pause(ctx, r.times.Poll()) != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -301,8 +301,8 @@ func (r *replacement) lock(ctx context.Context) (err error) {
 		if err = r.disk.Lock(); !errors.Is(err, blockdev.ErrBusy) || r.clock.Now() >= until {
 			return err
 		}
-		if err := retry.Pause(ctx, r.times.Poll()); err != nil {
-			return err
+		if retry.Pause(ctx, r.times.Poll()) != nil {
+			return context.Cause(ctx)
 		}
 	}
 }

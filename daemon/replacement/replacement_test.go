@@ -295,7 +295,7 @@ func TestReplace_NotPossible_ChangesNothing(t *testing.T) {
 		s := newShelf(t, 3, 1)
 		s.host(1)
 		s.fail("disk3")
-		require.ErrorIs(t, s.refused("2", "disk4", "2 of the other disks must be up, and 1 are"), ErrRefused)
+		require.ErrorIs(t, s.refused("2", "disk4", "2 of the other disks must be up, 1 up now"), ErrRefused)
 	})
 	subtest(t, "another position is vacant", func(t *testing.T) {
 		s := newShelf(t, 3, 1)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
@@ -45,6 +46,7 @@ var advice = slices.Concat([]cli.Advice{
 	{Err: format.ErrOccupied, Hint: "use --force to destroy the contents"},
 	{Err: lockspace.ErrStride}, // these name the remedy
 	{Err: lockspace.ErrDeviceSize},
+	{Err: blockdev.ErrTooSmall, Hint: "give another disk, or make the file as large as those of the other disks"},
 	{Err: replace.ErrOtherLockspace},
 	{Err: replacement.ErrRefused},
 	{Err: replacement.ErrIncomplete},
@@ -74,5 +76,5 @@ func Show(w io.Writer, r *replacement.Replaced) {
 	if r.Unreadable > 0 {
 		fmt.Fprintf(w, "  unreadable\t%s, which could not be read; bakeryctl check names them\n", render.Count(r.Unreadable, "record"))
 	}
-	fmt.Fprintf(w, "  next\tcheck with bakeryctl disks on every host, then remove the path of the old disk from BAKERYD_DEVICE\n")
+	fmt.Fprintf(w, "  next\tcheck with bakeryctl disks on every host, then remove the path of the old disk, if it is another one, from BAKERYD_DEVICE\n")
 }
