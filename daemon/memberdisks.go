@@ -231,14 +231,13 @@ func (d *memberDisks) replaced() (says []func()) {
 	if list.Epoch == d.listed.Epoch {
 		return nil
 	}
-	status := d.set.Members()
 	for i, id := range list.Disks[:list.Positions] {
 		if id == d.listed.Disks[i] {
 			continue
 		}
 		now := "vacant"
 		if !id.IsZero() {
-			now = status[i].Name
+			now = id.String() // its path may not be known yet
 		}
 		says = append(says, func() {
 			d.log.Warn("member disk replaced", "disk", i+1, "now", now, "epoch", list.Epoch)

@@ -115,7 +115,7 @@ func TestHosts_MemberDiskIsReplaced_HoldsContinue(t *testing.T) {
 		require.Equal(t, []string{
 			"replaced: disk 3 is now vacant, epoch 2",
 			"disk_lost: disk 3 (member 3), 2 of 3 up: position 3 is vacant: run bakeryctl disk replace 3 NEW",
-			"replaced: disk 3 is now /dev/d, epoch 3",
+			"replaced: disk 3 is now " + disks[2].UUID.String() + ", epoch 3",
 			"disk_back: disk 3 (/dev/d), 3 of 3 up",
 		}, said)
 	})
