@@ -79,6 +79,9 @@ var (
 
 	// ErrVacant is the error of a position that has no disk. It comes with the remedy.
 	ErrVacant = errors.New("is vacant")
+
+	// ErrReplaced is the error of a member whose path leads to another disk, which is no member, or not yet.
+	ErrReplaced = fmt.Errorf("%w: it was replaced", layout.ErrIdentity)
 )
 
 // OpenDisks opens the lockspace on the disks at paths, in any order. copyUsed is 1 if a superblock at
@@ -325,7 +328,7 @@ func differs(path string, sb, in layout.Superblock, position int) error {
 	case sb.Position != position:
 		return fmt.Errorf("%s is member %d, want member %d: %w", path, sb.Position, position, layout.ErrIdentity)
 	case !in.Members.Has(position, diskOf(sb)):
-		return fmt.Errorf("%s is disk %v, which is not member %d in epoch %d: %w", path, diskOf(sb), position, in.Members.Epoch, layout.ErrIdentity)
+		return fmt.Errorf("%s is disk %v, which is not member %d in epoch %d: %w", path, diskOf(sb), position, in.Members.Epoch, ErrReplaced)
 	}
 	return nil
 }

@@ -1,8 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -20,8 +22,9 @@ type Disk struct {
 	State    string    `json:"state"` // up, checking, down, hangs, or vacant
 	Since    time.Time `json:"since"` // when it came up, or ceased to be up
 	Error    string    `json:"error,omitempty"`
-	Failures int       `json:"failures"` // failed requests
-	Behind   int       `json:"behind"`   // records of this host that it lacks
+	Remedy   string    `json:"remedy,omitempty"` // what to do about Error; empty: check the device
+	Failures int       `json:"failures"`         // failed requests
+	Behind   int       `json:"behind"`           // records of this host that it lacks
 	IO       IO        `json:"io"`
 }
 
@@ -44,6 +47,11 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 			d.Device, d.State = "", "vacant"
 		case errors.Is(m.Err, lockspace.ErrNoPath):
 			d.Device = ""
+		case strings.Contains(m.Name, " or "): // the error may be that of a disk that is to be a member
+		case errors.Is(m.Err, lockspace.ErrReplaced):
+			d.Remedy = "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"
+		case errors.Is(m.Err, layout.ErrBlank):
+			d.Remedy = fmt.Sprintf("check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace %d NEW, where NEW may be this disk", m.Position)
 		}
 		if oldest := m.Stats.Oldest; d.Up() && oldest > hangAfter {
 			d.State, d.Since, d.Error = "hangs", time.Now().Add(-oldest).UTC(), "a request has not returned for "+formatDuration(oldest)
@@ -73,7 +81,7 @@ func (r *Report) memberProblems() (all []Problem) {
 		if d.Up() {
 			continue
 		}
-		p := Problem{Severity: SeverityWarning, Kind: "disk", Subject: fmt.Sprintf("disk %d", d.Position), Why: d.Error, Remedy: checkDevice}
+		p := Problem{Severity: SeverityWarning, Kind: "disk", Subject: fmt.Sprintf("disk %d", d.Position), Why: d.Error, Remedy: cmp.Or(d.Remedy, checkDevice)}
 		p.Text = "member " + p.Subject
 		switch {
 		case d.State == "vacant":

@@ -93,6 +93,18 @@ func TestDisksOf(t *testing.T) {
 		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE", r.Problems[0].String())
 	require.Nil(t, DisksOf(nil))
 
+	for _, c := range []struct {
+		err    error
+		remedy string
+	}{
+		{lockspace.ErrReplaced, "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"},
+		{layout.ErrBlank, "check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace 3 NEW, where NEW may be this disk"},
+		{layout.ErrChecksum, ""},
+	} {
+		down := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "/dev/c", State: mirror.Down, Err: c.err}}})
+		require.Equal(t, c.remedy, down[0].Remedy)
+	}
+
 	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: fmt.Errorf("position 3 %w", lockspace.ErrVacant)}}})
 	require.Equal(t, []string{"vacant", "", "position 3 is vacant"}, []string{vacant[0].State, vacant[0].Device, vacant[0].Error})
 	r = &Report{Disks: append(diskReport(2, 0).Disks, vacant...)}

@@ -304,7 +304,7 @@ func (c *Result) addDisks(m *members) {
 			f.Problem, f.Remedy = "it is vacant", fmt.Sprintf("run bakeryctl disk replace %d NEW", d.Position)
 		case now[i].State == mirror.Down:
 			f.Problem = fmt.Sprintf("it is missing: %s", d.Error)
-			f.Remedy = missingRemedy(now[i].Err)
+			f.Remedy = missingRemedy(d, now[i].Err)
 		case m.need.Has(i):
 			c.Disks = append(c.Disks, d)
 			continue
@@ -316,14 +316,17 @@ func (c *Result) addDisks(m *members) {
 	}
 }
 
-// missingRemedy returns what to do about a member that is down because of err. A disk that has lost both
+// missingRemedy returns what to do about a member d that is down because of err. A disk that has lost both
 // its superblock and the copy may have lost records as well: as a member it would show them as they were
 // before (IDENTITY in bakery/PROTOCOL.md). Therefore no repair makes it a member again.
-func missingRemedy(err error) string {
+func missingRemedy(d Disk, err error) string {
+	if errors.Is(err, lockspace.ErrReplaced) && !strings.Contains(d.Device, " or ") {
+		return "give the path of the new disk"
+	}
 	lost := []error{layout.ErrBlank, layout.ErrMagic, layout.ErrChecksum}
 	if slices.ContainsFunc(lost, func(target error) bool { return errors.Is(err, target) }) {
 		return "check that the path is right; if so, the superblock and its copy are lost, other records perhaps as well: " +
-			"a lockspace of all disks is made by bakeryctl format --force, with all hosts stopped"
+			fmt.Sprintf("run bakeryctl disk replace %d NEW, where NEW may be this disk", d.Position)
 	}
 	return "check the disk and its paths, and give the path of each disk"
 }
