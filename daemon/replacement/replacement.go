@@ -174,6 +174,9 @@ func (r *replacement) run(ctx context.Context, lock locks.DirectoryHold) error {
 	if err != nil {
 		return err
 	}
+	if r.disk.Present() { // an earlier run may have written the list on fewer disks than a majority
+		return r.confirm(ctx, lock, list)
+	}
 	position := r.done.Position
 	list.Disks[position-1] = layout.UUID{}
 	r.disks.Use(list, "")
@@ -189,6 +192,16 @@ func (r *replacement) run(ctx context.Context, lock locks.DirectoryHold) error {
 		return fmt.Errorf("%w, and the lockspace works without disk %d: %w; run the command again", ErrIncomplete, position, err)
 	}
 	return err
+}
+
+// confirm writes the list with the new disk again, and waits until all hosts use it.
+func (r *replacement) confirm(ctx context.Context, lock locks.DirectoryHold, list layout.Members) error {
+	r.done.Lockspace.Members, r.complete = list, true
+	r.disks.Use(list, "")
+	if err := r.publish(ctx, lock, list); err != nil {
+		return err
+	}
+	return r.follow(ctx, list.Epoch)
 }
 
 // withdraw writes the list as it was, with a newer epoch than the one that this host may have shown: no host

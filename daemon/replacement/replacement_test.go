@@ -52,6 +52,8 @@ func subtest(t *testing.T, name string, f func(t *testing.T)) {
 func newShelf(t *testing.T, disks, spares int) *shelf {
 	s := &shelf{t: t, several: lockspacetest.NewSeveral(t, disks, 8, 8, time.Now().Add(-time.Hour)),
 		disks: map[string]*disktest.Memory{}, failed: map[string]bool{}}
+	// A process that was cut off ends with its lease.
+	t.Cleanup(func() { time.Sleep(time.Minute) })
 	for range spares {
 		s.several.Disks = append(s.several.Disks, disktest.NewMemory(layout.HeadSize, 512, 512))
 	}
@@ -152,11 +154,11 @@ type unlocked struct{ blockdev.Device }
 func (unlocked) Lock(off, n int64) error { return nil }
 
 // replace replaces a disk, as another process.
-func (s *shelf) replace(old, fresh string, allow func(op blockdev.Op) error) (*Replaced, error) {
+func (s *shelf) replace(old, fresh string, allow func(op blockdev.Op) error, force ...bool) (*Replaced, error) {
 	cfg := s.config(0, allow)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 100*s.several.SB.Lease)
 	defer cancel()
-	return Replace(ctx, cfg, Order{Old: old, New: fresh, Progress: func(message string) { s.t.Log(message) }})
+	return Replace(ctx, cfg, Order{Old: old, New: fresh, Force: len(force) > 0, Progress: func(message string) { s.t.Log(message) }})
 }
 
 // refused replaces a disk and expects an error, and that no disk changes.
@@ -322,7 +324,8 @@ func TestReplace_NotPossible_ChangesNothing(t *testing.T) {
 	})
 }
 
-// TestReplace_DiskItself_IsFilledAgain: a member that lost its contents.
+// TestReplace_DiskItself_IsFilledAgain: a member that lost its contents. As long as it has them, it stays, and
+// only the list is written again.
 func TestReplace_DiskItself_IsFilledAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := newShelf(t, 3, 0)
@@ -331,12 +334,15 @@ func TestReplace_DiskItself_IsFilledAgain(t *testing.T) {
 		for range 2 {
 			done, err := s.replace("disk2", "disk2", nil)
 			require.NoError(t, err)
+			require.Equal(t, done.Old, done.New)
 			s.uses(done.Lockspace.Members, a)
 			s.has(a, "x", x)
 			s.clean(s.paths)
 			require.NoError(t, s.disks["disk2"].Open().Zero(0, layout.HeadSize))
-			done, err = s.replace("2", "disk2", nil)
+			_ = s.refused("2", "disk2", "it is disk 2 itself, without its contents")
+			done, err = s.replace("2", "disk2", nil, true)
 			require.NoError(t, err)
+			require.NotEqual(t, done.Old, done.New)
 			s.uses(done.Lockspace.Members, a)
 		}
 		s.fail("disk1")

@@ -115,6 +115,7 @@ type Disk struct {
 	sb       layout.Superblock // of the lockspace when the disk was checked
 	position int
 	id       layout.UUID // of the disk as a member
+	present  bool        // it is the member already
 }
 
 // Open opens the disk at a path for a position. Close closes it.
@@ -134,6 +135,9 @@ func (d *Disk) Close() error {
 	return nil
 }
 
+// Present reports whether Check found that the disk is the member at the position already.
+func (d *Disk) Present() bool { return d.present }
+
 // UUID returns that of the disk as a member.
 func (d *Disk) UUID() layout.UUID { return d.id }
 
@@ -142,7 +146,7 @@ func (d *Disk) Path() string { return d.dev.Info().Path }
 
 // Check returns an error if the disk cannot become the member: [lockspace.ErrStride],
 // [lockspace.ErrDeviceSize], ErrMember, ErrOtherLockspace, [format.ErrOccupied] without force, or an error
-// of reading. The member at the position itself may be filled again with force.
+// of reading. The member at the position itself is Present; with force it is filled again.
 func (d *Disk) Check(ctx context.Context, disks []lockspace.MemberDisk, force bool) error {
 	if err := d.check(ctx, disks, force); err != nil {
 		return fmt.Errorf("use %s as disk %d: %w", d.Path(), d.position, err)
@@ -175,18 +179,18 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 		case found.UUID != d.sb.UUID:
 			return fmt.Errorf("%w: %s; stop its hosts and zero the beginning of the disk, or give another disk",
 				ErrOtherLockspace, lockspace.DescribeSuperblock(found))
+		case found.Position == d.position && at == d.position && !force:
+			d.present, d.id = true, diskOf(found)
+			return nil
 		case found.Position == d.position && at == d.position:
-			itself = true
+			return nil
 		case at > 0 && found.Position > 0:
 			return fmt.Errorf("%w: it is member %d; give another disk", ErrMember, at)
 		}
 	}
-	if itself {
-		if !force {
-			return fmt.Errorf("%w: it is disk %d itself: a host may still have a request in flight to it, which would land over later ones; "+
-				"give another disk, or --force if no host has", ErrMember, d.position)
-		}
-		return nil
+	if itself && !force {
+		return fmt.Errorf("%w: it is disk %d itself, without its contents: a host may still have a request in flight to it, "+
+			"which would land over later ones; give another disk, or --force if no host has", ErrMember, d.position)
 	}
 	return d.checkContents(ctx, force)
 }
