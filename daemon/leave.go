@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // Close admits no more clients, waits until every hold is released, and leaves the lockspace. If
 // holds remain when ctx is done, it returns the cause and does not leave: other hosts must continue
-// to assume that this host holds its locks. It may then be called again.
+// to assume that this host holds its locks. It may then be called again. Once no hold remains, it
+// waits for a member disk that hangs for as long as that needs, even if ctx is done before.
 func (h *Host) Close(ctx context.Context) error {
 	if err := h.Manager.Close(ctx); err != nil {
 		return err
@@ -19,6 +21,12 @@ func (h *Host) Close(ctx context.Context) error {
 	// If its lease was lost meanwhile, a lock is done before its holder is.
 	if err := h.sessions.Unheld(ctx); err != nil {
 		return err
+	}
+	// A grace for its copies, another one for the lease, then closing the set.
+	if patience := 2*h.times().Grace() + lockspace.DefaultTimeout; endsWithin(ctx, patience) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
 	}
 	// If IO hangs, the lock file stays taken until it returns.
 	return bounded(ctx, "leave the lockspace", func() error {
@@ -28,6 +36,12 @@ func (h *Host) Close(ctx context.Context) error {
 		h.mem.Unregister()
 		return h.close(false)
 	})
+}
+
+// endsWithin reports whether ctx has a deadline that is not later than in d.
+func endsWithin(ctx context.Context, d time.Duration) bool {
+	end, ok := ctx.Deadline()
+	return ok && time.Until(end) <= d
 }
 
 // bounded returns the error of f, or the cause of ctx's end after what was to be done.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"runtime"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
@@ -32,6 +34,23 @@ func TestLoss_MemberHangs_WaitsForIt(t *testing.T) {
 		require.Empty(t, ended, "it has not waited")
 		hung.Release()
 		require.NoError(t, <-ended)
+	})
+}
+
+// TestClose_HoldersTookAllTheTime_StillWaitsForAHungMember: a host that an operator evicted must not end
+// with an error, after which systemd would start it again.
+func TestClose_HoldersTookAllTheTime_StillWaitsForAHungMember(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		set, disks := lockspacetest.NewSeveral(t, 3, 8, 4, time.Now()).Open()
+		h, err := Join(t.Context(), newCluster(t, 8, 4).config(1, through(set)))
+		require.NoError(t, err)
+		hung := disks[2].Inject(disktest.Fault{Op: blockdev.OpWrite, Hang: true})
+		<-hung.Hit()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.NoError(t, h.Close(ctx))
+		hung.Release()
+		require.NoError(t, set.AwaitRequests())
 	})
 }
 
