@@ -22,29 +22,31 @@ type storage struct {
 
 func TestContract(t *testing.T) {
 	for name, storage := range map[string]func(t testing.TB) storage{
-		"file":      fileStorage,
-		"loop 512":  func(t testing.TB) storage { return loopStorage(t, 512) },
-		"loop 4096": func(t testing.TB) storage { return loopStorage(t, 4096) },
-		"two loops": twoLoopsStorage,
-		"memory":    memoryStorage,
-		"faulty":    faultyStorage,
-		"mirror":    mirrorStorage,
+		"file":           func(t testing.TB) storage { return fileStorage(t, false) },
+		"file, io_uring": func(t testing.TB) storage { return fileStorage(t, true) },
+		"loop 512":       func(t testing.TB) storage { return loopStorage(t, 512, false) },
+		"loop, io_uring": func(t testing.TB) storage { return loopStorage(t, 512, true) },
+		"loop 4096":      func(t testing.TB) storage { return loopStorage(t, 4096, true) },
+		"two loops":      twoLoopsStorage,
+		"memory":         memoryStorage,
+		"faulty":         faultyStorage,
+		"mirror":         mirrorStorage,
 	} {
 		t.Run(name, func(t *testing.T) { runContract(t, storage) })
 	}
 }
 
-func fileStorage(t testing.TB) storage {
+func fileStorage(t testing.TB, killable bool) storage {
 	path := backingFile(t)
 	return storage{regular: true, open: func(t testing.TB, readOnly bool) blockdev.Device {
-		return mustOpen(t, path, blockdev.Options{ReadOnly: readOnly})
+		return mustOpen(t, path, blockdev.Options{ReadOnly: readOnly, Killable: killable})
 	}}
 }
 
-func loopStorage(t testing.TB, sector int) storage {
+func loopStorage(t testing.TB, sector int, killable bool) storage {
 	path := loop(t, backingFile(t), sector)
 	return storage{logical: sector, open: func(t testing.TB, readOnly bool) blockdev.Device {
-		return mustOpen(t, path, blockdev.Options{ReadOnly: readOnly})
+		return mustOpen(t, path, blockdev.Options{ReadOnly: readOnly, Killable: killable})
 	}}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,17 +20,26 @@ type Options struct {
 	// like that by others. A regular file is refused while a loop device on it is held
 	// exclusively; later nothing prevents that.
 	Exclusive bool
+
+	// Killable lets the process end while a Read or Write is in flight, for example to a disk that hangs:
+	// they are made by io_uring. Otherwise, or if the kernel does not permit io_uring, the process exists
+	// until they have returned, also after SIGKILL. That holds for Zero in any case, for a regular file
+	// whose filesystem makes no asynchronous requests, and for more requests than the queue of the disk in
+	// the kernel has room for.
+	Killable bool
 }
 
 // Disk is a block device or a regular file, opened for direct and durable IO.
 type Disk struct {
 	Handle
-	fd int
+	fd    int
+	rings *rings                  // nil if requests are made by pread and pwrite
+	kept  atomic.Pointer[os.File] // see Keep
 }
 
 // Open opens the block device or regular file at path, following symbolic links.
 //
-// Every Read and Write is one pread or pwrite, without the page cache (O_DIRECT) and durable when
+// Every Read and Write is one pread or pwrite, or the same by io_uring, without the page cache (O_DIRECT) and durable when
 // it returns (O_DSYNC: forced unit access if the device has it, otherwise a flush of its cache).
 // The kernel splits requests above the device's own limit, max_sectors_kb in sysfs.
 //
@@ -56,6 +67,9 @@ func open(path, name string, opts Options) (*Disk, error) {
 		return nil, err
 	}
 	d := &Disk{fd: fd}
+	if opts.Killable && ringsAllowed() {
+		d.rings = &rings{}
+	}
 	d.Handle = NewHandle(Info{Path: name, ReadOnly: opts.ReadOnly}, d.serve, d.release)
 	if err := d.inspect(opts); err != nil {
 		_ = unix.Close(fd) // nothing was written: the earlier error is returned
@@ -120,23 +134,41 @@ func (d *Disk) inspect(opts Options) error {
 // Therefore a process that locks what it writes knows that no write of an earlier process can still
 // land.
 func (d *Disk) Lock(off, n int64) error {
+	return lock(d.fd, d.info.Path, off, n)
+}
+
+// LockFile locks n bytes at off of a file. Another LockFile of any of them returns ErrBusy until f, and
+// each copy of its descriptor, is closed, and the requests of disks that keep it have returned: see
+// [Disk.Keep].
+func LockFile(f *os.File, off, n int64) error { return lock(int(f.Fd()), f.Name(), off, n) }
+
+func lock(fd int, path string, off, n int64) error {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: off, Len: n}
-	err := unix.FcntlFlock(uintptr(d.fd), unix.F_OFD_SETLK, &lock)
+	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
 	if err == unix.EAGAIN {
 		err = fmt.Errorf("%w: another process has it, or has a request in flight", ErrBusy)
 	}
 	if err != nil {
-		return fmt.Errorf("lock %d bytes at %d of %s: %w", n, off, d.info.Path, err)
+		return fmt.Errorf("lock %d bytes at %d of %s: %w", n, off, path, err)
 	}
 	return nil
 }
 
+// Keep makes d keep a file, and with it the locks on it, until d is closed and its requests that begin
+// from now on have returned, even if the process is gone. It takes the place of the file before.
+func (d *Disk) Keep(f *os.File) {
+	if d.rings != nil {
+		d.rings.keep(f)
+	}
+	if old := d.kept.Swap(f); old != nil {
+		old.Close()
+	}
+}
+
 func (d *Disk) serve(r Request) error {
 	switch r.Op {
-	case OpRead:
-		return d.transfer(unix.Pread, r)
-	case OpWrite:
-		return d.transfer(unix.Pwrite, r)
+	case OpRead, OpWrite:
+		return d.transfer(r)
 	}
 	if err := d.zero(r.Off, r.N); err != nil {
 		return d.Fail(r, err)
@@ -145,15 +177,28 @@ func (d *Disk) serve(r Request) error {
 }
 
 // transfer makes a request by one system call.
-func (d *Disk) transfer(call func(fd int, p []byte, off int64) (int, error), r Request) error {
-	n, err := call(d.fd, r.Bytes, r.Off)
+func (d *Disk) transfer(r Request) error {
+	n, err := d.call(r)
 	for err == unix.EINTR {
-		n, err = call(d.fd, r.Bytes, r.Off)
+		n, err = d.call(r)
 	}
 	if err != nil || n != len(r.Bytes) {
 		return d.explain(r, int64(n), err)
 	}
 	return nil
+}
+
+func (d *Disk) call(r Request) (int, error) {
+	call, op := unix.Pread, uint8(ringRead)
+	if r.Op == OpWrite {
+		call, op = unix.Pwrite, ringWrite
+	}
+	if d.rings != nil {
+		if n, begun, err := d.rings.transfer(op, d.fd, r.Bytes, r.Off); begun {
+			return n, err
+		}
+	}
+	return call(d.fd, r.Bytes, r.Off)
 }
 
 // explain returns the error of a request that ended with err, or short with got bytes.
@@ -205,7 +250,7 @@ func (d *Disk) writeZeroes(off, n int64) error {
 	clear(p)
 	for end := off + n; off < end; off += int64(len(p)) {
 		p = p[:min(int64(len(p)), end-off)]
-		if err := d.transfer(unix.Pwrite, Request{Op: OpWrite, N: int64(len(p)), Off: off, Bytes: p}); err != nil {
+		if err := d.transfer(Request{Op: OpWrite, N: int64(len(p)), Off: off, Bytes: p}); err != nil {
 			return err
 		}
 	}
@@ -213,6 +258,7 @@ func (d *Disk) writeZeroes(off, n int64) error {
 }
 
 func (d *Disk) release() error {
+	d.Keep(nil)
 	if err := unix.Close(d.fd); err != nil {
 		return fmt.Errorf("close %s: %w", d.info.Path, err)
 	}

@@ -164,43 +164,49 @@ func TestExclusiveOfMountedDevice(t *testing.T) {
 
 // A file that shrinks under an open device is an error, never a short read.
 func TestShrunkFile(t *testing.T) {
-	path := backingFile(t)
-	d := mustOpen(t, path, blockdev.Options{})
-	require.NoError(t, os.Truncate(path, 8192))
+	bothWays(t, func(t *testing.T, killable bool) {
+		path := backingFile(t)
+		d := mustOpen(t, path, blockdev.Options{Killable: killable})
+		require.NoError(t, os.Truncate(path, 8192))
 
-	err := d.Read(blockdev.Alloc(8192), 4096)
-	require.ErrorIs(t, err, blockdev.ErrRange)
-	require.EqualError(t, err,
-		"read 8192 bytes at 4096 of "+path+": only 4096 read: outside the device: it has shrunk to 8192 bytes")
-	require.ErrorIs(t, d.Read(blockdev.Alloc(4096), 1<<20), blockdev.ErrRange)
-	require.Equal(t, uint64(2), d.Stats().Read.Errors)
+		err := d.Read(blockdev.Alloc(8192), 4096)
+		require.ErrorIs(t, err, blockdev.ErrRange)
+		require.EqualError(t, err,
+			"read 8192 bytes at 4096 of "+path+": only 4096 read: outside the device: it has shrunk to 8192 bytes")
+		require.ErrorIs(t, d.Read(blockdev.Alloc(4096), 1<<20), blockdev.ErrRange)
+		require.Equal(t, uint64(2), d.Stats().Read.Errors)
+	})
 }
 
 // An error contains the request, then the kernel's error.
 func TestErrno(t *testing.T) {
-	path := backingFile(t)
-	d := mustOpen(t, path, blockdev.Options{})
-	var limit unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: limit.Max}))
-	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)) }()
+	bothWays(t, func(t *testing.T, killable bool) {
+		path := backingFile(t)
+		d := mustOpen(t, path, blockdev.Options{Killable: killable})
+		var limit unix.Rlimit
+		require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: limit.Max}))
+		defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)) }()
 
-	err := d.Write(blockdev.Alloc(4096), 8192)
-	require.ErrorIs(t, err, unix.EFBIG)
-	require.EqualError(t, err, "write 4096 bytes at 8192 of "+path+": file too large")
+		err := d.Write(blockdev.Alloc(4096), 8192)
+		require.ErrorIs(t, err, unix.EFBIG)
+		require.EqualError(t, err, "write 4096 bytes at 8192 of "+path+": file too large")
 
-	err = d.Write(blockdev.Alloc(8192), 0)
-	require.EqualError(t, err, "write 8192 bytes at 0 of "+path+": only 4096 written: short write")
-	require.Equal(t, uint64(2), d.Stats().Write.Errors)
+		err = d.Write(blockdev.Alloc(8192), 0)
+		require.EqualError(t, err, "write 8192 bytes at 0 of "+path+": only 4096 written: short write")
+		require.Equal(t, uint64(2), d.Stats().Write.Errors)
+	})
 }
 
 // An alignment that only the kernel rejects is explained too.
 func TestKernelRefusesAlignment(t *testing.T) {
-	d := mustOpen(t, loop(t, backingFile(t), 4096), blockdev.Options{})
-	d.SetLogicalBlock(512)
-	err := d.Read(blockdev.Alloc(512), 0)
-	require.ErrorIs(t, err, blockdev.ErrAlignment)
-	require.ErrorIs(t, err, unix.EINVAL)
+	bothWays(t, func(t *testing.T, killable bool) {
+		d := mustOpen(t, loop(t, backingFile(t), 4096), blockdev.Options{Killable: killable})
+		d.SetLogicalBlock(512)
+		err := d.Read(blockdev.Alloc(512), 0)
+		require.ErrorIs(t, err, blockdev.ErrAlignment)
+		require.ErrorIs(t, err, unix.EINVAL)
+	})
 }
 
 func TestCloseWaitsForRequests(t *testing.T) {

@@ -1,5 +1,27 @@
 package blockdev
 
+import "testing"
+
+// RingsAllowed reports whether this process can use io_uring.
+func RingsAllowed() bool { return ringsAllowed() }
+
+// ForbidRings makes disks that are opened during the test work as if the kernel did not permit io_uring.
+func ForbidRings(t testing.TB) {
+	before := ringsAllowed
+	ringsAllowed = func() bool { return false }
+	t.Cleanup(func() { ringsAllowed = before })
+}
+
+// Rings returns the number of rings of a disk that no request uses.
+func (d *Disk) Rings() int {
+	if d.rings == nil {
+		return 0
+	}
+	d.rings.mu.Lock()
+	defer d.rings.mu.Unlock()
+	return len(d.rings.idle)
+}
+
 // ProbeBlock returns the smallest block in which the beginning of an open file can be read.
 var ProbeBlock = probeBlock
 

@@ -109,6 +109,17 @@ func mustOpen(t testing.TB, path string, opts blockdev.Options) *blockdev.Disk {
 	return d
 }
 
+// bothWays tests with the system calls pread and pwrite, and with io_uring.
+func bothWays(t *testing.T, test func(t *testing.T, killable bool)) {
+	t.Run("calls", func(t *testing.T) { test(t, false) })
+	t.Run("io_uring", func(t *testing.T) {
+		if !blockdev.RingsAllowed() {
+			unavailable(t, "needs io_uring")
+		}
+		test(t, true)
+	})
+}
+
 func mustRead(t testing.TB, dev blockdev.Device, off int64, n int) []byte {
 	t.Helper()
 	p := blockdev.Alloc(n)

@@ -11,8 +11,9 @@ import (
 
 // maxReads and maxWrites are the limits of requests in flight on one member. Each occupies a
 // thread, on a hung member until it returns. A read that waits for its turn is given up when the
-// other members sufficed.
-const maxReads, maxWrites = 32, 64
+// other members sufficed. Together they are less than the queue of a disk in the kernel has room for, usually
+// 64 at least: on a hung member, further requests would keep the process from ending.
+const maxReads, maxWrites = 24, 24
 
 var errNotOpened = errors.New("is still being opened")
 

@@ -144,7 +144,7 @@ func TestReplace_CopiesAreReady_DiskBeforeDoesNotTakeThem(t *testing.T) {
 		r.vacate(2)
 		release()
 		require.Equal(t, 100, r.state(2).Behind)
-		require.EqualValues(t, 64, old.Stats().Write.Count)
+		require.EqualValues(t, 24, old.Stats().Write.Count)
 	})
 }
 
@@ -171,7 +171,7 @@ func TestReplace_DiskHangs_NewDiskIsNotAffected(t *testing.T) {
 				require.NoError(t, r.put(i+1, 1))
 				r.requireGet(i+1, 1)
 			}
-			require.Equal(t, 64+32, r.state(1).Stats.InFlight)
+			require.Equal(t, 24+24, r.state(1).Stats.InFlight)
 			r.renew(1, nil)
 			require.Equal(t, mirror.Up, r.state(1).State)
 			require.Zero(t, r.Finish(0, records*stride, time.Hour))
