@@ -42,7 +42,7 @@ func files(b *testing.B, n int, delay time.Duration) (h *Host, raw func()) {
 	require.NoError(b, err)
 	cfg := Config{Devices: paths, HostID: 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler)}
 	cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
-		disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly})
+		disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly, Killable: true})
 		if err != nil || delay == 0 || path != paths[n-1] {
 			return disk, err
 		}

@@ -127,7 +127,7 @@ func (j *joiner) open() (blockdev.Device, error) {
 	if j.cfg.Open != nil {
 		return j.cfg.Open()
 	}
-	j.members.log, j.members.events = j.log, j.cfg.Events
+	j.members.log, j.members.events, j.members.identity = j.log, j.cfg.Events, j.cfg.identity()
 	return j.members.open(j.cfg.Devices, j.cfg.Disks)
 }
 

@@ -63,10 +63,9 @@ func (h *Host) StopTimeout() time.Duration {
 	return h.disk.SB.Lease + h.times().Grace()
 }
 
-// close frees the host's resources. With wait it waits until no IO is in flight. Otherwise a member
-// disk that hangs keeps the lock files, and with them the next bakeryd away until this process has
-// ended. It ends when its requests have returned: a write of it could land over one of another host
-// (RETURNED).
+// close frees the host's resources. With wait it waits until no IO is in flight. Otherwise a member disk that
+// hangs keeps the lock file of the host id until this process has ended. The next bakeryd uses that disk when
+// its requests have returned, and writes no other entry of the directory before: [hostid.Options.KeepDisk].
 func (h *Host) close(wait bool) error {
 	h.ending.End()
 	h.sessions.Wait()
@@ -83,7 +82,7 @@ func (h *Host) close(wait bool) error {
 		}
 	}
 	if hung {
-		h.log.Warn("member disk hangs, the process ends when it answers", "err", err)
+		h.log.Warn("member disk hangs, the next bakeryd does not use it until its requests have returned", "err", err)
 		return nil
 	}
 	h.ids.ReleaseLockFiles()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"sync"
 	"time"
 
@@ -12,14 +13,16 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fence"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // memberDisks are the disks of a lockspace on several, for one host.
 type memberDisks struct {
-	log    *slog.Logger
-	events *events.Log // nil if none
+	log      *slog.Logger
+	events   *events.Log // nil if none
+	identity hostid.Options
 
 	mu     sync.Mutex // guards the fields below
 	sb     layout.Superblock
@@ -36,11 +39,12 @@ type memberDisks struct {
 type openedDisk struct {
 	lockspace.Disk
 	position int
+	file     *os.File // see [hostid.Options.KeepDisk]; the disk closes it; nil if it is simulated
 }
 
 // open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
 func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.Device, error) {
-	o.Lock, o.Check, o.Changed = d.lock, d.check, d.note
+	o.Lock, o.InFlight, o.Check, o.Changed = d.lock, d.inFlight, d.check, d.note
 	o.LeftOut = func(path string, reason error) { d.log.Warn("disk is not used", "device", path, "err", reason) }
 	dev, sb, _, err := lockspace.OpenDisks(paths, o)
 	if err != nil {
@@ -55,24 +59,39 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 	return dev, nil
 }
 
-// lock locks the record of this host on a member that was opened, once the host is known. That fails
-// while an earlier process has a request in flight there, which could land over later ones (FIFO).
-func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) error {
+// lock locks what this host writes on a member that was opened, once the host is known. That fails while
+// an earlier process has a request in flight there, which could land over later ones (FIFO).
+func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) (err error) {
+	at, id := openedDisk{Disk: disk, position: position}, sb.Members.Disks[position]
+	if at.file, err = d.identity.KeepDisk(disk, sb.UUID, id); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	if d.opened == nil {
 		d.opened = map[layout.UUID]openedDisk{}
 	}
-	d.opened[sb.Members.Disks[position]] = openedDisk{disk, position}
+	d.opened[id] = at
 	host := d.host
 	d.mu.Unlock()
-	return lockOwn(disk, sb, host)
+	return at.lockOwn(sb, host)
 }
 
-func lockOwn(disk lockspace.Disk, sb layout.Superblock, host int) error {
+func (at openedDisk) lockOwn(sb layout.Superblock, host int) error {
 	if host == 0 {
 		return nil
 	}
-	return disk.Lock(sb.Geometry.Host(host), int64(sb.Geometry.Stride))
+	if err := at.Lock(sb.Geometry.Host(host), int64(sb.Geometry.Stride)); err != nil {
+		return err
+	}
+	return hostid.LockDisk(at.file, host)
+}
+
+// inFlight reports whether an earlier process may have a request of this host in flight to a disk.
+func (d *memberDisks) inFlight(disk layout.UUID) bool {
+	d.mu.Lock()
+	host, at, sb := d.host, d.opened[disk], d.sb
+	d.mu.Unlock()
+	return host != 0 && d.identity.InFlight(at.file, sb.UUID, disk, host)
 }
 
 // take locks the record of this host on all members, before anything is written. A member where that
@@ -91,7 +110,7 @@ func (d *memberDisks) take(host int) {
 		if in := list.Disks[disk.position]; in != id && !in.IsZero() {
 			continue // it was replaced, and is closed
 		}
-		if err := lockOwn(disk.Disk, sb, host); err != nil {
+		if err := disk.lockOwn(sb, host); err != nil {
 			set.Recheck(disk.position, err)
 		}
 	}
@@ -101,9 +120,16 @@ func (d *memberDisks) take(host int) {
 // be locked, or if other hosts could not fence this one there.
 func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	d.mu.Lock()
-	set, sb, host, keys := d.set, d.sb, d.host, d.keys
+	set, sb, host, keys, opened := d.set, d.sb, d.host, d.keys, maps.Clone(d.opened)
 	d.mu.Unlock()
 	if host != 0 && set != nil {
+		for _, at := range opened {
+			if at.Disk == dev {
+				if err := at.lockOwn(sb, host); err != nil {
+					return err
+				}
+			}
+		}
 		if err := checkOwn(set, sb, host, position, dev); err != nil {
 			return err
 		}
@@ -117,11 +143,6 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 }
 
 func checkOwn(set *lockspace.Disks, sb layout.Superblock, host, position int, dev blockdev.Device) error {
-	if disk, ok := dev.(lockspace.Disk); ok {
-		if err := lockOwn(disk, sb, host); err != nil {
-			return err
-		}
-	}
 	off := sb.Geometry.Host(host)
 	buf := lockspace.Pool.Get(sb.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)

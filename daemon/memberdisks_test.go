@@ -13,11 +13,17 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
+
+// ownDirs returns an identity with directories for this test alone.
+func ownDirs(t *testing.T) hostid.Options {
+	return hostid.Options{RuntimeDir: t.TempDir(), StateDir: t.TempDir(), Name: "host"}
+}
 
 // TestMemberDisks_DiskIsMissing_AndReturns: both are logged, and are events.
 func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
@@ -33,7 +39,7 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 
 	var log bytes.Buffer // written before the journal is
 	n := newNotebook(t)
-	d := memberDisks{log: slog.New(slog.NewTextHandler(&log, nil)), events: n.log}
+	d := memberDisks{log: slog.New(slog.NewTextHandler(&log, nil)), events: n.log, identity: ownDirs(t)}
 	dev, err := d.open(paths, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	defer dev.Close()
@@ -62,7 +68,7 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 // disk that replaced it.
 func TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts(t *testing.T) {
 	paths := fencedDisks(t)
-	d := memberDisks{log: slog.New(slog.DiscardHandler)}
+	d := memberDisks{log: slog.New(slog.DiscardHandler), identity: ownDirs(t)}
 	dev, err := d.open(paths, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	defer dev.Close()

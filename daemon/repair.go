@@ -68,7 +68,7 @@ func withPatience(ctx context.Context, patience time.Duration) (context.Context,
 
 func repairSuperblock(path string, kind lockspace.RecordKind, progress func(string)) error {
 	// This open excludes formatting on this machine, but no running host.
-	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
+	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true, Killable: true})
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func TestJoin_FenceOnSeveralDisks_WritesOnlyWhereItsKeyIs(t *testing.T) {
 // the host id is not known yet.
 func TestMemberDisks_NoKeyOnADisk_NotUsed(t *testing.T) {
 	paths := fencedDisks(t)
-	d := memberDisks{log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	d := memberDisks{log: slog.New(slog.NewTextHandler(io.Discard, nil)), identity: ownDirs(t)}
 	dev, err := d.open(paths, lockspace.DiskOptions{Retry: time.Millisecond})
 	require.NoError(t, err)
 	defer dev.Close()

@@ -53,11 +53,15 @@ func New(cfg Options, uuid layout.UUID) (*Identity, error) {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	var err error
-	if id.RuntimeDir, err = privateDir(cfg.RuntimeDir, "/run/bakery", "XDG_RUNTIME_DIR"); err != nil {
+	if id.RuntimeDir, err = cfg.runtimeDir(); err != nil {
 		return nil, err
 	}
 	id.StateDir, err = privateDir(cfg.StateDir, "/var/lib/bakery", "XDG_STATE_HOME")
 	return id, err
+}
+
+func (o Options) runtimeDir() (string, error) {
+	return privateDir(o.RuntimeDir, "/run/bakery", "XDG_RUNTIME_DIR")
 }
 
 // privateDir creates a directory and returns its path: asked if that is set, system for root, else
@@ -105,8 +109,8 @@ func (id *Identity) HostRecord() layout.HostRecord {
 }
 
 // TakeLockFile locks the lock file of a host id, until ReleaseLockFiles or the end of the process.
-// A process with a write that is stuck in the kernel does not end, so that no next process writes
-// before that write returns. It returns ErrTaken. Calls for the same id do not overlap.
+// On one disk, a process with a write that is stuck in the kernel does not end, so that no next process
+// writes before that write returns. On several see [Options.KeepDisk]. It returns ErrTaken. Calls for the same id do not overlap.
 func (id *Identity) TakeLockFile(host int) error {
 	if _, held := id.files.Load(host); held {
 		return nil

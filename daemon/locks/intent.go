@@ -55,7 +55,7 @@ func (m *Manager) resolve(guard *Lock, i layout.Intent, former bool) error {
 		now, err := m.dir.On(guard.Dev()).ReadVersion(i.Lock)
 		switch {
 		case m.repairs && err != nil && !errors.Is(err, directory.ErrUnsettled) && store.Damaged(err):
-			return nil // the repair writes that entry
+			return m.flying(i.Lock, 0) // else the repair writes that entry
 		case err != nil && !errors.Is(err, directory.ErrUnsettled):
 			return err
 		case cmp.Or(cmp.Compare(i.Token, now.Token), cmp.Compare(i.Sequence, now.Sequence)) <= 0:
@@ -86,13 +86,18 @@ func (m *Manager) awaitCarriedOut(lk *Lock) error {
 	}
 }
 
-// returned returns ErrInFlight if a copy of the entry whose intent was kept is in flight after a wait:
-// RETURNED. Then this host writes no entry. It does not wait longer: a member may hang for minutes.
+// returned returns ErrInFlight if a copy of the entry whose intent was kept is in flight after a wait, also
+// of an earlier process: RETURNED. Then this host writes no entry. It does not wait longer: a member may
+// hang for minutes.
 func (m *Manager) returned(most time.Duration) error {
-	lock := int(m.kept.Load())
-	if lock == 0 {
-		return nil
+	if lock := int(m.kept.Load()); lock != 0 {
+		return m.flying(lock, most)
 	}
+	return nil
+}
+
+// flying returns ErrInFlight if a copy of an entry is in flight after a wait.
+func (m *Manager) flying(lock int, most time.Duration) error {
 	g := m.disk.SB.Geometry
 	flying := m.disk.Dev.(interface {
 		Finish(off, n int64, most time.Duration) mirror.Positions
@@ -108,7 +113,7 @@ func (m *Manager) awaitReturned(ctx context.Context) error {
 	until := m.disk.Clock.Now() + m.disk.SB.Lease
 	for {
 		err := m.returned(m.disk.Times().Budget())
-		if err == nil || ctx.Err() != nil || m.host.Stopping() || m.disk.Clock.Now() >= until {
+		if err == nil || ctx.Err() != nil || m.host.Stopping() || m.disk.Clock.Now() >= until || !m.host.Pause(m.disk.Times().Poll()) {
 			return err
 		}
 	}

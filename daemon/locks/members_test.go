@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
@@ -353,6 +354,35 @@ func TestDirectory_CopyInFlight_KeepsIntent(t *testing.T) {
 		late.Release()
 		c.resolved()
 		require.True(t, c.same(1).Free())
+		require.NoError(t, h.Release())
+	})
+}
+
+// TestDirectory_CopyOfEarlierProcessInFlight_KeepsIntent: RETURNED. The process ended while the member hung. The
+// next one resolves the intent on the others, and keeps one for the place.
+func TestDirectory_CopyOfEarlierProcessInFlight_KeepsIntent(t *testing.T) {
+	onMembers(t, func(t *testing.T, c *membersCluster) {
+		c.intend(x1(1), 1, 0, 1, 2)
+		c.entry(x1(1), 5, 0)
+		a := c.join(1, func(h *memberHost) {
+			h.earlier.Store(uint32(mirror.At(2)))
+			h.blind(0, c.Geo.Entry(1))
+		})
+		b := c.member(2)
+		eventually(t, "it is resolved", func() bool { e := c.copies(1)[1]; return e.Free() && !e.Blank() })
+		synctest.Wait()
+		_, _, err := a.Create(t.Context(), "y", 1)
+		require.ErrorIs(t, err, api.ErrInFlight)
+		require.NotEmpty(t, c.value(0, 1))
+		h := acquire(t, b.testHost, Request{Name: "x"})
+		require.Equal(t, 2, h.Lock().Entry.Lock, "another place")
+		c.entry(x1(1), 5, 2) // the copy lands
+		_, err = b.FindExisting(t.Context(), "x")
+		require.NoError(t, err)
+		a.earlier.Store(0)
+		c.resolved()
+		create(t, a.testHost, "y", 1)
+		require.Equal(t, "y", c.same(1).Name)
 		require.NoError(t, h.Release())
 	})
 }

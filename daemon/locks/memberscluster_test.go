@@ -2,6 +2,7 @@ package locks
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,17 @@ func runOnMembers(t *testing.T, name string, f func(t *testing.T, c *membersClus
 type memberHost struct {
 	*testHost
 	members [3]*disktest.Faulty
+	earlier atomic.Uint32 // mirror.Positions to which an earlier process of the host has a request in flight
+}
+
+// memberSet is the device of a host, as lockspace.Disks is.
+type memberSet struct {
+	*mirror.Set
+	h *memberHost
+}
+
+func (s memberSet) Finish(off, n int64, most time.Duration) mirror.Positions {
+	return s.Set.Finish(off, n, most) | mirror.Positions(s.h.earlier.Load())
 }
 
 // join joins a host. before is called before it joins.
@@ -70,7 +82,7 @@ func (c *membersCluster) join(id int, before func(h *memberHost), change ...func
 				Check: func(int, blockdev.Device) error { return nil },
 			})
 			before(h)
-			return set, c.sb, err
+			return memberSet{set, h}, c.sb, err
 		}
 	})...)
 	c.t.Cleanup(func() {

@@ -36,6 +36,10 @@ type DiskOptions struct {
 	// is the member. It may be an older one than the list in use. nil if not needed.
 	Lock func(position int, disk Disk, sb layout.Superblock) error
 
+	// InFlight reports whether an earlier process of this host may have a request in flight to a member
+	// disk. nil if not needed.
+	InFlight func(disk layout.UUID) bool
+
 	// Check checks a member, after its superblock was: see [mirror.Options]. nil if not needed.
 	Check func(position int, dev blockdev.Device) error
 
@@ -66,7 +70,7 @@ type Disk interface {
 }
 
 func openPath(path string, readOnly bool) (Disk, error) {
-	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly})
+	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly, Killable: true})
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +142,25 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	}
 	d.Set = set
 	return d, d.Superblock(), copyUsed, nil
+}
+
+// Drop is that of the set. It also returns the members to which an earlier process of this host may have a
+// request in flight.
+func (d *Disks) Drop(off, n int64) mirror.Positions { return d.Set.Drop(off, n) | d.earlier() }
+
+// Finish is that of the set, and returns what Drop returns.
+func (d *Disks) Finish(off, n int64, most time.Duration) mirror.Positions {
+	return d.Set.Finish(off, n, most) | d.earlier()
+}
+
+func (d *Disks) earlier() (ps mirror.Positions) {
+	list := d.Superblock().Members
+	for i, id := range list.Disks[:list.Positions] {
+		if !id.IsZero() && d.o.InFlight != nil && d.o.InFlight(id) {
+			ps |= mirror.At(i)
+		}
+	}
+	return ps
 }
 
 func openDisk(path string, readOnly bool) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {

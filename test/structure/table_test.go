@@ -79,7 +79,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/timeline", "daemon/events daemon/text layout"},
 
 	// One host's place in a lockspace.
-	{"daemon/hostid", "daemon/api layout"},
+	{"daemon/hostid", "blockdev daemon/api layout"},
 	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
 	{"daemon/fence", "blockdev daemon/retry"},
 	{"daemon/watchdog", ""},

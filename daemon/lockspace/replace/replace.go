@@ -36,7 +36,7 @@ type Opener func(path string, readOnly bool) (lockspace.Disk, error)
 
 // OpenDisk is the Opener of real disks.
 func OpenDisk(path string, readOnly bool) (lockspace.Disk, error) {
-	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly, Exclusive: !readOnly})
+	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly, Exclusive: !readOnly, Killable: true})
 	if err != nil {
 		return nil, err
 	}

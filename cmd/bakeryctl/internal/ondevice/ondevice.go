@@ -26,7 +26,7 @@ import (
 func Read[T any](paths []string, f func(blockdev.Device) (T, error)) (contents T, err error) {
 	var dev blockdev.Device
 	if len(paths) == 1 {
-		dev, err = blockdev.Open(paths[0], blockdev.Options{ReadOnly: true})
+		dev, err = blockdev.Open(paths[0], blockdev.Options{ReadOnly: true, Killable: true})
 	} else {
 		dev, _, _, err = lockspace.OpenDisks(paths, lockspace.DiskOptions{ReadOnly: true, Patience: lockspace.DefaultTimeout})
 	}

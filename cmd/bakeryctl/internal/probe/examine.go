@@ -102,7 +102,7 @@ func (r *Report) conclude() {
 // examine collects all findings that do not require a write.
 func examine(ctx context.Context, sys Sys, path string) (*Report, error) {
 	r := &Report{Device: path, Findings: []Finding{}, Meetings: []*measuring.MeetReport{}, Watchdogs: sys.Watchdogs()}
-	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true, Killable: true})
 	if errors.Is(err, blockdev.ErrNoDirectIO) {
 		r.add("direct-io", Unfit, err.Error(), "use a block device")
 		return r, r.addFile(sys, path)

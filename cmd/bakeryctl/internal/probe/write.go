@@ -30,7 +30,7 @@ func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
 	p.Begin("opening "+text.Printable(r.Device), 0)
 	po := measure.Options{For: o.Length, Counter: p.Counter()}
 	for _, path := range append([]string{r.Device}, o.Paths...) {
-		other, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+		other, err := blockdev.Open(path, blockdev.Options{ReadOnly: true, Killable: true})
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
 }
 
 func measureVacant(ctx context.Context, path string, o measure.Options) (*measure.Measurement, error) {
-	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
+	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true, Killable: true})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,65 @@
+package hostid
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// ringsGone is after how many milliseconds the kernel has closed the files of a process that ended without a
+// request in flight. It takes 35 on a busy machine.
+const ringsGone = 300
+
+// KeepDisk makes an opened member disk keep a file of the disk, and returns it. It returns nil if the disk is
+// simulated. A process of this machine locks the byte N of the file while a request of host N to the disk may
+// be in flight, also after the end of the process: see [blockdev.Disk.Keep]. A lock on the disk itself is one
+// on the path to it. No process removes the file.
+func (o Options) KeepDisk(opened blockdev.Device, lockspace, disk layout.UUID) (*os.File, error) {
+	keeper, ok := opened.(interface{ Keep(f *os.File) })
+	if !ok {
+		return nil, nil
+	}
+	file, err := o.diskFile(lockspace, disk)
+	if err == nil {
+		keeper.Keep(file)
+	}
+	return file, err
+}
+
+func (o Options) diskFile(lockspace, disk layout.UUID) (*os.File, error) {
+	dir, err := o.runtimeDir()
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s-%s.disk", lockspace, disk)), os.O_RDWR|os.O_CREATE, 0o600)
+}
+
+// LockDisk locks the byte of a host in a file of KeepDisk; nil has none. It returns [blockdev.ErrBusy] if a
+// request of an earlier process may be in flight.
+func LockDisk(file *os.File, host int) (err error) {
+	if file == nil {
+		return nil
+	}
+	for range ringsGone {
+		if err = blockdev.LockFile(file, int64(host), 1); !errors.Is(err, blockdev.ErrBusy) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+// InFlight reports whether an earlier process may have a request of a host in flight to a member disk. It
+// has none to one that this process locked by LockDisk.
+func (o Options) InFlight(own *os.File, lockspace, disk layout.UUID, host int) bool {
+	if own != nil && blockdev.LockFile(own, int64(host), 1) == nil {
+		return false
+	}
+	file, err := o.diskFile(lockspace, disk)
+	return err != nil || errors.Join(blockdev.LockFile(file, int64(host), 1), file.Close()) != nil
+}
