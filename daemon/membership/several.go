@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/members"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -45,7 +46,7 @@ type scan struct {
 	Set
 	mb      *Member
 	records []lease.Record
-	need    mirror.Positions // members whose copies a claim needs (COUNT)
+	counted []int // members whose copies a claim needs (COUNT); nil if none
 
 	live        bool             // whether this host is
 	own         int              // the own host id; 0 if it is not known
@@ -71,9 +72,7 @@ func (mb *Member) newScan(records []lease.Record, counted []int) *scan {
 	mb.mu.Lock()
 	s.own, s.incarnation = mb.m.ID(), mb.written
 	if s.live = mb.m.Deadline() != 0; !s.live {
-		for _, k := range counted {
-			s.need |= mirror.At(k)
-		}
+		s.counted = counted
 	}
 	mb.mu.Unlock()
 	for k := range s.acked {
@@ -87,11 +86,11 @@ func (mb *Member) newScan(records []lease.Record, counted []int) *scan {
 // Read implements blockdev.Device.
 func (s *scan) Read(p []byte, off int64) error {
 	s.missed = 0
-	return s.read(p, off)
+	return s.read(p, off, 0)
 }
 
-func (s *scan) read(p []byte, off int64) error {
-	stride, need := s.mb.cfg.SB.Geometry.Stride, s.need
+func (s *scan) read(p []byte, off int64, need mirror.Positions) error {
+	stride := s.mb.cfg.SB.Geometry.Stride
 	if off == 0 && len(p) == stride { // of all members that answer, for finish
 		need = mirror.At(len(s.acked)) - 1
 	}
@@ -147,7 +146,7 @@ func (s *scan) list() (epoch uint64, err error) {
 	g := s.mb.cfg.SB.Geometry
 	for which := 0; which < superblocks && s.listing.Count() <= len(s.acked)/2; which++ {
 		p := lockspace.Pool.Get(g.Stride)
-		err = s.read(p, g.Superblock(which))
+		err = s.read(p, g.Superblock(which), 0)
 		lockspace.Pool.Put(p)
 	}
 	if s.listing.Count() <= len(s.acked)/2 {
@@ -157,21 +156,34 @@ func (s *scan) list() (epoch uint64, err error) {
 }
 
 // complete reads a host record alone if members failed to read it with others, perhaps because of a bad
-// sector elsewhere, and their copies are needed.
+// sector elsewhere, and their copies are needed. A claim needs those of all members that count, unless enough
+// of these show it already.
 func (s *scan) complete(i int) {
-	valid := mirror.Positions(0)
-	for k, c := range s.records[i].Copies {
+	valid, need := 0, mirror.Positions(0)
+	for _, c := range s.records[i].Copies {
 		if c.Read && c.Err == nil {
-			valid |= mirror.At(k)
+			valid++
 		}
 	}
-	if s.missed == 0 || valid.Count() > len(s.acked)/2 && (i+1 != s.own || s.missed&s.need == 0) {
+	if i+1 == s.own && s.counted != nil {
+		if shown, _ := members.Shown(s.records[i].Copies, s.counted, s.incarnation); shown <= len(s.acked)/2 {
+			need = positions(s.counted)
+		}
+	}
+	if need == 0 && (s.missed == 0 || valid > len(s.acked)/2) {
 		return
 	}
 	g := s.mb.cfg.SB.Geometry
 	p := lockspace.Pool.Get(g.Stride)
 	defer lockspace.Pool.Put(p)
-	_ = s.read(p, g.Host(i+1)) // its error is in the copies
+	_ = s.read(p, g.Host(i+1), need) // its error is in the copies
+}
+
+func positions(list []int) (ps mirror.Positions) {
+	for _, k := range list {
+		ps |= mirror.At(k)
+	}
+	return ps
 }
 
 // finish ends the read. A member that failed to read a record, and read another, has a bad sector. The
@@ -195,21 +207,27 @@ func (s *scan) finish() {
 	}
 }
 
-// write writes the encoded host record to the member disks, and returns those that acknowledged it.
+// write writes the encoded host record to the member disks, and returns those that acknowledged it. A claim
+// waits for all of them, up to half of its budget: if it counted the first alone, and one of these failed, it
+// would have to be repeated although a majority has it (COUNT).
 func (mb *Member) write(buf []byte, r layout.HostRecord) (members []int, err error) {
 	if mb.IsOver() { // LAST-CALL
 		return nil, mirror.ErrDropped
 	}
 	off := mb.cfg.SB.Geometry.Host(r.ID)
+	version, latest := mirror.Version{Epoch: uint64(r.Generation), Counter: r.Sequence}, mb.cfg.Clock.Now()+mb.times().ClaimBudget()/2
 	acked, err := mb.set.WriteCount(buf, off)
-	if err != nil || r.State == layout.StateJoining { // no copy lands after the host gave up the claim
+	switch {
+	case err != nil:
 		mb.set.Drop(off, int64(len(buf)))
+	case r.State == layout.StateJoining: // no copy lands after the host gave up the claim
+		mb.set.Finish(off, int64(len(buf)), latest-mb.cfg.Clock.Now())
 	}
 	if err == nil && r.State == layout.StateLeft { // else its incarnation has not ended cleanly
 		_ = mb.awaitCopies(off, int64(len(buf)))
 	}
 	for k := range mb.cfg.Lease.Members {
-		if acked.Has(k) {
+		if acked.Has(k) || mb.set.Acked(off, k) == version {
 			members = append(members, k)
 		}
 	}

@@ -367,6 +367,7 @@ func TestSeveral_CountedDiskIsSlow_LookWaitsForIt(t *testing.T) {
 		begun := time.Now()
 		m.start(nil)
 		<-late.Hit()
+		time.Sleep(d.times().ClaimBudget())
 		late.Release()
 		m.live()
 		require.Equal(t, uint32(1), m.Generation()) // by the first claim
@@ -375,6 +376,20 @@ func TestSeveral_CountedDiskIsSlow_LookWaitsForIt(t *testing.T) {
 		_, err := m.readRows(make([]lease.Record, 4), []int{0, 1, 2})
 		require.NoError(t, err)
 		require.Zero(t, time.Since(begun)) // a live host does not wait for a slow disk
+	})
+}
+
+// TestSeveral_FirstToAcknowledgeIsLost_ClaimStandsOnTheOthers (COUNT): the claim is a little later on disk 2.
+func TestSeveral_FirstToAcknowledgeIsLost_ClaimStandsOnTheOthers(t *testing.T) {
+	onDisks(t, 3, func(t *testing.T, d *disks) {
+		m := d.boot("a", nil)
+		m.view(2).Inject(d.own(disktest.Fault{Op: blockdev.OpWrite, Delay: d.times().ClaimBudget() / 4, Times: 1}))
+		m.start(nil)
+		time.Sleep(d.times().ShortWait() / 2)
+		m.disappear(0)
+		m.live()
+		require.Equal(t, uint32(1), m.Generation())
+		require.Equal(t, []layout.HostState{1, 2, 2}, d.states(1))
 	})
 }
 

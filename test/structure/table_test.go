@@ -84,7 +84,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/fence", "blockdev daemon/retry"},
 	{"daemon/watchdog", ""},
 	{"daemon/standing", "bakery daemon/lease layout"},
-	{"daemon/membership", "bakery blockdev blockdev/mirror daemon/api daemon/clock daemon/events daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
+	{"daemon/membership", "bakery blockdev blockdev/mirror daemon/api daemon/clock daemon/events daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/members daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
 
 	// One host's clients.
 	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
