@@ -53,3 +53,19 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 		require.Equal(t, "precious", string(valueOf(t, d).Value))
 	})
 }
+
+// TestAcquire_OwnSlotUnreadableForAMoment_TokensGrow (TOKENS): the ticket there is above this host's clock by
+// more than an unreadable slot may hide, because the clock was set back.
+func TestAcquire_OwnSlotUnreadableForAMoment_TokensGrow(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		first := acquire(t, c.host(2), Request{Name: "x"})
+		require.NoError(t, first.Release())
+		d, disk := c.faultyHost(1)
+		last := layout.MakeTicket(first.Token().Number()+1<<30, 1)
+		c.put(layout.Slot{Lock: 1, Host: 1, Incarnation: 1, Creation: c.Entry(1).Creation, Ticket: last})
+		disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 2})
+		h := acquire(t, d, Request{Name: "x"})
+		require.Greater(t, h.Token(), last)
+		require.NoError(t, h.Release())
+	})
+}

@@ -203,7 +203,13 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		if lk.stale() {
 			return a, ErrSuperseded
 		}
-		if err := lk.intact(views[lk.host.ID-1]); err != nil {
+		own := &views[lk.host.ID-1]
+		if !own.Readable && !lk.m.Attached() {
+			if *own, err = lk.readOwn(lk.persist); err != nil {
+				return a, err
+			}
+		}
+		if err := lk.intact(*own); err != nil {
 			return a, err
 		}
 		return lk.m.SlotsRead(views), nil
