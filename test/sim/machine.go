@@ -53,7 +53,8 @@ type process struct {
 	alive  bool
 	began  time.Time
 
-	behind map[*disk]bool // disks that it must not open: they were set back before
+	behind map[*disk]bool   // disks that it must not open: they were set back before
+	acked  map[*disk][]byte // the host record that a disk acknowledged last
 
 	clients sync.WaitGroup
 }
@@ -100,7 +101,7 @@ func (m *machine) boot() {
 // start starts bakeryd, with one disk when all IO of the previous process has returned: until then
 // its lock file is taken. With several a disk that hangs must not delay it.
 func (m *machine) start() {
-	if !m.up || m.proc != nil || m.gone {
+	if !m.up || m.proc != nil || m.gone || m.w.ended {
 		return
 	}
 	boot := m.boots
@@ -114,7 +115,7 @@ func (m *machine) start() {
 			return
 		}
 	}
-	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, began: time.Now(), behind: map[*disk]bool{}}
+	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, began: time.Now(), behind: map[*disk]bool{}, acked: map[*disk][]byte{}}
 	m.proc = p
 	m.w.trace.step(m.n, "starts")
 	m.w.standing.begins(m, m, "to join")

@@ -69,7 +69,7 @@ func (r *rules) rejoined(p *process) {
 
 // forgets makes a disk blank, or sets it back to a snapshot, after it was detached from all hosts
 // until every process noticed. A process or a term that begins later does not know what a disk had
-// that was set back, so it does not get it.
+// that was set back, so it does not get it; nor does a process of which it has the last record.
 func (f *faults) forgets(*machine) {
 	d := f.w.disk.members[f.rng.IntN(len(f.w.disk.members))]
 	for _, m := range f.w.machines {
@@ -92,6 +92,11 @@ func (f *faults) forgets(*machine) {
 				return
 			}
 		}
+		for _, m := range f.w.machines {
+			if m.proc != nil && !d.misses(m.proc, to) {
+				m.proc.behind[d] = true
+			}
+		}
 		copy(d.bytes, to)
 		d.away, d.changed = false, true
 		f.w.count(map[bool]string{false: "disk became blank", true: "disk was set back"}[to[0] != 0])
@@ -102,4 +107,15 @@ func (f *faults) forgets(*machine) {
 // isTrusted reports whether a machine's process did not notice that the disk is detached.
 func (d *disk) isTrusted(m *machine) bool {
 	return m.proc != nil && !m.proc.behind[d] && m.paths[d.n-1].refused != m.proc
+}
+
+// misses reports whether contents of a disk lack the record that it acknowledged last to a process.
+func (d *disk) misses(p *process, contents []byte) bool {
+	last, off := p.acked[d], d.g.Host(p.m.hostID)
+	if last == nil {
+		return false
+	}
+	had, err := d.version(last, off)
+	has, unread := d.version(contents[off:off+int64(d.g.Stride)], off)
+	return err == nil && unread == nil && less(has, had)
 }

@@ -324,6 +324,9 @@ func (h *handle) Write(b []byte, off int64) error {
 	if failed {
 		return unix.EIO
 	}
+	if where.kind == hostSector {
+		h.proc.acked[d] = data
+	}
 	w.rules.acknowledged(h.proc, d, where, off, data, submitted)
 	return nil
 }
