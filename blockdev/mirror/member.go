@@ -233,6 +233,8 @@ func (s *Set) setDown(m *member, err error) {
 // setUp makes a member take part, and begins what waits for it. Called with mu held.
 func (s *Set) setUp(m *member) {
 	s.setState(m, Up)
+	close(s.back)
+	s.back = make(chan struct{})
 	queue := m.queue
 	m.queue = nil
 	for _, rd := range queue {

@@ -56,18 +56,21 @@ func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) 
 // a majority answer, read waits for them.
 func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
 	for {
-		if err := s.tryRead(r, need, visit); err != errReplaced {
+		if err := s.tryRead(r, need, visit); err != errReplaced && err != errBack {
 			return err
 		}
 	}
 }
 
-// tryRead reads as read does, or returns errReplaced: REPLACED.
+// errBack is returned by a read that had an error of a member that may be back, while others hang.
+var errBack = errors.New("a member disk is back")
+
+// tryRead reads as read does, or returns errReplaced (REPLACED) or errBack.
 func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) error {
 	q := newPoll(len(s.members), len(r.Bytes)/s.opts.Stride)
 	rd := &reading{off: r.Off, n: len(r.Bytes), answers: make(chan answer, len(s.members))}
 	s.mu.Lock()
-	replaced := s.replaced
+	replaced, back := s.replaced, s.back
 	for _, m := range s.members {
 		s.beginRead(m, rd)
 	}
@@ -86,6 +89,14 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 			bufs[a.member] = a.buf
 			q.answer(a.member, a.err)
 			s.count(q, r, a, visit != nil)
+			continue
+		case <-back:
+			if q.failed != 0 && q.state() == pollWaits {
+				return errBack
+			}
+			s.mu.Lock()
+			back = s.back
+			s.mu.Unlock()
 			continue
 		case <-late:
 		case <-replaced:

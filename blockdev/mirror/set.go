@@ -33,6 +33,7 @@ type Set struct {
 	members   []*member
 	former    []*member     // replaced, with a device that is not closed yet
 	replaced  chan struct{} // closed by the next Replace
+	back      chan struct{} // closed when the next member comes up
 	registers map[int64]*register
 	expired   bool    // aborted is closed
 	closed    bool    // closing is closed
@@ -49,7 +50,7 @@ func Open(members []Member, opts Options) (*Set, error) {
 	if n := len(members); n != 3 && n != maxMembers {
 		return nil, fmt.Errorf("%d member disks: a set has 3 or 5", n)
 	}
-	s := &Set{opts: opts, aborted: make(chan struct{}), closing: make(chan struct{}), replaced: make(chan struct{}), registers: map[int64]*register{}}
+	s := &Set{opts: opts, aborted: make(chan struct{}), closing: make(chan struct{}), replaced: make(chan struct{}), back: make(chan struct{}), registers: map[int64]*register{}}
 	s.changed.L = &s.mu
 	var names []string
 	for i, m := range members {

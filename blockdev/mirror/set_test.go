@@ -95,6 +95,21 @@ func TestSet_MemberHangs_Continues(t *testing.T) {
 	})
 }
 
+// A read began while one member was down and another just hung. It uses the first when that is back.
+func TestSet_MemberIsBackWhileAnotherHangs_ReadReturns(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		require.NoError(t, r.put(1, 1))
+		r.members[0].Inject(eio)
+		r.requireGet(1, 1)
+		synctest.Wait()
+		require.Equal(t, mirror.Down, r.state(0).State)
+		r.members[1].Hang(disktest.Fault{})
+		start := time.Now()
+		r.requireGet(1, 1)
+		require.Equal(t, retry, time.Since(start))
+	})
+}
+
 func TestSet_MajorityHangs_WaitsUntilItReturns(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, r *rig) {
 		release := r.members[0].Hang(disktest.Fault{})
