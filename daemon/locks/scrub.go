@@ -119,10 +119,12 @@ func (m *Manager) entryOf(lock int) (layout.Entry, error) {
 
 // repairSlot writes the own slot if it is all zeroes while no client uses the lock. Another host
 // complained of it, so it was seen written and was zeroed since. A host that knows that does not
-// take it for idle (store.Slots).
+// take it for idle (store.Slots). With several disks it writes that of the directory's lock in any case: the
+// other host may miss one of the disks that have it.
 func (m *Manager) repairSlot(lock int) {
 	v, err := m.disk.View(m.disk.Awaited(lock, ""), lock, m.mem.ID())
-	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
+	unsettled := lock == lockspace.DirectoryLock && m.disk.Several()
+	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) && !unsettled {
 		return
 	}
 	if lk, err := m.attachNumber(lock, true); err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/replace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -181,7 +182,7 @@ func (r *replacement) run(ctx context.Context, lock locks.DirectoryHold) error {
 	list.Disks[position-1] = layout.UUID{}
 	r.disks.Use(list, "")
 	// Entries that only the old disk made settled could not be used while this host has the lock.
-	if err = lock.Settle(); err != nil {
+	if err = r.settle(ctx, lock); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, errors.Join(err, r.withdraw(ctx, lock, list)))
 	}
 	if err = r.publish(ctx, lock, list); err == nil {
@@ -192,6 +193,20 @@ func (r *replacement) run(ctx context.Context, lock locks.DirectoryHold) error {
 		return fmt.Errorf("%w, and the lockspace works without disk %d: %w; run the command again", ErrIncomplete, position, err)
 	}
 	return err
+}
+
+// settle settles the directory. A live host writes its slot again if too few of the other disks have it, when
+// it reads in the record of this host that this is needed.
+func (r *replacement) settle(ctx context.Context, lock locks.DirectoryHold) error {
+	for until := r.clock.Now() + r.times.Lease; ; {
+		err := lock.Settle()
+		if err == nil || !errors.Is(err, directory.ErrUnsettled) || r.clock.Now() >= until {
+			return err
+		}
+		if retry.Pause(ctx, r.times.Poll()) != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // confirm writes the list with the new disk again, and waits until all hosts use it.

@@ -380,6 +380,29 @@ func TestReplace_EntryIsSettledByTheOldDisk_IsKept(t *testing.T) {
 	})
 }
 
+// TestReplace_SlotOfALiveHostIsSettledByTheOldDisk_HostWritesItAgain: its slot in the directory's lock, and an entry,
+// are on one of the disks that stay.
+func TestReplace_SlotOfALiveHostIsSettledByTheOldDisk_HostWritesItAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newShelf(t, 3, 1)
+		a := s.host(1)
+		s.keep(a, "x")
+		synctest.Wait()
+		disk, at := s.several.Disks[2].Open(), s.several.SB.Geometry.Slot(0, 1)
+		before := blockdev.Alloc(s.several.SB.Geometry.Stride)
+		require.NoError(t, disk.Read(before, at))
+		s.keep(a, "y")
+		synctest.Wait()
+		require.NoError(t, disk.Write(before, at))
+		s.halfWritten()
+		_, err := s.replace("2", "disk4", nil)
+		require.NoError(t, err)
+		list, err := a.Locks(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list.Locks, 3)
+	})
+}
+
 // TestReplace_DirectoryCannotBeSettled_KeepsTheDisk: another host intends another entry there (CONFLICT). All hosts
 // use the disks as before.
 func TestReplace_DirectoryCannotBeSettled_KeepsTheDisk(t *testing.T) {
