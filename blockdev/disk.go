@@ -132,9 +132,9 @@ func (d *Disk) inspect(opts Options) error {
 // Lock locks n bytes at off for this Disk. Another Lock of any of them on this machine returns
 // ErrBusy until the Disk is closed and its last request has returned, even if the process is gone.
 // Therefore a process that locks what it writes knows that no write of an earlier process can still
-// land.
+// land. Lock returns ErrClosed after Close.
 func (d *Disk) Lock(off, n int64) error {
-	return lock(d.fd, d.info.Path, off, n)
+	return d.ledger.whileOpen(func() error { return lock(d.fd, d.info.Path, off, n) })
 }
 
 // LockFile locks n bytes at off of a file. Another LockFile of any of them returns ErrBusy until f, and

@@ -250,6 +250,14 @@ func TestDisk_Lock_EndsWithLastRequest(t *testing.T) {
 	require.ErrorIs(t, d.Lock(0, 1), unix.EBADF, "a reader locks nothing")
 }
 
+// TestDisk_LockAfterClose_ReturnsErrClosed: its descriptor may be another file's.
+func TestDisk_LockAfterClose_ReturnsErrClosed(t *testing.T) {
+	d := mustOpen(t, backingFile(t), blockdev.Options{})
+	require.NoError(t, d.Close())
+	mustOpen(t, backingFile(t), blockdev.Options{}) // gets the number
+	require.ErrorIs(t, d.Lock(0, 512), blockdev.ErrClosed)
+}
+
 // Faults work with real devices too.
 func TestFaultyOnLoop(t *testing.T) {
 	f := disktest.NewFaulty(mustOpen(t, loop(t, backingFile(t), 4096), blockdev.Options{}), disktest.FaultyOptions{})

@@ -89,6 +89,25 @@ func (l *ledger) end(id int, err error) {
 	}
 }
 
+// whileOpen calls f, and close waits for it. It returns ErrClosed if the device is closed: f could use a
+// descriptor that is another file's by now.
+func (l *ledger) whileOpen(f func() error) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	l.busy++
+	l.mu.Unlock()
+	err := f()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy--; l.busy == 0 {
+		l.idle.Broadcast()
+	}
+	return err
+}
+
 // close refuses further requests and waits for those under way. It returns false if it was called
 // before.
 func (l *ledger) close() bool {
