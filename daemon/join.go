@@ -94,6 +94,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 	j.devices = DevicesOn(dev, j.cfg.Tally, refused)
 	if sb.Members.Several() {
 		j.cfg.Fence.Members = &j.members
+		j.tasks.Go(func() { j.members.watch(j.ending.Ended) })
 	}
 	j.disk = &store.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
 	var h *Host

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -30,7 +32,7 @@ type memberDisks struct {
 	opened map[layout.UUID]openedDisk
 	set    *lockspace.Disks // nil until all are opened
 	keys   fence.Admitter   // registers the key of this host; nil if none
-	noted  []mirror.State   // in the log, by position
+	noted  []string         // state in the log, by position: up, down or hangs
 	listed layout.Members   // in the log
 }
 
@@ -52,7 +54,7 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 	}
 	if set, several := dev.(*lockspace.Disks); several {
 		d.mu.Lock()
-		d.sb, d.set, d.noted, d.listed = sb, set, make([]mirror.State, sb.Members.Positions), sb.Members
+		d.sb, d.set, d.noted, d.listed = sb, set, slices.Repeat([]string{"up"}, sb.Members.Positions), sb.Members
 		d.mu.Unlock()
 		d.note()
 	}
@@ -203,7 +205,24 @@ func (d *memberDisks) Refuse(position int, why error) {
 	set.Recheck(position, why)
 }
 
-// note reports the members that were replaced, those that are lost, and those that are back.
+// watchEvery is how often a member is looked at that may hang: the set does not announce that.
+const watchEvery = time.Second
+
+// watch calls note until a channel is closed.
+func (d *memberDisks) watch(until <-chan struct{}) {
+	ticks := time.NewTicker(watchEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ticks.C:
+			d.note()
+		case <-until:
+			return
+		}
+	}
+}
+
+// note reports the members that were replaced, those that are lost or hang, and those that are back.
 func (d *memberDisks) note() {
 	for _, say := range d.changes() {
 		say()
@@ -220,27 +239,35 @@ func (d *memberDisks) changes() (says []func()) {
 	says = d.replaced()
 	up := 0
 	disks := lockspace.MemberDisks(d.set)
-	for _, m := range disks {
-		if m.State == mirror.Up {
+	reports := report.DisksOf(disks)
+	for _, r := range reports {
+		if r.Up() {
 			up++
 		}
 	}
 	for i, m := range disks {
-		was, name := d.noted[i], fmt.Sprintf("disk %d (%s)", m.Position, m.Name)
-		switch attrs := []any{"disk", m.Position, "device", m.Name, "up", up, "of", len(disks)}; {
-		case m.State == mirror.Down && was != mirror.Down:
-			d.noted[i] = mirror.Down
-			says = append(says, func() {
-				d.log.Warn("member disk is lost", append(attrs, "err", m.Err)...)
-				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s, %d of %d up: %v", name, up, len(disks), m.Err)})
-			})
-		case m.State == mirror.Up && was == mirror.Down:
-			d.noted[i] = mirror.Up
-			says = append(says, func() {
+		state, name, err := reports[i].State, fmt.Sprintf("disk %d (%s)", m.Position, m.Name), reports[i].Error
+		if m.State == mirror.Down {
+			state = "down"
+		}
+		if state == d.noted[i] || m.State == mirror.Checking && state != "hangs" {
+			continue
+		}
+		d.noted[i] = state
+		attrs := []any{"disk", m.Position, "device", m.Name, "up", up, "of", len(disks)}
+		says = append(says, func() {
+			switch state {
+			case "up":
 				d.log.Info("member disk is back", attrs...)
 				d.events.Add(events.Event{Kind: events.DiskBack, Reason: fmt.Sprintf("%s, %d of %d up", name, up, len(disks))})
-			})
-		}
+			case "hangs":
+				d.log.Warn("member disk hangs", append(attrs, "err", err)...)
+				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s hangs, %d of %d up: %s", name, up, len(disks), err)})
+			default:
+				d.log.Warn("member disk is lost", append(attrs, "err", err)...)
+				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s, %d of %d up: %s", name, up, len(disks), err)})
+			}
+		})
 	}
 	return says
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/events"
@@ -106,19 +107,60 @@ func TestHosts_MemberDiskIsReplaced_HoldsContinue(t *testing.T) {
 		require.Equal(t, []string{"up", "/dev/d"}, []string{disks[2].State, disks[2].Device})
 		require.Equal(t, "down", disksOf(t, b)[2].State)
 
-		var said []string
-		for _, e := range n.all(events.Query{}) {
-			if e.Kind == events.Replaced || e.Kind == events.DiskLost || e.Kind == events.DiskBack {
-				said = append(said, string(e.Kind)+": "+e.Reason)
-			}
-		}
 		require.Equal(t, []string{
 			"replaced: disk 3 is now vacant, epoch 2",
 			"disk_lost: disk 3 (member 3), 2 of 3 up: position 3 is vacant: run bakeryctl disk replace 3 NEW",
 			"replaced: disk 3 is now " + disks[2].UUID.String() + ", epoch 3",
 			"disk_back: disk 3 (/dev/d), 3 of 3 up",
-		}, said)
+		}, n.diskEvents())
 	})
+}
+
+// TestHost_MemberDiskHangs_IsReported: no request fails. Then one does, and the check hangs.
+func TestHost_MemberDiskHangs_IsReported(t *testing.T) {
+	for why, err := range map[string]error{"a request has not returned for 5 s": nil, "its check has not returned for 5 s, after: write ": unix.EIO} {
+		t.Run(why, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) { testHangs(t, why, err) })
+		})
+	}
+}
+
+func testHangs(t *testing.T, why string, err error) {
+	c, n := newChanging(t), newNotebook(t)
+	slow := disktest.NewFaulty(c.Disks[2].Open(), disktest.FaultyOptions{})
+	a := c.host(1, c.on(c.paths[:3]...), n.in, func(cfg *Config) {
+		open := cfg.Disks.Open
+		cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
+			if path == "/dev/c" && !readOnly {
+				return unlocked{slow}, nil
+			}
+			return open(path, readOnly)
+		}
+	})
+	slow.Inject(disktest.Fault{Hang: true})
+	if err != nil {
+		slow.Inject(disktest.Fault{Op: blockdev.OpWrite, Times: 1, Err: err})
+	}
+	defer slow.RemoveFaults() // or the host could not be closed
+	time.Sleep(8 * time.Second)
+	require.Equal(t, "hangs", disksOf(t, a)[2].State)
+	require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
+	slow.RemoveFaults()
+	time.Sleep(2 * watchEvery)
+	said := n.diskEvents()
+	require.Len(t, said, 2)
+	require.Contains(t, said[0], "disk_lost: disk 3 (/dev/c) hangs, 2 of 3 up: "+why)
+	require.Equal(t, "disk_back: disk 3 (/dev/c), 3 of 3 up", said[1])
+}
+
+// diskEvents returns the events of member disks.
+func (n *notebook) diskEvents() (said []string) {
+	for _, e := range n.all(events.Query{}) {
+		if e.Kind == events.Replaced || e.Kind == events.DiskLost || e.Kind == events.DiskBack {
+			said = append(said, string(e.Kind)+": "+e.Reason)
+		}
+	}
+	return said
 }
 
 // copyRecords copies the records of the first disk to the fourth, as the one at position 3.

@@ -45,7 +45,7 @@ const (
 	Dead   Kind = "dead"    // it is declared dead: its locks are free
 	Left   Kind = "left"    // it has left
 
-	DiskLost Kind = "disk_lost" // a member disk of the lockspace is lost, for Reason
+	DiskLost Kind = "disk_lost" // a member disk of the lockspace is lost, or hangs, for Reason
 	DiskBack Kind = "disk_back" // it is back
 	Replaced Kind = "replaced"  // another disk is at a position of the member disks, or none, for Reason
 

@@ -28,7 +28,7 @@ type Disk struct {
 	IO       IO        `json:"io"`
 }
 
-// hangAfter is the age of a request at which a disk that is up is reported as hanging.
+// hangAfter is the age of a request, or of a check, at which a disk is reported as hanging.
 const hangAfter = 5 * time.Second
 
 // Up reports whether the disk is read and written, and answers.
@@ -53,8 +53,12 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 		case errors.Is(m.Err, layout.ErrBlank):
 			d.Remedy = fmt.Sprintf("check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace %d NEW, where NEW may be this disk", m.Position)
 		}
-		if oldest := m.Stats.Oldest; d.Up() && oldest > hangAfter {
+		switch oldest, checked := m.Stats.Oldest, time.Since(m.Since); {
+		case d.Up() && oldest > hangAfter:
 			d.State, d.Since, d.Error = "hangs", time.Now().Add(-oldest).UTC(), "a request has not returned for "+formatDuration(oldest)
+		case d.State == "checking" && checked > hangAfter:
+			d.State = "hangs"
+			d.Error = strings.TrimSuffix("its check has not returned for "+formatDuration(checked)+", after: "+d.Error, ", after: ")
 		}
 		disks = append(disks, d)
 	}

@@ -123,4 +123,13 @@ func TestDisksOf(t *testing.T) {
 	r.Judge()
 	require.Equal(t, "warning disk: member disk 2 (/dev/b) hangs: a request has not returned for 5 s"+
 		" -> a host that loses one more disk loses its lease; "+checkDevice, r.Problems[0].String())
+
+	for _, err := range []error{nil, errors.New("input/output error")} {
+		checked := DisksOf([]lockspace.MemberDisk{
+			{Position: 1, Status: mirror.Status{Name: "/dev/a", Since: time.Now().Add(-time.Second), Err: err}},
+			{Position: 2, Status: mirror.Status{Name: "/dev/b", Since: time.Now().Add(-time.Hour), Err: err}},
+		})
+		require.Equal(t, []string{"checking", "hangs"}, []string{checked[0].State, checked[1].State})
+		require.Equal(t, "its check has not returned for 60 min"+map[bool]string{true: ", after: input/output error"}[err != nil], checked[1].Error)
+	}
 }
