@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // followEvery is the least time between two calls of Follow for one epoch.
@@ -24,11 +25,14 @@ func (mb *Member) useList() {
 	}
 }
 
-// followList lets the set use the list of member disks that a superblock or a record of the table shows, if
-// it is newer. It does so in a goroutine: no renewal waits for a path that hangs.
+// followList lets the set use the list of member disks that a superblock or the record of a live host shows,
+// if it is newer. Another host may show a list that no disk has. followList uses it in a goroutine: no renewal
+// waits for a path that hangs.
 func (mb *Member) followList(epoch uint64, records []lease.Record) {
-	for _, r := range records {
-		if r.Err == nil {
+	known, _ := mb.Known()
+	for i, r := range records {
+		gone := i < len(known) && known[i].Gone && known[i].Incarnation == r.Incarnation
+		if r.Err == nil && r.State == layout.StateLive && !gone {
 			epoch = max(epoch, r.Epoch)
 		}
 	}

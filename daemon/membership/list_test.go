@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,27 @@ func TestList_AnotherHostShowsIt_IsFollowed(t *testing.T) {
 		a.renewal()
 		require.Equal(t, uint64(8), d.record(0, 1).Epoch)
 	})
+}
+
+// TestList_ShownByNoLiveHost_IsNotLookedFor: a host that changed the list has ended before it wrote that to a disk.
+func TestList_ShownByNoLiveHost_IsNotLookedFor(t *testing.T) {
+	for _, state := range []layout.HostState{layout.StateJoining, layout.StateLive, layout.StateLeft} {
+		onDisks(t, 3, func(t *testing.T, d *disks) {
+			put := &lockspacetest.Several{T: t, Disks: d.disk, SB: d.sb}
+			put.Put(d.sb.Geometry.Host(2), func(buf []byte) error {
+				return d.sb.Space().EncodeHost(buf, layout.HostRecord{ID: 2, Incarnation: 5, Generation: 1, Sequence: 1, State: state, ReadHorizon: 2, Epoch: 8})
+			})
+			m := d.boot("a", nil).start(nil).live()
+			time.Sleep(2 * d.times().Dead())
+			synctest.Wait()
+			const warning = "the newest list of member disks was not found"
+			require.Equal(t, state == layout.StateLive, strings.Contains(m.log.String(), warning))
+			said := strings.Count(m.log.String(), warning)
+			time.Sleep(time.Hour)
+			require.Equal(t, said, strings.Count(m.log.String(), warning))
+			require.True(t, m.Live(m.Member.cfg.Clock.Now()))
+		})
+	}
 }
 
 // TestList_PathHangs_RenewalsGoOn: the superblocks are read in the background, and that ends in time.
