@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/locks"
@@ -256,8 +257,9 @@ func (s *shelf) clean(paths []string) {
 // TestReplace_AnyWriteFails_NextRunCompletes ends the process at each of its writes in turn. Hosts continue, and
 // another process replaces the disk, by the same one or by another one.
 func TestReplace_AnyWriteFails_NextRunCompletes(t *testing.T) {
-	for after := range 40 {
-		subtest(t, fmt.Sprint(after), func(t *testing.T) {
+	for run := range 80 {
+		after, fresh := run/2, []string{"disk4", "disk5"}[run%2]
+		subtest(t, fmt.Sprint(after, fresh), func(t *testing.T) {
 			s := newShelf(t, 3, 2)
 			a, b := s.host(1), s.host(2)
 			x, y := s.keep(a, "x"), s.keep(b, "y")
@@ -276,10 +278,10 @@ func TestReplace_AnyWriteFails_NextRunCompletes(t *testing.T) {
 			}
 			in := &visits{shelf: s}
 			in.visit(a, b)
-			fresh := []string{"disk4", "disk5"}[after%2]
 			done, err = s.replace("2", fresh, nil)
 			require.NoError(t, err)
 			s.uses(done.Lockspace.Members, a, b)
+			require.Equal(t, mirror.Up, a.Disks().Members()[1].State)
 			s.fail("disk2")
 			s.fail("disk1")
 			in.visit(a, b)

@@ -104,7 +104,7 @@ func diskOf(sb layout.Superblock) layout.UUID {
 //	1 mark at byte 0                    | a disk that is being filled
 //	2 zeroes over the rest of the area  | the same
 //	3 the records                       | the same
-//	4 the copy of the superblock        | a member, by the copy
+//	4 the copy of the superblock        | the list, on a disk that is being filled
 //	5 the superblock, over the mark     | a member
 //
 // The mark is the superblock in the encoding of its copy, as that of an interrupted format: at byte 0 it
@@ -173,13 +173,18 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 			return fmt.Errorf("%w: it is the same as %s, member %d; give another disk", ErrMember, m.Name, m.Position)
 		}
 	}
+	head, err := lockspace.ReadHead(d.dev)
+	if err != nil {
+		return err
+	}
+	mark, marked := lockspace.FindFormatMark(head)
 	found, _, err := lockspace.FindSuperblock(d.dev)
 	if err == nil {
 		switch at := d.sb.Members.PositionOf(diskOf(found)); {
 		case found.UUID != d.sb.UUID:
 			return fmt.Errorf("%w: %s; stop its hosts and zero the beginning of the disk, or give another disk",
 				ErrOtherLockspace, lockspace.DescribeSuperblock(found))
-		case found.Position == d.position && at == d.position && !force:
+		case found.Position == d.position && at == d.position && !force && !marked:
 			d.present, d.id = true, diskOf(found)
 			return nil
 		case found.Position == d.position && at == d.position:
@@ -192,16 +197,7 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 		return fmt.Errorf("%w: it is disk %d itself, without its contents: a host may still have a request in flight to it, "+
 			"which would land over later ones; give another disk, or --force if no host has", ErrMember, d.position)
 	}
-	return d.checkContents(ctx, force)
-}
-
-// checkContents refuses a disk with data, unless these are of an earlier attempt.
-func (d *Disk) checkContents(ctx context.Context, force bool) error {
-	head, err := lockspace.ReadHead(d.dev)
-	if err != nil {
-		return err
-	}
-	if mark, ok := lockspace.FindFormatMark(head); ok && mark.UUID == d.sb.UUID && mark.Position == d.position {
+	if marked && mark.UUID == d.sb.UUID && mark.Position == d.position { // by an earlier attempt
 		return nil
 	}
 	what, err := format.Contents(ctx, d.dev, d.area())
