@@ -19,12 +19,15 @@ import (
 func (r *replacement) follow(ctx context.Context, epoch uint64) error {
 	t := r.times
 	limit := t.Dead() + t.MaxWatchdog() + joinPatience*t.Lease
-	joiners, shown := map[int]standingStill{}, ""
+	shown := ""
 	for began := r.clock.Now(); ; {
 		asked := r.clock.Now()
 		rows, err := lockspace.ReadHostTable(r.disks, r.done.Lockspace.Space())
 		if err != nil {
 			return fmt.Errorf("read host table: %w", err)
+		}
+		if _, _, err := r.host.Member().ReadHosts(); err != nil { // after rows: see follows
+			return err
 		}
 		known, _ := r.host.Member().Known()
 		var late []string
@@ -37,9 +40,7 @@ func (r *replacement) follow(ctx context.Context, epoch uint64) error {
 				return fmt.Errorf("%s uses a newer list of disks, which none of the given disks has; give all disks with --device",
 					text.HostName(row.ID, row.Record.Name))
 			}
-			still := joiners[row.ID].seen(shownBy(row), asked, r.clock.Now())
-			joiners[row.ID] = still
-			if !follows(row, h, epoch, asked-still.since >= t.Dead(), r.done.Lockspace.Policy) {
+			if !follows(row, h, epoch, asked-began >= t.Dead(), r.done.Lockspace.Policy) {
 				late = append(late, nameOf(row))
 			}
 		}
@@ -67,45 +68,26 @@ func nameOf(row lockspace.HostRow) string {
 	return text.HostName(row.ID, row.Record.Name)
 }
 
-// standingStill is how long a host record did not change.
-type standingStill struct {
-	shown string
-	since time.Duration // when the first read of it returned
-}
-
-// seen returns the state after one more read.
-func (s standingStill) seen(shown string, asked, now time.Duration) standingStill {
-	if shown == s.shown && asked >= s.since {
-		return s
-	}
-	return standingStill{shown, now}
-}
-
-// shownBy returns what changes with each write of a host record. The sectors of two member disks differ
-// without a write: each copy has its position.
-func shownBy(row lockspace.HostRow) string {
-	rec := row.Record
-	if row.Err != nil {
-		return row.Raw
-	}
-	return fmt.Sprint(rec.Incarnation, rec.Generation, rec.Sequence, rec.State, rec.Epoch)
-}
-
-// follows reports whether a host needs not be waited for. h is what is known of it; zero if nothing. A live or a left
-// record with a read horizon is by a host that was live: it hides no other incarnation that is. A joining one does
-// until it is settled.
+// follows reports whether a host needs not be waited for. h is what is known of it by a later read; zero if nothing.
+// late reports that the list was on a majority of the members Dead before row was read.
 //
-// A joiner whose record stands still may be dead, and no host declares it dead. If it is not, it reads the superblocks
-// again, less than a budget before it goes live (BEFORE-LIVE), and that read has not begun yet.
-func follows(row lockspace.HostRow, h lease.Host, epoch uint64, still bool, policy layout.Policy) bool {
+// A live or a left record with a read horizon is by a host that was live: it hides no other incarnation that is. A
+// joining one does until it is settled. A record that the settled incarnation overwrites is over, and that one had
+// not completed its claim when row was read: it finds the list before it goes live (BEFORE-LIVE).
+//
+// A joiner may be dead, and no host declares it dead. If it is not, it finds the list, or had read the superblocks
+// before that. Then it would have been live within a budget, and its lease would be over by now.
+func follows(row lockspace.HostRow, h lease.Host, epoch uint64, late bool, policy layout.Policy) bool {
 	rec := row.Record
 	same := h.Incarnation == rec.Incarnation
 	switch {
 	case row.Err != nil:
 		return h.Abandoned && policy == layout.PolicyLease
+	case h.Settled && !same:
+		return true
 	case rec.State == layout.StateJoining:
-		return same && h.Settled && (rec.Epoch == epoch || still)
-	case rec.ReadHorizon == 0 && !(same && h.Settled):
+		return h.Settled && (rec.Epoch == epoch || late)
+	case rec.ReadHorizon == 0 && !h.Settled:
 		return false
 	case rec.State == layout.StateLive:
 		return rec.Epoch == epoch || same && h.Gone

@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
-	"github.com/bakeryd/bakeryd/test/lockspacetest"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // TestReplace_ReadHangsUntilTheLeaseIsOver_NewDiskIsNotWritten: another process has replaced the disk by the same one
@@ -68,37 +68,42 @@ func TestReplace_ReadHangsUntilTheLeaseIsOver_NewDiskIsNotWritten(t *testing.T) 
 	})
 }
 
-// TestReplace_JoinerIsDead_IsNotWaitedFor: its record stands still, whichever disk shows it first.
+// TestReplace_JoinerIsDead_IsNotWaitedFor: its last claim is on one disk of five, over an earlier one, and that disk shows
+// it in some reads or in none.
 func TestReplace_JoinerIsDead_IsNotWaitedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newShelf(t, 3, 1)
-		sb := s.several.SB
-		put := &lockspacetest.Several{T: t, Disks: s.several.Disks[:3], SB: sb}
-		put.Put(sb.Geometry.Host(5), func(buf []byte) error {
-			return sb.Space().EncodeHost(buf, layout.HostRecord{ID: 5, Incarnation: 7, Generation: 1, Sequence: 9, State: layout.StateJoining, Epoch: 1})
-		})
-		a := s.host(1)
-		open := map[string]func(path string, readOnly bool) (lockspace.Disk, error){}
-		for i, path := range []string{"disk1", "disk3"} {
+	for name, slow := range map[string]func(n int64) bool{"none": func(int64) bool { return true }, "some": func(n int64) bool { return n%2 == 0 }} {
+		subtest(t, name, func(t *testing.T) {
+			s := newShelf(t, 5, 1)
+			sb := s.several.SB
+			for claim, on := range [][]*disktest.Memory{s.several.Disks[:4], s.several.Disks[4:5]} {
+				buf := blockdev.Alloc(sb.Geometry.Stride)
+				require.NoError(t, sb.Space().EncodeHost(buf, layout.HostRecord{ID: 5, Incarnation: uint64(7 + claim), Generation: uint32(1 + claim),
+					Sequence: uint64(8 + claim), State: layout.StateJoining, Epoch: 1}))
+				for i, disk := range on {
+					layout.PlaceCopy(buf, 4*claim+i+1)
+					require.NoError(t, disk.Open().Write(buf, sb.Geometry.Host(5)))
+				}
+			}
+			a := s.host(1)
 			var n atomic.Int64
-			open[path] = s.config(0, func(op blockdev.Op) error {
-				if op == blockdev.OpRead && int(n.Add(1))%2 == i {
+			cfg := s.config(0, nil)
+			fifth := s.config(0, func(op blockdev.Op) error {
+				if op == blockdev.OpRead && slow(n.Add(1)) {
 					time.Sleep(time.Millisecond)
 				}
 				return nil
-			}).Disks.Open
-		}
-		cfg := s.config(0, nil)
-		others := cfg.Disks.Open
-		cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
-			if f := open[path]; f != nil {
-				return f(path, readOnly)
+			})
+			others := cfg.Disks.Open
+			cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
+				if path == "disk5" {
+					return fifth.Disks.Open(path, readOnly)
+				}
+				return others(path, readOnly)
 			}
-			return others(path, readOnly)
-		}
-		done, err := Replace(t.Context(), cfg, Order{Old: "2", New: "disk4", Progress: func(message string) { t.Log(message) }})
-		require.NoError(t, err)
-		require.Empty(t, done.Warning)
-		s.uses(done.Lockspace.Members, a)
-	})
+			done, err := Replace(t.Context(), cfg, Order{Old: "2", New: "disk6", Progress: func(message string) { t.Log(message) }})
+			require.NoError(t, err)
+			require.Empty(t, done.Warning)
+			s.uses(done.Lockspace.Members, a)
+		})
+	}
 }

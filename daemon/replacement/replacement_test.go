@@ -446,7 +446,7 @@ func TestFollows(t *testing.T) {
 	for name, c := range map[string]struct {
 		row    lockspace.HostRow
 		h      lease.Host
-		still  bool
+		late   bool
 		policy layout.Policy
 		want   bool
 	}{
@@ -455,14 +455,16 @@ func TestFollows(t *testing.T) {
 		"live, newer":                   {row: record(layout.StateLive, 8, epoch+1)},
 		"live, older, dead":             {row: record(layout.StateLive, 8, 1), h: lease.Host{Incarnation: 5, Gone: true}, want: true},
 		"live, older, another died":     {row: record(layout.StateLive, 8, 1), h: lease.Host{Incarnation: 4, Gone: true}},
-		"live, older, stands still":     {row: record(layout.StateLive, 8, 1), h: lease.Host{Incarnation: 5, Settled: true}, still: true},
+		"live, older, late":             {row: record(layout.StateLive, 8, 1), h: lease.Host{Incarnation: 5, Settled: true}, late: true},
+		"live, older, overwritten":      {row: record(layout.StateLive, 8, 1), h: lease.Host{Incarnation: 6, Settled: true}, want: true},
 		"live, not covering":            {row: record(layout.StateLive, 0, epoch)},
 		"live, not covering, settled":   {row: record(layout.StateLive, 0, epoch), h: lease.Host{Incarnation: 5, Settled: true}, want: true},
 		"joining":                       {row: record(layout.StateJoining, 8, epoch)},
 		"joining, settled":              {row: record(layout.StateJoining, 8, epoch), h: lease.Host{Incarnation: 5, Settled: true}, want: true},
 		"joining, older, settled":       {row: record(layout.StateJoining, 8, 1), h: lease.Host{Incarnation: 5, Settled: true}},
-		"joining, older, stands still":  {row: record(layout.StateJoining, 8, 1), h: lease.Host{Incarnation: 5, Settled: true}, still: true, want: true},
-		"joining, hides another":        {row: record(layout.StateJoining, 8, 1), h: lease.Host{Incarnation: 5}, still: true},
+		"joining, older, late":          {row: record(layout.StateJoining, 8, 1), h: lease.Host{Incarnation: 5, Settled: true}, late: true, want: true},
+		"joining, older, overwritten":   {row: record(layout.StateJoining, 8, 1), h: lease.Host{Incarnation: 6, Settled: true}, want: true},
+		"joining, hides another":        {row: record(layout.StateJoining, 8, 1), h: lease.Host{Incarnation: 5}, late: true},
 		"left":                          {row: record(layout.StateLeft, 8, 1), want: true},
 		"left, never live":              {row: record(layout.StateLeft, 0, 1)},
 		"left, never live, settled":     {row: record(layout.StateLeft, 0, 1), h: lease.Host{Incarnation: 5, Settled: true}, want: true},
@@ -470,22 +472,6 @@ func TestFollows(t *testing.T) {
 		"unreadable, abandoned":         {row: unreadable, h: lease.Host{Abandoned: true}, want: true},
 		"unreadable, abandoned, manual": {row: unreadable, h: lease.Host{Abandoned: true}, policy: layout.PolicyManual},
 	} {
-		require.Equal(t, c.want, follows(c.row, c.h, epoch, c.still, c.policy), name)
+		require.Equal(t, c.want, follows(c.row, c.h, epoch, c.late, c.policy), name)
 	}
-}
-
-func TestStandingStill_CopiesOfTwoDisks_NoWrite(t *testing.T) {
-	t.Parallel()
-	const margin = time.Second
-	row := func(copy string, sequence uint64) lockspace.HostRow {
-		return lockspace.HostRow{ID: 1, Raw: copy, Record: layout.HostRecord{ID: 1, State: layout.StateJoining, Incarnation: 5, Sequence: sequence}}
-	}
-	still := standingStill{}.seen(shownBy(row("copy 1", 1)), 0, margin)
-	require.Equal(t, still, still.seen(shownBy(row("copy 2", 1)), 2*margin, 3*margin))
-	require.Equal(t, 3*margin, still.seen(shownBy(row("copy 1", 2)), 2*margin, 3*margin).since)
-
-	damaged := func(copy string) string {
-		return shownBy(lockspace.HostRow{ID: 1, Raw: copy, Err: errFailed})
-	}
-	require.NotEqual(t, damaged("copy 1"), damaged("copy 2"))
 }
