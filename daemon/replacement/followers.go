@@ -17,9 +17,7 @@ import (
 // FOLLOW. It returns an error if a host uses a newer list, or if it takes longer than a host can be silent before
 // it is dead.
 func (r *replacement) follow(ctx context.Context, epoch uint64) error {
-	t := r.times
-	limit := t.Dead() + t.MaxWatchdog() + joinPatience*t.Lease
-	shown := ""
+	t, limit, shown := r.times, r.limit(), ""
 	for began := r.clock.Now(); ; {
 		asked := r.clock.Now()
 		rows, err := lockspace.ReadHostTable(r.disks, r.done.Lockspace.Space())

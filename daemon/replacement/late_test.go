@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -86,24 +87,95 @@ func TestReplace_JoinerIsDead_IsNotWaitedFor(t *testing.T) {
 			}
 			a := s.host(1)
 			var n atomic.Int64
-			cfg := s.config(0, nil)
-			fifth := s.config(0, func(op blockdev.Op) error {
+			fifth, err := s.config(0, func(op blockdev.Op) error {
 				if op == blockdev.OpRead && slow(n.Add(1)) {
 					time.Sleep(time.Millisecond)
 				}
 				return nil
-			})
-			others := cfg.Disks.Open
-			cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
-				if path == "disk5" {
-					return fifth.Disks.Open(path, readOnly)
-				}
-				return others(path, readOnly)
-			}
+			}).Disks.Open("disk5", false)
+			require.NoError(t, err)
+			cfg := s.view(map[string]blockdev.Device{"disk5": fifth})
 			done, err := Replace(t.Context(), cfg, Order{Old: "2", New: "disk6", Progress: func(message string) { t.Log(message) }})
 			require.NoError(t, err)
 			require.Empty(t, done.Warning)
 			s.uses(done.Lockspace.Members, a)
 		})
 	}
+}
+
+// view returns the config of a host that has disks of its own at some paths.
+func (s *shelf) view(own map[string]blockdev.Device) daemon.Config {
+	cfg := s.config(0, nil)
+	others := cfg.Disks.Open
+	cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
+		if dev := own[path]; dev != nil && !readOnly {
+			return unlocked{dev}, nil
+		}
+		return others(path, readOnly)
+	}
+	return cfg
+}
+
+// ends returns the state that the record of the last host shows, which has replaced a disk.
+func (s *shelf) ends() layout.HostState {
+	sb := s.several.SB
+	buf := blockdev.Alloc(sb.Geometry.Stride)
+	require.NoError(s.t, s.several.Disks[0].Open().Read(buf, sb.Geometry.Host(2)))
+	rec, err := sb.Space().DecodeHost(buf, 2)
+	require.NoError(s.t, err)
+	return rec.State
+}
+
+// TestReplace_AnotherDiskHangs_ListIsNotAwaited: three of five have it. At the end it is, because the next holder of the
+// directory's lock may write the next list there.
+func TestReplace_AnotherDiskHangs_ListIsNotAwaited(t *testing.T) {
+	for name, answers := range map[string]bool{"later": true, "never": false} {
+		subtest(t, name, func(t *testing.T) {
+			s := newShelf(t, 5, 1)
+			a := s.host(1)
+			disk := disktest.NewFaulty(s.disks["disk5"].Open(), disktest.FaultyOptions{})
+			defer disk.RemoveFaults() // or the process could not end
+			hangs := disk.Inject(disktest.Fault{Op: blockdev.OpWrite, To: s.several.SB.Geometry.Host(1), Hang: true})
+			copied := false
+			done, err := Replace(t.Context(), s.view(map[string]blockdev.Device{"disk5": disk}), Order{Old: "2", New: "disk6", Progress: func(message string) {
+				if copied = copied || strings.HasPrefix(message, "copying"); answers && strings.HasPrefix(message, "waiting for the list") {
+					hangs.Release()
+				}
+			}})
+			require.NoError(t, err)
+			require.True(t, copied)
+			s.uses(done.Lockspace.Members, a)
+			if answers {
+				require.Empty(t, done.Warning)
+				require.Equal(t, layout.StateLeft, s.ends())
+				return
+			}
+			require.Contains(t, done.Warning, "write the list of disks to disk 5 (disk5): a write is in flight")
+			require.Equal(t, layout.StateLive, s.ends())
+		})
+	}
+}
+
+// TestReplace_ReadFails_LeavesTheLockspace: no write is in flight, so other hosts need not wait as after a failure.
+func TestReplace_ReadFails_LeavesTheLockspace(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newShelf(t, 3, 1)
+		s.host(1)
+		own := map[string]blockdev.Device{}
+		var faulty []*disktest.Faulty
+		for _, path := range []string{"disk1", "disk3"} {
+			disk := disktest.NewFaulty(s.disks[path].Open(), disktest.FaultyOptions{})
+			own[path], faulty = disk, append(faulty, disk)
+		}
+		_, err := Replace(t.Context(), s.view(own), Order{Old: "2", New: "disk4", Progress: func(message string) {
+			for _, disk := range faulty {
+				if strings.HasPrefix(message, "copying") {
+					disk.Inject(disktest.Fault{Op: blockdev.OpRead, Times: 1, Err: errFailed})
+				}
+			}
+		}})
+		require.ErrorIs(t, err, ErrIncomplete)
+		require.ErrorIs(t, err, errFailed)
+		require.Equal(t, layout.StateLeft, s.ends())
+	})
 }

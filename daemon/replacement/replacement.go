@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
@@ -171,6 +172,11 @@ func refuseVacancy(m layout.Members, position int) error {
 
 // run replaces the disk under the directory's lock.
 func (r *replacement) run(ctx context.Context, lock locks.DirectoryHold) error {
+	err := r.replace(ctx, lock)
+	return errors.Join(err, r.awaitLists(ctx))
+}
+
+func (r *replacement) replace(ctx context.Context, lock locks.DirectoryHold) error {
 	list, err := r.newest(lock)
 	if err != nil {
 		return err
@@ -285,7 +291,7 @@ func (r *replacement) fill(ctx context.Context, lock locks.DirectoryHold, list l
 	}
 	r.Progress("copying the lockspace to " + r.New)
 	if r.done.Unreadable, err = r.disk.Fill(ctx, r.disks, lock.Check, r.Counter); err != nil {
-		return r.uncertain(ctx, err)
+		return r.uncertain(err)
 	}
 	list.Disks[r.done.Position-1] = r.disk.UUID()
 	list.Epoch++
@@ -294,7 +300,7 @@ func (r *replacement) fill(ctx context.Context, lock locks.DirectoryHold, list l
 		return err
 	}
 	if err = cmp.Or(r.disk.Admit(r.done.Lockspace), r.disk.Close()); err != nil {
-		return r.uncertain(ctx, err)
+		return r.uncertain(err)
 	}
 	if err = r.publish(ctx, lock, list); err != nil {
 		return err
@@ -335,7 +341,8 @@ func (r *replacement) lock(ctx context.Context) (err error) {
 	}
 }
 
-// publish writes the list in both superblocks of all members that are up, and of a majority at least.
+// publish writes the list in both superblocks of all members that are up, and of a majority at least. It does not wait
+// for one that hangs.
 func (r *replacement) publish(ctx context.Context, lock locks.DirectoryHold, list layout.Members) error {
 	sb := r.done.Lockspace
 	sb.Members, sb.Position = list, list.First()
@@ -348,27 +355,50 @@ func (r *replacement) publish(ctx context.Context, lock locks.DirectoryHold, lis
 			return err
 		}
 		if err = r.disks.Write(buf, g.Superblock(which)); err != nil {
-			return r.uncertain(ctx, fmt.Errorf("write the list of disks: %w", err))
+			return r.uncertain(fmt.Errorf("write the list of disks: %w: %w", errInFlight, err))
 		}
 	}
-	// The next holder of the lock may write them.
-	for ctx.Err() == nil {
-		if r.disks.Finish(0, 2*int64(g.Stride), r.times.Budget()) == 0 {
+	return nil
+}
+
+// awaitLists waits until no write of a list is in flight: the next holder of the lock may write them. It ends the lease
+// if one takes too long.
+func (r *replacement) awaitLists(ctx context.Context) error {
+	shown := false
+	for until := r.clock.Now() + r.limit(); ; {
+		var names []string
+		inFlight := r.disks.Finish(0, 2*int64(r.done.Lockspace.Geometry.Stride), r.times.Budget())
+		for i, d := range lockspace.MemberDisks(r.disks) {
+			if inFlight.Has(i) {
+				names = append(names, fmt.Sprintf("disk %d (%s)", d.Position, d.Name))
+			}
+		}
+		switch {
+		case inFlight == 0:
 			return nil
+		case ctx.Err() != nil || r.clock.Now() >= until:
+			return r.uncertain(fmt.Errorf("write the list of disks to %s: %w", strings.Join(names, ", "), errInFlight))
+		}
+		if !shown {
+			r.Progress("waiting for the list of disks to be written to " + strings.Join(names, ", "))
+			shown = true
 		}
 	}
-	return r.uncertain(ctx, fmt.Errorf("write the list of disks: %w: %w", context.Cause(ctx), errInFlight))
+}
+
+// limit is how long a host or a disk is waited for.
+func (r *replacement) limit() time.Duration {
+	return r.times.Dead() + r.times.MaxWatchdog() + joinPatience*r.times.Lease
 }
 
 // errInFlight is returned when a write to a disk has not returned.
 var errInFlight = errors.New("a write is in flight")
 
-// uncertain ends the lease because a write may land later, unless err is the end of ctx: no host has the
-// directory's lock until all writes of this one have landed, or are lost.
-func (r *replacement) uncertain(ctx context.Context, err error) error {
-	if !errors.Is(err, errInFlight) && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		return err
+// uncertain ends the lease after an error with which a write may land later: no host has the directory's lock until
+// all writes of this one have landed, or are lost.
+func (r *replacement) uncertain(err error) error {
+	if errors.Is(err, errInFlight) || errors.Is(err, replace.ErrWrite) {
+		r.host.Member().LoseFor(err)
 	}
-	r.host.Member().LoseFor(err)
 	return err
 }

@@ -28,7 +28,7 @@ const unreadable = "this record was not readable when the disk replaced another 
 // write may begin: the disk may be a member by then, with later records (COPIED). Fill returns the number
 // of records that it made unreadable: those that a majority of the others does not show, and unsettled
 // entries of the directory. An unsettled entry that one more disk shows may become settled, which only a
-// host may do that has announced it (FORWARD).
+// host may do that has announced it (FORWARD). It returns ErrWrite, or other errors with no write in flight.
 func (d *Disk) Fill(ctx context.Context, from blockdev.Device, mayWrite func() error, counter lockspace.Counter) (bad int, err error) {
 	begin := func() error { return cmp.Or(context.Cause(ctx), mayWrite()) }
 	if err = d.clear(begin, counter); err == nil {
@@ -51,7 +51,7 @@ func (d *Disk) clear(begin func() error, counter lockspace.Counter) error {
 		return err
 	}
 	if err := d.dev.Write(p, 0); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrWrite, err)
 	}
 	for off, end := int64(block), d.area(); off < end; off += zeroChunk {
 		if err := begin(); err != nil {
@@ -59,7 +59,7 @@ func (d *Disk) clear(begin func() error, counter lockspace.Counter) error {
 		}
 		counter.Report("zeroing the new disk", off, end, true)
 		if err := d.dev.Zero(off, min(zeroChunk, end-off)); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrWrite, err)
 		}
 	}
 	return nil
@@ -118,5 +118,8 @@ func (d *Disk) copyChunk(begin func() error, from blockdev.Device, off int64, n 
 	if first < 0 {
 		return 0, nil
 	}
-	return bad, d.dev.Write(buf[first:last], off+int64(first))
+	if err := d.dev.Write(buf[first:last], off+int64(first)); err != nil {
+		return bad, fmt.Errorf("%w: %w", ErrWrite, err)
+	}
+	return bad, nil
 }

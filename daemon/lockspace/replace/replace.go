@@ -27,6 +27,9 @@ var (
 	// ErrMember is returned when the new disk is a member.
 	ErrMember = errors.New("disk is a member already")
 
+	// ErrWrite is returned when a write to the new disk failed. It may land later.
+	ErrWrite = errors.New("a write to the new disk failed")
+
 	// ErrOtherLockspace is returned when the new disk holds another lockspace. Force does not help.
 	ErrOtherLockspace = errors.New("disk holds another lockspace")
 )
@@ -224,7 +227,7 @@ func (d *Disk) Admit(sb layout.Superblock) error {
 		err = format.WriteSuperblock(d.dev, sb, 0)
 	}
 	if err != nil {
-		return fmt.Errorf("make %s member %d: %w", d.Path(), d.position, err)
+		return fmt.Errorf("make %s member %d: %w: %w", d.Path(), d.position, ErrWrite, err)
 	}
 	return nil
 }
