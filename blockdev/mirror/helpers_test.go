@@ -141,7 +141,7 @@ var errVacant = errors.New("it is vacant")
 
 // vacate replaces a disk by none.
 func (r *rig) vacate(i int) {
-	r.Replace(i, mirror.Member{Name: "none", Open: func() (blockdev.Device, error) { return nil, errVacant }})
+	r.Replace(i, mirror.Member{Name: "none", Vacant: true, Open: func() (blockdev.Device, error) { return nil, errVacant }})
 }
 
 // renew replaces a disk by one with contents, by record. The others there were never written.

@@ -54,6 +54,9 @@ type member struct {
 	checking bool  // a check runs, also in state Down
 	replaced bool  // it is no member any more
 
+	before  *member        // the one that was replaced, if the position is vacant: VACANT
+	landing map[int64]bool // addresses of the records with a copy in flight when it was replaced, until that returns
+
 	reads  int         // number in flight
 	queue  []*reading  // reads that wait
 	writes int         // number in flight

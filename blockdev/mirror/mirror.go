@@ -27,11 +27,13 @@
 //   - REPLACED: after [Set.Replace] nothing that the disk before returned or returns counts. A write that has
 //     not returned loses its acknowledgement, and a read that has not returned is repeated. The new disk gets
 //     the newest content of a record that any member lacks, as the caller may not have found that.
+//   - VACANT: while a position is vacant, a copy in flight to the disk before counts as in flight. Another host may
+//     not know yet that it is no member.
 //
 // Assumed of each member: a write that failed does not land after a later write of the same
 // process to the same record has returned. Assumed of the caller: a record gets another writer only
-// when the one before has no copy of it in flight (see [Set.Drop]), and a new disk has what [Set.Replace]
-// says.
+// when the one before has no copy of it in flight (see [Set.Drop]). A new disk has what [Set.Replace] says, and when
+// it is the member, no host uses the one before.
 package mirror
 
 import (
@@ -74,6 +76,8 @@ type Member struct {
 	// includes the requests of an earlier process. It is called again, with pauses, after the
 	// disk was missing or failed.
 	Open func() (blockdev.Device, error)
+
+	Vacant bool // there is no disk: Open returns an error
 }
 
 // Options configure Open.

@@ -9,9 +9,8 @@ import (
 // errReplaced is returned for requests that must be repeated with the new member.
 var errReplaced = errors.New("a member disk was replaced: try again")
 
-// Replace makes m the member at a position, which is vacant while m.Open returns an error. It does not wait
-// for the disk before, which is closed when its requests returned. From the return of Replace on, nothing
-// that this disk returns counts: REPLACED. Info keeps the names of Open. A closed set is not changed.
+// Replace makes m the member at a position. It does not wait for the disk before, which is closed when its
+// requests returned. From the return of Replace on, nothing that this disk returns counts: REPLACED. Info keeps the names of Open. A closed set is not changed.
 //
 // The set writes to m what any member lacks, and no more. A caller that replaces a disk vacates the position,
 // reads every record, writes what it read to the new disk, and then makes that the member:
@@ -39,6 +38,9 @@ func (s *Set) Replace(position int, m Member) {
 	old := s.members[position]
 	s.retire(old)
 	now := &member{Member: m, position: position, since: time.Now()}
+	if m.Vacant {
+		now.before = old
+	}
 	s.members[position] = now
 	err := fmt.Errorf("it replaced %s", old.Name)
 	for _, r := range s.registers {
@@ -83,7 +85,12 @@ func (s *Set) copyLacked(next map[*register]placed) (more [][]byte) {
 
 // retire ends a member: it begins no request any more, and its device is closed. Called with mu held.
 func (s *Set) retire(m *member) {
-	m.state, m.replaced, m.queue, m.ready = Down, true, nil, nil
+	m.state, m.replaced, m.queue, m.ready, m.landing = Down, true, nil, nil, map[int64]bool{}
+	for off, r := range s.registers {
+		if r.copies[m.position].inFlight != nil {
+			m.landing[off] = true
+		}
+	}
 	if m.disk != "" {
 		s.former = append(s.former, m)
 	}

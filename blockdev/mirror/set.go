@@ -188,9 +188,8 @@ func (s *Set) zero(off, n int64) error {
 	return err
 }
 
-// Drop gives up the copies in a range that were not begun, on all members. It returns the members
-// with a copy in the range in flight. It is called before the right to write a record is lost or
-// given away. A copy that is in flight then may land over that of the next writer, and undo a write
+// Drop gives up the copies in a range that were not begun, on all members. It returns the positions
+// with a copy in the range in flight, also to the disk that a vacant one had before (VACANT). It is called before the right to write a record is lost or given away. A copy that is in flight then may land over that of the next writer, and undo a write
 // that a majority acknowledged:
 //
 //	host A               host B               members 0, 1, 2
@@ -231,7 +230,7 @@ func (s *Set) within(off, n int64) iter.Seq[*register] {
 	}
 }
 
-// inFlight returns the members with a copy in a range in flight. Called with mu held.
+// inFlight returns the positions with a copy in a range in flight. Called with mu held.
 func (s *Set) inFlight(off, n int64) (ps Positions) {
 	for r := range s.within(off, n) {
 		for i := range r.copies {
@@ -240,11 +239,20 @@ func (s *Set) inFlight(off, n int64) (ps Positions) {
 			}
 		}
 	}
+	for i, m := range s.members {
+		for b := m.before; b != nil; b = b.before {
+			for at := range b.landing {
+				if off <= at && at < off+n {
+					ps |= At(i)
+				}
+			}
+		}
+	}
 	return ps
 }
 
-// Finish waits up to a time for the copies in a range that a member has to write and is not down. Then
-// it does as Drop does, and returns the members with a copy in the range in flight.
+// Finish waits up to a time for the copies in a range that are in flight, or that a member has to write and is
+// not down. Then it does as Drop does.
 func (s *Set) Finish(off, n int64, most time.Duration) (inFlight Positions) {
 	expired := false
 	timer := time.AfterFunc(most, func() {
@@ -268,12 +276,12 @@ func (s *Set) Finish(off, n int64, most time.Duration) (inFlight Positions) {
 func (s *Set) pending(off, n int64) bool {
 	for r := range s.within(off, n) {
 		for i, m := range s.members {
-			if c := &r.copies[i]; c.inFlight != nil || c.next != nil && m.state != Down {
+			if r.copies[i].next != nil && m.state != Down {
 				return true
 			}
 		}
 	}
-	return false
+	return s.inFlight(off, n) != 0
 }
 
 // All returns the set of all members.

@@ -160,7 +160,9 @@ func (s *Set) writeMember(m *member, dev blockdev.Device, r *register, content [
 			s.recheck(m, err)
 		}
 		unused := content
-		if !m.replaced {
+		if m.replaced {
+			delete(m.landing, r.off)
+		} else {
 			unused = s.returned(m, r, err)
 		}
 		m.writes--

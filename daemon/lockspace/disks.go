@@ -221,10 +221,11 @@ func (c codec) Place(block []byte, position int) { layout.PlaceCopy(block, posit
 // member returns the member at an index of the set.
 func (d *Disks) member(i int) mirror.Member {
 	name := fmt.Sprintf("member %d", i+1)
-	if _, paths := d.candidates(i); len(paths) > 0 {
+	list, paths := d.candidates(i)
+	if len(paths) > 0 {
 		name = strings.Join(paths, " or ")
 	}
-	return mirror.Member{Name: name, Open: func() (blockdev.Device, error) { return d.open(i) }}
+	return mirror.Member{Name: name, Open: func() (blockdev.Device, error) { return d.open(i) }, Vacant: list.Disks[i].IsZero()}
 }
 
 // candidates returns the list in use, and the paths that lead to a member by it, or may: all those that

@@ -18,10 +18,13 @@ import (
 )
 
 // vacate writes the next list, in which a position is vacant, on some disks.
-func (d *disks) vacate(position int, on ...int) {
+func (d *disks) vacate(position int, on ...int) { d.fill(position, layout.UUID{}, on...) }
+
+// fill writes the next list, in which another disk is at a position, on some disks.
+func (d *disks) fill(position int, disk layout.UUID, on ...int) {
 	d.t.Helper()
 	d.sb.Members.Epoch++
-	d.sb.Members.Disks[position-1] = layout.UUID{}
+	d.sb.Members.Disks[position-1] = disk
 	for _, i := range on {
 		sb := d.sb
 		sb.Position = i + 1
@@ -160,6 +163,30 @@ func TestList_BadSectorsElsewhere_ListIsRead(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, uint64(7), epoch)
 	})
+}
+
+// TestList_CopyInFlightToTheOldDisk_LeavesOnceThatIsReplaced (LEFT): while the position is vacant, the next host with
+// this id may use the old disk, and the copy would land over its record.
+func TestList_CopyInFlightToTheOldDisk_LeavesOnceThatIsReplaced(t *testing.T) {
+	for _, filled := range []bool{false, true} {
+		onDisks(t, 3, func(t *testing.T, d *disks) {
+			m := d.boot("a", nil).start(nil).live()
+			lands := m.view(2).Hang(d.own(disktest.Fault{Op: blockdev.OpWrite}))
+			defer lands()
+			m.renewal()
+			d.vacate(3, 0)
+			if filled {
+				d.fill(3, layout.UUID{9}, 0, 1)
+			}
+			for m.Superblock().Members.Epoch != d.sb.Members.Epoch {
+				m.renewal()
+			}
+			m.Leave()
+			synctest.Wait()
+			require.Equal(t, filled, d.record(0, 1).State == layout.StateLeft)
+			require.Equal(t, !filled, strings.Contains(m.log.String(), "a write is in flight on member 3"))
+		})
+	}
 }
 
 // TestList_OneSuperblockUnreadable_HostIsLive: each disk has a copy, which a bad sector does not hide.

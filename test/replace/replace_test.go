@@ -46,6 +46,7 @@ const (
 	copiesZeroes        // COPY: an unreadable record as zeroes
 	copiesNewest        // COPY: an unreadable record as its newest readable copy
 	fillsEarly          // COPIED
+	leavesEarly         // LEFT: with a copy in flight to a disk that was vacated
 	lateCopy            // assumption: no copy of a dead replacer lands later
 	noEnding            // FILL: no wait at the end
 )
@@ -151,6 +152,7 @@ var scenarios = []scenario{
 	{name: "a restart", n: 3, left: budget{writes: 1, changes: 1, restarts: 1}, large: true},
 	{name: "two replacements", n: 3, second: true, left: budget{writes: 1, changes: 2}, large: true},
 	{name: "the same, no wait at the end", n: 3, second: true, rule: noEnding, left: budget{writes: 1, changes: 2}, large: true},
+	{name: "the owner leaves", n: 3, left: budget{writes: 2, changes: 1, leaves: 1}, large: true},
 	{name: "a crash, a former member", n: 3, reuse: true, left: budget{writes: 1, changes: 1, crashes: 1}, large: true},
 	{name: "a crash, a reader that joins", n: 3, joins: late, left: budget{writes: 1, changes: 1, crashes: 1}, large: true},
 	{name: "a crash, a writer that joins", n: 3, joins: [2]bool{writer: true}, left: budget{writes: 1, changes: 1, crashes: 1}, large: true},
@@ -198,9 +200,14 @@ func TestExplore_RuleLeftOut_Stale(t *testing.T) {
 		{"an unreadable record as its newest copy", copiesNewest, scenario{n: 3, left: budget{writes: 1, changes: 1, bad: 1}}},
 		{"fills while a copy is in flight", fillsEarly, plain},
 		{"a copy of a dead replacer lands later", lateCopy, crash},
+		{"the owner leaves with a copy in flight to the old disk", leavesEarly, scenario{n: 3, left: budget{writes: 2, changes: 1, leaves: 1}}},
+		{"the same, later, and that is the new disk again", none, scenario{n: 3, reuse: true, left: budget{writes: 2, changes: 2, leaves: 1}, large: true}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			sc := m.scenario
+			if sc.large && !*full {
+				t.Skip("large: only with -full")
+			}
 			sc.rule, sc.want = m.rule, stale
 			r := explore(sc)
 			t.Logf("%d states\n%s", r.states, strings.Join(r.trace, "\n"))

@@ -53,7 +53,7 @@ func (w *world) replacerMoves() {
 		}, "dies")
 	}
 	if x := int(w.stray[0]) - 1; x >= 0 {
-		w.step("R", func(c *world) { c.disks[x].rec, c.stray = w.stray[1], [2]uint8{} }, "its late copy %s lands on %s", record(w.stray[1]), w.name(x))
+		w.step("disk", func(c *world) { c.disks[x].rec, c.stray = w.stray[1], [2]uint8{} }, "the late copy %s lands on %s", record(w.stray[1]), w.name(x))
 	}
 }
 

@@ -77,7 +77,7 @@ type state struct {
 	done    uint8    // of the newest write that was done
 	floor   uint8    // done when the read under way began; 0: none is under way
 	epoch   uint8    // newest one given
-	stray   [2]uint8 // mutation: disk + 1 and contents of a replacer's copy that is late
+	stray   [2]uint8 // disk + 1 and contents of a late copy, of an owner that has left; mutation: of a replacer
 	writing bool
 	left    budget
 }
@@ -92,7 +92,7 @@ type world struct {
 }
 
 // budget is how often things may happen.
-type budget struct{ writes, changes, crashes, deaths, restarts, bad uint8 }
+type budget struct{ writes, changes, crashes, deaths, restarts, leaves, bad uint8 }
 
 // scenario is what may happen, and which rule is left out.
 type scenario struct {
@@ -301,7 +301,8 @@ func (w *world) liveMoves(i int, who string) {
 	}
 }
 
-// writerMoves visits the steps of the owner of the record. Its copies land in any order, also after its death.
+// writerMoves visits the steps of the owner of the record. Its copies land in any order, also after its death. After it
+// has left, the next owner does not know of those.
 func (w *world) writerMoves() {
 	h := w.hosts[writer]
 	for d := range w.all() {
@@ -339,6 +340,29 @@ func (w *world) writerMoves() {
 	if w.left.deaths > 0 {
 		w.step("W", func(c *world) { c.left.deaths--; c.hosts[writer].phase = dead }, "dies")
 	}
+	if w.left.leaves > 0 && !w.writing && !w.mayLand(h.using) {
+		w.step("W", func(c *world) {
+			c.left.leaves--
+			c.hosts[writer].phase = away
+			for d, k := range w.disks {
+				if k.flying > 0 {
+					c.stray, c.disks[d].flying = [2]uint8{uint8(d + 1), k.flying}, 0
+				}
+			}
+		}, "leaves; another host takes its id")
+	}
+}
+
+// mayLand reports whether a copy may land on a member of any host, by what the owner knows (LEFT): that of a list whose
+// position is vacant may be one for another host.
+func (w *world) mayLand(l list) bool {
+	vacant := slices.Contains(l.at[:w.sc.changing()], 0) && !w.without(leavesEarly)
+	for d, k := range w.disks {
+		if k.flying > 0 && (vacant || w.has(l, d)) {
+			return true
+		}
+	}
+	return false
 }
 
 // readerMoves visits the steps of reads. One that began before any write was done cannot be stale.
