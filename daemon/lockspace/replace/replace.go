@@ -91,6 +91,11 @@ func diskAt(path string, open Opener) string {
 	return disk
 }
 
+// mayLand is why a disk that was a member may not be one again: hosts forget what they have in flight to a disk that is
+// replaced. bakeryd does not end before that has returned.
+const mayLand = "a request of a host may be in flight to it, which would land over later ones; give another disk, " +
+	"or --force once bakeryd was restarted on every host that used it"
+
 // diskOf returns the uuid of the disk that has a superblock; zero if that is not on several disks.
 func diskOf(sb layout.Superblock) layout.UUID {
 	if sb.Position == 0 {
@@ -194,11 +199,13 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 			return nil
 		case at > 0 && found.Position > 0:
 			return fmt.Errorf("%w: it is member %d; give another disk", ErrMember, at)
+		case !marked && !force:
+			return fmt.Errorf("%w: it is member %d of this lockspace by a list of epoch %d, which is not in use: %s",
+				format.ErrOccupied, found.Position, found.Members.Epoch, mayLand)
 		}
 	}
 	if itself && !force {
-		return fmt.Errorf("%w: it is disk %d itself, without its contents: a host may still have a request in flight to it, "+
-			"which would land over later ones; give another disk, or --force if no host has", ErrMember, d.position)
+		return fmt.Errorf("%w: it is disk %d itself, without its contents: %s", ErrMember, d.position, mayLand)
 	}
 	if marked && mark.UUID == d.sb.UUID && mark.Position == d.position { // by an earlier attempt
 		return nil

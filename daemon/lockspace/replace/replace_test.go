@@ -300,7 +300,7 @@ func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 		"another lockspace":  {other.Disk, ErrOtherLockspace, ErrOtherLockspace, "stop its hosts"},
 		"member elsewhere":   {member(2), ErrMember, ErrMember, "it is member 3; give another disk"},
 		"member itself":      {disk: member(position - 1)},
-		"member in the past": {former, format.ErrOccupied, nil, "on 3 disks, position 2"},
+		"member in the past": {former, format.ErrOccupied, nil, "it is member 2 of this lockspace by a list of epoch 1, which is not in use: a request of a host may be in flight"},
 	} {
 		for force, want := range map[bool]error{false: c.want, true: c.withForce} {
 			before := lockspacetest.Contents(t, c.disk)
