@@ -226,14 +226,16 @@ func (r *replacement) confirm(ctx context.Context, lock locks.DirectoryHold, lis
 }
 
 // withdraw writes the list as it was, with a newer epoch than the one that this host may have shown: no host
-// would find that. It ends the lease, because this host may have a request in flight to the disk that it does
-// not know of any more: then it must not say that it has left.
+// would find that. If the old disk is not up then, this host may have a request in flight there that it does not
+// know of any more (SAME-DISK of package mirror). It ends the lease because it must not say then that it has left.
 func (r *replacement) withdraw(ctx context.Context, lock locks.DirectoryHold, list layout.Members) error {
 	list.Disks = r.planned.Disks
 	list.Epoch++
 	r.disks.Use(list, "")
 	err := r.publish(ctx, lock, list)
-	r.host.Member().LoseFor(fmt.Errorf("%w to disk %d", errInFlight, r.done.Position))
+	if r.done.Old != (layout.UUID{}) && r.awaitDisk(ctx) != nil {
+		return errors.Join(err, r.uncertain(fmt.Errorf("%w to disk %d", errInFlight, r.done.Position)))
+	}
 	return err
 }
 
@@ -313,7 +315,7 @@ func (r *replacement) fill(ctx context.Context, lock locks.DirectoryHold, list l
 	return r.follow(ctx, list.Epoch)
 }
 
-// awaitDisk waits until the new disk has the records of this host. It has older ones by COPY.
+// awaitDisk waits until the disk at the position has the records of this host. A new one has older ones by COPY.
 func (r *replacement) awaitDisk(ctx context.Context) error {
 	for until := r.clock.Now() + r.done.Lockspace.Lease; ; {
 		d := lockspace.MemberDisks(r.disks)[r.done.Position-1]
@@ -321,7 +323,7 @@ func (r *replacement) awaitDisk(ctx context.Context) error {
 		case d.State == mirror.Up && d.Behind == 0:
 			return nil
 		case r.clock.Now() >= until:
-			return fmt.Errorf("the new disk lacks %d records: %s", d.Behind, describe(d))
+			return fmt.Errorf("the disk lacks %d records: %s", d.Behind, describe(d))
 		}
 		if retry.Pause(ctx, r.times.Poll()) != nil {
 			return context.Cause(ctx)

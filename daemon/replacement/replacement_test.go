@@ -431,6 +431,7 @@ func TestReplace_DirectoryCannotBeSettled_KeepsTheDisk(t *testing.T) {
 		require.Equal(t, sb.Members.Disks, list.Disks)
 		require.Greater(t, list.Epoch, sb.Members.Epoch)
 		require.Equal(t, []layout.Members{list, list, list}, s.lists()[:3])
+		require.Equal(t, layout.StateLeft, s.ends())
 		s.fail("disk1")
 		s.has(a, "x", x)
 	})
