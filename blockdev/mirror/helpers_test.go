@@ -122,7 +122,7 @@ func (r *rig) open() (*mirror.Set, error) {
 
 // memberAt returns the disk at a position.
 func (r *rig) memberAt(i int, name string) mirror.Member {
-	return mirror.Member{Name: name, Open: func() (blockdev.Device, error) {
+	return mirror.Member{Name: name, ID: [16]byte{1, byte(i)}, Open: func() (blockdev.Device, error) {
 		if r.missing[i].Load() {
 			return nil, unix.ENOENT
 		}
@@ -141,7 +141,7 @@ var errVacant = errors.New("it is vacant")
 
 // vacate replaces a disk by none.
 func (r *rig) vacate(i int) {
-	r.Replace(i, mirror.Member{Name: "none", Vacant: true, Open: func() (blockdev.Device, error) { return nil, errVacant }})
+	r.Replace(i, mirror.Member{Name: "none", Open: func() (blockdev.Device, error) { return nil, errVacant }})
 }
 
 // renew replaces a disk by one with contents, by record. The others there were never written.

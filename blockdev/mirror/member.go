@@ -32,6 +32,7 @@ func (st State) String() string { return [...]string{"checking", "up", "down"}[s
 // Status is what is known of a member.
 type Status struct {
 	Name  string
+	ID    [16]byte // zero if the position is vacant
 	State State
 	Since time.Time // when it came up, or ceased to be up
 	Err   error     // the last one, also of a member that is up; nil if none
@@ -68,7 +69,7 @@ func (s *Set) Members() []Status {
 	list, devs := make([]Status, len(s.members)), make([]blockdev.Device, len(s.members))
 	s.mu.Lock()
 	for i, m := range s.members {
-		list[i] = Status{Name: m.Name, State: m.state, Since: m.since, Err: m.err, Failures: m.failures}
+		list[i] = Status{Name: m.Name, ID: m.ID, State: m.state, Since: m.since, Err: m.err, Failures: m.failures}
 		devs[i] = m.dev
 	}
 	for _, r := range s.registers {

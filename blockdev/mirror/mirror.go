@@ -77,7 +77,7 @@ type Member struct {
 	// disk was missing or failed.
 	Open func() (blockdev.Device, error)
 
-	Vacant bool // there is no disk: Open returns an error
+	ID [16]byte // of the disk, for Status; zero if the position is vacant: Open returns an error
 }
 
 // Options configure Open.

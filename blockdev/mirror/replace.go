@@ -38,7 +38,7 @@ func (s *Set) Replace(position int, m Member) {
 	old := s.members[position]
 	s.retire(old)
 	now := &member{Member: m, position: position, since: time.Now()}
-	if m.Vacant {
+	if m.ID == [16]byte{} {
 		now.before = old
 	}
 	s.members[position] = now

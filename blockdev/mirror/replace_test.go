@@ -143,7 +143,7 @@ func TestReplace_CopyWasDropped_IsNotWrittenToTheNewDisk(t *testing.T) {
 		done.Go(func() { require.Zero(t, r.Finish(stride, stride, time.Hour)) })
 		synctest.Wait()
 		start, opens := time.Now(), make(chan struct{})
-		r.Replace(2, mirror.Member{Name: "late", Open: func() (blockdev.Device, error) {
+		r.Replace(2, mirror.Member{Name: "late", ID: [16]byte{9}, Open: func() (blockdev.Device, error) {
 			<-opens
 			return nil, errVacant
 		}})

@@ -191,16 +191,15 @@ type Set interface {
 	Members() []mirror.Status
 }
 
-// MemberDisks returns the member disks of a device that OpenDisks returned, by the list in use. It returns
-// nil if the lockspace is on one disk.
+// MemberDisks returns the member disks of a device that OpenDisks returned. While another list is taken into use, some
+// may be by the list before. It returns nil if the lockspace is on one disk.
 func MemberDisks(dev blockdev.Device) (disks []MemberDisk) {
 	set, ok := dev.(Set)
 	if !ok {
 		return nil
 	}
-	list := set.Superblock().Members
 	for i, status := range set.Members() {
-		disks = append(disks, MemberDisk{Position: i + 1, UUID: list.Disks[i], Status: status})
+		disks = append(disks, MemberDisk{Position: i + 1, UUID: status.ID, Status: status})
 	}
 	return disks
 }
@@ -225,7 +224,7 @@ func (d *Disks) member(i int) mirror.Member {
 	if len(paths) > 0 {
 		name = strings.Join(paths, " or ")
 	}
-	return mirror.Member{Name: name, Open: func() (blockdev.Device, error) { return d.open(i) }, Vacant: list.Disks[i].IsZero()}
+	return mirror.Member{Name: name, Open: func() (blockdev.Device, error) { return d.open(i) }, ID: list.Disks[i]}
 }
 
 // candidates returns the list in use, and the paths that lead to a member by it, or may: all those that

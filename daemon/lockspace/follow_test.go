@@ -249,6 +249,19 @@ func TestFollow_PathHangs_ReturnsInTime(t *testing.T) {
 	})
 }
 
+// TestMemberDisks_ListIsTakenIntoUse_StateIsThatOfTheDisk: one disk is exchanged, and the list is not in use yet.
+func TestMemberDisks_ListIsTakenIntoUse_StateIsThatOfTheDisk(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, s *shelf) {
+		set := s.set("a b c", DiskOptions{})
+		defer set.Close()
+		require.Equal(t, s.sb.Members.Disks[2], MemberDisks(set)[2].UUID)
+		set.Replace(2, mirror.Member{Name: "none", Open: func() (blockdev.Device, error) { return nil, ErrVacant }})
+		states(set)
+		require.Equal(t, down, MemberDisks(set)[2].State)
+		require.Zero(t, MemberDisks(set)[2].UUID)
+	})
+}
+
 // TestCheck_NewerList_IsFollowed: a check of a member that was lost for a moment finds it.
 func TestCheck_NewerList_IsFollowed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, s *shelf) {

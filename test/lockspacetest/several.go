@@ -84,7 +84,7 @@ func (c *Several) Open() (Fixed, []*disktest.Faulty) {
 	for i, disk := range c.Disks {
 		f := disktest.NewFaulty(disk.Open(), disktest.FaultyOptions{Seed: uint64(i)})
 		faults = append(faults, f)
-		list = append(list, mirror.Member{Name: fmt.Sprintf("disk%d", i), Open: func() (blockdev.Device, error) { return reopened(f), nil }})
+		list = append(list, mirror.Member{Name: fmt.Sprintf("disk%d", i), ID: c.SB.Members.Disks[i], Open: func() (blockdev.Device, error) { return reopened(f), nil }})
 	}
 	set, err := mirror.Open(list, mirror.Options{Stride: c.SB.Geometry.Stride, Size: c.Disks[0].Open().Info().Size, Codec: Codec{c.SB.Space()},
 		Check: func(i int, dev blockdev.Device) error {

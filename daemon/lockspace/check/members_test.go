@@ -109,7 +109,7 @@ func (s *several) open() lockspacetest.Fixed {
 	s.t.Helper()
 	var list []mirror.Member
 	for i, d := range s.read {
-		list = append(list, mirror.Member{Name: fmt.Sprintf("/dev/disk%d", i), Open: func() (blockdev.Device, error) { return d, s.gone[i] }})
+		list = append(list, mirror.Member{Name: fmt.Sprintf("/dev/disk%d", i), ID: s.sb.Members.Disks[i], Open: func() (blockdev.Device, error) { return d, s.gone[i] }})
 	}
 	set, err := mirror.Open(list, mirror.Options{Stride: s.geo.Stride, Size: s.geo.Size(), Codec: lockspace.NewCodec(s.sb), ReadOnly: true,
 		Check: func(int, blockdev.Device) error { return nil }, Timeout: setTimeout, Patience: setTimeout, Retry: time.Minute})
