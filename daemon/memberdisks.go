@@ -56,6 +56,9 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 		d.mu.Lock()
 		d.sb, d.set, d.noted, d.listed = sb, set, slices.Repeat([]string{"up"}, sb.Members.Positions), sb.Members
 		d.mu.Unlock()
+		if v := sb.Members.Vacant(); v != 0 {
+			d.log.Warn("position of a member disk is vacant", "disk", v, "remedy", lockspace.MemberDisks(dev)[v-1].Remedy())
+		}
 		d.note()
 	}
 	return dev, nil
@@ -247,10 +250,7 @@ func (d *memberDisks) changes() (says []func()) {
 	}
 	for i, m := range disks {
 		state, name, err := reports[i].State, fmt.Sprintf("disk %d (%s)", m.Position, m.Name), reports[i].Error
-		if m.State == mirror.Down {
-			state = "down"
-		}
-		if state == d.noted[i] || m.State == mirror.Checking && state != "hangs" {
+		if state == d.noted[i] || state == "vacant" || m.State == mirror.Checking && state != "hangs" {
 			continue
 		}
 		d.noted[i] = state
@@ -264,7 +264,11 @@ func (d *memberDisks) changes() (says []func()) {
 				d.log.Warn("member disk hangs", append(attrs, "err", err)...)
 				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s hangs, %d of %d up: %s", name, up, len(disks), err)})
 			default:
-				d.log.Warn("member disk is lost", append(attrs, "err", err)...)
+				attrs = append(attrs, "err", err)
+				if remedy := m.Remedy(); remedy != "" {
+					attrs = append(attrs, "remedy", remedy)
+				}
+				d.log.Warn("member disk is lost", attrs...)
 				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s, %d of %d up: %s", name, up, len(disks), err)})
 			}
 		})
@@ -283,12 +287,13 @@ func (d *memberDisks) replaced() (says []func()) {
 		if id == d.listed.Disks[i] {
 			continue
 		}
+		d.noted[i] = "" // nothing of the disk that is there now
 		now := "vacant"
 		if !id.IsZero() {
 			now = id.String() // its path may not be known yet
 		}
 		says = append(says, func() {
-			d.log.Warn("member disk replaced", "disk", i+1, "now", now, "epoch", list.Epoch)
+			d.log.Info("member disk replaced", "disk", i+1, "now", now, "epoch", list.Epoch)
 			d.events.Add(events.Event{Kind: events.Replaced, Reason: fmt.Sprintf("disk %d is now %s, epoch %d", i+1, now, list.Epoch)})
 		})
 	}

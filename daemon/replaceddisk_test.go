@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -73,19 +75,25 @@ func (c *changing) shown(hosts ...int) {
 	}
 }
 
-// TestHosts_MemberDiskIsReplaced_HoldsContinue: one host has no path to the new disk, and one joins between.
+// TestHosts_MemberDiskIsReplaced_HoldsContinue: one host has no path to the new disk, and one joins between. Only these
+// warn of it.
 func TestHosts_MemberDiskIsReplaced_HoldsContinue(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c, n := newChanging(t), newNotebook(t)
-		a := c.host(1, c.on(c.paths...), n.in)
-		b := c.host(2, c.on(c.paths[:3]...))
+		logs := make([]bytes.Buffer, 4)
+		logIn := func(host int) func(*Config) {
+			return func(cfg *Config) {
+				cfg.Logger = slog.New(slog.NewTextHandler(&logs[host], &slog.HandlerOptions{Level: slog.LevelWarn}))
+			}
+		}
+		a, b := c.host(1, c.on(c.paths...), n.in, logIn(1)), c.host(2, c.on(c.paths[:3]...), logIn(2))
 		x, y := acquire(t, a, locks.Request{Name: "x"}), acquire(t, b, locks.Request{Name: "y"})
 		incarnations := []uint64{a.mem.Incarnation(), b.mem.Incarnation()}
 
 		c.publish(layout.UUID{}, 0, 1)
 		c.shown(1, 2)
 		old := lockspacetest.Contents(t, c.Disks[2])
-		joins := c.host(3, c.on(c.paths...))
+		joins := c.host(3, c.on(c.paths...), logIn(3))
 		require.NoError(t, acquire(t, joins, locks.Request{Name: "z"}).Release())
 		c.shown(3)
 		require.Equal(t, "vacant", disksOf(t, a)[2].State)
@@ -107,9 +115,12 @@ func TestHosts_MemberDiskIsReplaced_HoldsContinue(t *testing.T) {
 		require.Equal(t, []string{"up", "/dev/d"}, []string{disks[2].State, disks[2].Device})
 		require.Equal(t, "down", disksOf(t, b)[2].State)
 
+		require.Empty(t, logs[1].String())
+		require.Regexp(t, `msg="member disk is lost" disk=3 device=/dev/c up=2 of=3 err="memory is .*" remedy="add the path of the new disk `, logs[2].String())
+		require.Regexp(t, `msg="position of a member disk is vacant" disk=3 remedy="if no replacement is running, run bakeryctl disk replace 3 NEW"\n$`, logs[3].String())
+
 		require.Equal(t, []string{
 			"replaced: disk 3 is now vacant, epoch 2",
-			"disk_lost: disk 3 (member 3), 2 of 3 up: position 3 is vacant: run bakeryctl disk replace 3 NEW",
 			"replaced: disk 3 is now " + disks[2].UUID.String() + ", epoch 3",
 			"disk_back: disk 3 (/dev/d), 3 of 3 up",
 		}, n.diskEvents())

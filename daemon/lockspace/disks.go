@@ -81,11 +81,11 @@ var (
 	// ErrNoPath is the error of a member for which no path is left.
 	ErrNoPath = errors.New("no path was given for it")
 
-	// ErrVacant is the error of a position that has no disk. It comes with the remedy.
-	ErrVacant = errors.New("is vacant")
+	// ErrVacant is the error of a position that has no disk.
+	ErrVacant = errors.New("vacant: its disk is being replaced, or a replacement was interrupted")
 
 	// ErrReplaced is the error of a member whose path leads to another disk, which is no member, or not yet.
-	ErrReplaced = fmt.Errorf("%w: it was replaced", layout.ErrIdentity)
+	ErrReplaced = errors.New("it was replaced")
 )
 
 // OpenDisks opens the lockspace on the disks at paths, in any order. copyUsed is 1 if a superblock at
@@ -124,7 +124,7 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	for _, f := range all {
 		copyUsed = max(copyUsed, f.copyUsed)
 		if f.err == nil && !d.sb.Members.Has(f.sb.Position, diskOf(f.sb)) && o.LeftOut != nil {
-			o.LeftOut(f.path, fmt.Errorf("%s, but the disk is not a member in epoch %d; omit it", f.describe(), d.sb.Members.Epoch))
+			o.LeftOut(f.path, fmt.Errorf("%s, but the disk is not a member in epoch %d; remove it from --device or BAKERYD_DEVICE", f.describe(), d.sb.Members.Epoch))
 		}
 	}
 	var members []mirror.Member
@@ -181,6 +181,22 @@ type MemberDisk struct {
 	Position int // on the disk, from 1
 	UUID     layout.UUID
 	mirror.Status
+}
+
+// Remedy returns what to do about a disk that is not up; "" if Err alone shows it.
+func (m MemberDisk) Remedy() string {
+	switch {
+	case errors.Is(m.Err, ErrVacant):
+		return fmt.Sprintf("if no replacement is running, run bakeryctl disk replace %d NEW", m.Position)
+	case errors.Is(m.Err, ErrNoPath):
+		return "add its path to --device or BAKERYD_DEVICE, and restart bakeryd"
+	case strings.Contains(m.Name, " or "): // the error may be that of a disk that is to be a member
+	case errors.Is(m.Err, ErrReplaced):
+		return "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"
+	case errors.Is(m.Err, layout.ErrBlank):
+		return fmt.Sprintf("check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace %d NEW, where NEW may be this disk", m.Position)
+	}
+	return ""
 }
 
 // Set is the device of a lockspace on several disks. [Disks] implements it.
@@ -257,7 +273,7 @@ func (d *Disks) open(i int) (blockdev.Device, error) {
 	list, paths := d.candidates(i)
 	switch {
 	case list.Disks[i].IsZero():
-		return nil, fmt.Errorf("position %d %w: run bakeryctl disk replace %d NEW", i+1, ErrVacant, i+1)
+		return nil, ErrVacant
 	case len(paths) == 0:
 		return nil, ErrNoPath
 	}

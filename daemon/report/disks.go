@@ -38,7 +38,7 @@ func (d Disk) Up() bool { return d.State == "up" }
 func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 	for _, m := range members {
 		d := Disk{Position: m.Position, Device: m.Name, UUID: m.UUID, State: m.State.String(), Since: m.Since.UTC(),
-			Failures: m.Failures, Behind: m.Behind, IO: *IOOf(m.Stats)}
+			Failures: m.Failures, Behind: m.Behind, IO: *IOOf(m.Stats), Remedy: m.Remedy()}
 		if m.Err != nil {
 			d.Error = m.Err.Error()
 		}
@@ -47,11 +47,6 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 			d.Device, d.State = "", "vacant"
 		case errors.Is(m.Err, lockspace.ErrNoPath):
 			d.Device = ""
-		case strings.Contains(m.Name, " or "): // the error may be that of a disk that is to be a member
-		case errors.Is(m.Err, lockspace.ErrReplaced):
-			d.Remedy = "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"
-		case errors.Is(m.Err, layout.ErrBlank):
-			d.Remedy = fmt.Sprintf("check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace %d NEW, where NEW may be this disk", m.Position)
 		}
 		switch oldest, checked := m.Stats.Oldest, time.Since(m.Since); {
 		case d.Up() && oldest > hangAfter:
@@ -87,15 +82,12 @@ func (r *Report) memberProblems() (all []Problem) {
 		}
 		p := Problem{Severity: SeverityWarning, Kind: "disk", Subject: fmt.Sprintf("disk %d", d.Position), Why: d.Error, Remedy: cmp.Or(d.Remedy, checkDevice)}
 		p.Text = "member " + p.Subject
-		switch {
-		case d.State == "vacant":
-			p.Why, p.Remedy = "", fmt.Sprintf("run bakeryctl disk replace %d NEW", d.Position)
-		case d.Device == "":
-			p.Remedy = "add its path to --device or BAKERYD_DEVICE"
-		default:
+		if d.Device != "" {
 			p.Text += " (" + text.PrintableLine(d.Device) + ")"
 		}
-		p.Text += map[string]string{"checking": " is being checked", "down": " is down", "hangs": " hangs", "vacant": " is vacant"}[d.State]
+		if p.Text += map[string]string{"checking": " is being checked", "down": " is down", "hangs": " hangs"}[d.State]; d.State == "vacant" {
+			p.Text, p.Why = p.Text+" is "+d.Error, ""
+		}
 		switch {
 		case up < need:
 			p.Severity = SeverityError

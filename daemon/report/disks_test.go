@@ -2,7 +2,6 @@ package report
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -90,7 +89,7 @@ func TestDisksOf(t *testing.T) {
 	r := &Report{Disks: append(diskReport(2, 0).Disks, disks[1])}
 	r.Judge()
 	require.Equal(t, "warning disk: member disk 4 is down: no path was given for it"+
-		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE", r.Problems[0].String())
+		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE, and restart bakeryd", r.Problems[0].String())
 	require.Nil(t, DisksOf(nil))
 
 	for _, c := range []struct {
@@ -105,11 +104,12 @@ func TestDisksOf(t *testing.T) {
 		require.Equal(t, c.remedy, down[0].Remedy)
 	}
 
-	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: fmt.Errorf("position 3 %w", lockspace.ErrVacant)}}})
-	require.Equal(t, []string{"vacant", "", "position 3 is vacant"}, []string{vacant[0].State, vacant[0].Device, vacant[0].Error})
+	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: lockspace.ErrVacant}}})
+	require.Equal(t, []string{"vacant", ""}, []string{vacant[0].State, vacant[0].Device})
 	r = &Report{Disks: append(diskReport(2, 0).Disks, vacant...)}
 	r.Judge()
-	require.Equal(t, "warning disk: member disk 3 is vacant -> a host that loses one more disk loses its lease; run bakeryctl disk replace 3 NEW", r.Problems[0].String())
+	require.Equal(t, "warning disk: member disk 3 is vacant: its disk is being replaced, or a replacement was interrupted"+
+		" -> a host that loses one more disk loses its lease; if no replacement is running, run bakeryctl disk replace 3 NEW", r.Problems[0].String())
 
 	hung := DisksOf([]lockspace.MemberDisk{
 		{Position: 2, Status: mirror.Status{Name: "/dev/b", State: mirror.Up, Since: since, Stats: blockdev.Stats{Oldest: 5*time.Second + 1}}},

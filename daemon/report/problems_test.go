@@ -86,10 +86,10 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 		}, []string{"error damaged: damaged: slot of host 2 in lock 1: checksum differs -> run bakeryctl check /dev/locks",
 			"error damaged: damaged: record of host 2: checksum differs -> its next renewal repairs it; if the host is down: bakeryctl check --repair /dev/locks"}},
 		{"damage on several disks", func(r *Report) {
-			r.Disks = []Disk{{Position: 1, Device: "/dev/a", State: "up"}, {Position: 2, State: "down"}, {Position: 3, Device: "/dev/c", State: "up"}}
+			r.Disks = []Disk{{Position: 1, Device: "/dev/a", State: "up"}, {Position: 2, State: "down", Remedy: "give its path"}, {Position: 3, Device: "/dev/c", State: "up"}}
 			r.Damaged = []Damage{{What: "directory entry of lock 3", Kind: lockspace.KindEntry, Error: "bad"}}
 		}, []string{"error damaged: damaged: directory entry of lock 3: bad -> run bakeryctl check /dev/a /dev/c",
-			"warning disk: member disk 2 is down -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE"}},
+			"warning disk: member disk 2 is down -> a host that loses one more disk loses its lease; give its path"}},
 		{"warning", func(r *Report) { r.Lockspace.Warnings = []string{"the superblock is damaged, its copy is in use"} },
 			[]string{"warning lockspace: the superblock is damaged, its copy is in use"}},
 		{"orphan", func(r *Report) {

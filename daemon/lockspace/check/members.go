@@ -291,7 +291,7 @@ func groupText(rule string, n int) (what, problem string) {
 
 // addDisks adds the member disks, and a finding for each that was not read.
 func (c *Result) addDisks(m *members) {
-	now := m.set.Members()
+	now := lockspace.MemberDisks(m.set)
 	for i, at := range m.disks {
 		d := Disk{Position: at.Position, Device: at.Name, UUID: at.UUID, State: now[i].State.String()}
 		if err := now[i].Err; err != nil {
@@ -301,7 +301,7 @@ func (c *Result) addDisks(m *members) {
 			Problem: "it does not answer", Remedy: "check the disk and its paths"}
 		switch {
 		case errors.Is(now[i].Err, lockspace.ErrVacant):
-			f.Problem, f.Remedy = "it is vacant", fmt.Sprintf("run bakeryctl disk replace %d NEW", d.Position)
+			f.Problem, f.Remedy = "its position is "+d.Error, now[i].Remedy()
 		case now[i].State == mirror.Down:
 			f.Problem = fmt.Sprintf("it is missing: %s", d.Error)
 			f.Remedy = missingRemedy(d, now[i].Err)

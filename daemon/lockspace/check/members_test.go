@@ -194,8 +194,8 @@ func TestCheck_SeveralDisks_Findings(t *testing.T) {
 		}, []want{
 			{SeverityWarning, "disk 1", 1, "it is missing: file does not exist", "check the disk and its paths", false},
 			{SeverityWarning, "directory entry of lock 2", 0, ".8, is on 1 of the 2 disks that were read", "start the disks that are missing", false}}},
-		"vacant position": {func(s *several) { s.gone[2] = fmt.Errorf("position 3 %w", lockspace.ErrVacant) }, []want{
-			{SeverityWarning, "disk 3", 3, "it is vacant", "run bakeryctl disk replace 3 NEW", false}}},
+		"vacant position": {func(s *several) { s.gone[2] = lockspace.ErrVacant }, []want{
+			{SeverityWarning, "disk 3", 3, "its position is vacant: ", "run bakeryctl disk replace 3 NEW", false}}},
 		"list behind": {func(s *several) { s.list(2, 0, 2) }, []want{
 			{SeverityNote, "superblock", 2, "it has version 1.0, a majority of the disks has 2.0", "the disk counts", false},
 			{SeverityNote, "copy of the superblock", 2, "it has version 1.0", "the disk counts", false}}},
