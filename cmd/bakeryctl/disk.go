@@ -1,8 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +19,14 @@ func defineDisk(a *app, cmd *cobra.Command) {
 		}
 		return cli.Usage("disk", "no command given, want replace")
 	}
-	cmd.AddCommand(command{"replace OLD NEW", "Replace a member disk while hosts use the lockspace", cobra.ExactArgs(2), defineDiskReplace}.create(a))
+	cmd.AddCommand(command{"replace OLD NEW", "Replace a member disk while hosts use the lockspace", replaceArgs, defineDiskReplace}.create(a))
+}
+
+func replaceArgs(_ *cobra.Command, args []string) error {
+	if len(args) != 2 || slices.Contains(args, "") {
+		return cli.Usage("disk replace", "disk replace takes a member disk and the path of the new disk: want OLD NEW, not %q", args)
+	}
+	return nil
 }
 
 func defineDiskReplace(a *app, cmd *cobra.Command) {
@@ -35,7 +42,7 @@ bakeryctl joins the lockspace as a host, so the lockspace must have a free host 
 the command ends, OLD counts no more and NEW not yet: with 3 disks both others must work.
 No lock is created or removed meanwhile. If the command is interrupted the lockspace
 continues without the disk. Run the command again, on any host: it completes the
-replacement. NEW may also be the disk at OLD's position: it is filled again.
+replacement. NEW may also be the disk at OLD's position: with --force it is filled again.
 
 Without --device bakeryd is asked for the other disks. OLD is not written.
 
@@ -43,27 +50,17 @@ Exit codes:
   0    the disk was replaced
   64   the command line is wrong, or OLD is no member
   66   a disk cannot be used, or the replacement is not complete
-  69   bakeryd is unreachable`
+  69   bakeryd is unreachable
+  130  interrupted: the message says whether something was changed`
 	cmd.Example = `  bakeryctl disk replace 3 /dev/mapper/locks4
   bakeryctl disk replace /dev/mapper/locks3 /dev/mapper/locks4
   bakeryctl disk replace 3 /dev/mapper/locks4 --device /dev/mapper/locks1 --device /dev/mapper/locks2`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
-		paths := a.devices
-		if len(paths) == 0 {
-			status, err := a.status(ctx)
-			if err != nil {
-				return err
-			}
-			paths = replace.Paths(status)
-		}
-		done, err := replace.Run(ctx, paths, args[0], args[1], force, a.stderr)
+		done, err := replace.Run(ctx, replace.Options{Devices: a.devices, Socket: a.socket, Old: args[0], New: args[1], Force: force, Stderr: a.stderr})
 		if err != nil {
 			return err
-		}
-		if done.Warning != "" {
-			fmt.Fprintln(a.stderr, "warning:", done.Warning)
 		}
 		return a.print(done, func(w io.Writer) { replace.Show(w, done) })
 	}

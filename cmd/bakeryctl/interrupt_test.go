@@ -63,3 +63,40 @@ func TestCheck_Interrupted_Exits(t *testing.T) {
 	require.Equal(t, 130, x.wait())
 	eventually(t, "the line to be gone", func() bool { return strings.HasSuffix(x.shown(), "\r\x1b[K") })
 }
+
+// The signal arrives while the command waits for a host that does not follow. It has left before the next run.
+func TestDiskReplace_Interrupted_NextRunContinues(t *testing.T) {
+	needDirectIO(t)
+	t.Parallel()
+	dir := t.TempDir()
+	var paths []string
+	for _, name := range []string{"a", "b", "c", "d"} {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	require.NoError(t, os.WriteFile(paths[3], make([]byte, 1<<20), 0o600))
+	_, err := format.Format(t.Context(), paths[:3], format.Options{Hosts: 4, Locks: 4, Lease: time.Second, Policy: layout.PolicyManual})
+	require.NoError(t, err)
+	put := func(r layout.HostRecord) {
+		dev, sb, _, err := lockspace.OpenDisks(paths[:3], lockspace.DiskOptions{})
+		require.NoError(t, err)
+		p := blockdev.Alloc(sb.Geometry.Stride)
+		require.NoError(t, sb.Space().EncodeHost(p, r))
+		require.NoError(t, dev.Write(p, sb.Geometry.Host(r.ID)))
+		require.NoError(t, dev.Close())
+	}
+	db2 := layout.HostRecord{ID: 2, Name: "db2", State: layout.StateLive, Incarnation: 7, Generation: 1, Sequence: 1, ReadHorizon: 4, Epoch: 1}
+	put(db2)
+	args := []string{"disk", "replace", "3", paths[3], "--device", paths[0], "--device", paths[1]}
+
+	x := onTerminal(t, args...)
+	x.await("bakeryctl: waiting for hosts to use the new list of disks: host 2 (db2)")
+	x.press(ctrlC)
+	x.await("works without disk 3: interrupt signal received\r\nhint: run the same command again, on this host or another one: it continues\r\n")
+	require.Equal(t, 130, x.wait())
+	db2.State, db2.Sequence = layout.StateLeft, 2
+	put(db2)
+	x = onTerminal(t, args...)
+	x.await("\r\nreplaced disk 3 of lockspace ")
+	x.await("\r\n  new ")
+	require.Equal(t, 0, x.wait())
+}

@@ -106,7 +106,7 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			devices, _ := cmd.Flags().GetStringArray("device") // none if the command has no such flag
 			if strings.Join(devices, "") != "" && cmd.Flags().Changed("socket") {
-				return cli.Usage(cmd.Name(), "--device and --socket exclude each other: with --device no bakeryd is asked")
+				return cli.Usage(commandPath(cmd), "--device and --socket exclude each other: with --device no bakeryd is asked")
 			}
 			return nil
 		},

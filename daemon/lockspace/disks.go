@@ -189,7 +189,7 @@ func (m MemberDisk) Remedy() string {
 	case errors.Is(m.Err, ErrVacant):
 		return fmt.Sprintf("if no replacement is running, run bakeryctl disk replace %d NEW", m.Position)
 	case errors.Is(m.Err, ErrNoPath):
-		return "add its path to --device or BAKERYD_DEVICE, and restart bakeryd"
+		return "add its path to --device or BAKERYD_DEVICE"
 	case strings.Contains(m.Name, " or "): // the error may be that of a disk that is to be a member
 	case errors.Is(m.Err, ErrReplaced):
 		return "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"

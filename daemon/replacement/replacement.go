@@ -49,7 +49,8 @@ type Order struct {
 type Replaced struct {
 	Lockspace layout.Superblock `json:"-"` // with the new list of members
 	Position  int               `json:"position"`
-	Old       layout.UUID       `json:"old"` // zero if the position was vacant
+	Old       layout.UUID       `json:"old,omitzero"`         // zero if the position was vacant
+	OldDevice string            `json:"old_device,omitempty"` // its path; "" if it is not up
 	New       layout.UUID       `json:"new"`
 	Device    string            `json:"device"`
 	// Unreadable is the number of records on the new disk that no reader accepts, because they could
@@ -158,6 +159,9 @@ func planReplacement(ctx context.Context, cfg daemon.Config, o Order) (r *replac
 		return nil, errors.Join(err, r.disk.Close())
 	}
 	r.done = Replaced{Lockspace: sb, Position: position, Old: sb.Members.Disks[position-1], New: r.disk.UUID(), Device: o.New}
+	if old := disks[position-1]; old.State == mirror.Up {
+		r.done.OldDevice = old.Name
+	}
 	return r, nil
 }
 
@@ -196,7 +200,7 @@ func (r *replacement) replace(ctx context.Context, lock locks.DirectoryHold) err
 		err = r.fill(ctx, lock, list)
 	}
 	if err != nil && !r.complete {
-		return fmt.Errorf("%w, and the lockspace works without disk %d: %w; run the command again", ErrIncomplete, position, err)
+		return fmt.Errorf("%w, and the lockspace works without disk %d: %w", ErrIncomplete, position, err)
 	}
 	return err
 }

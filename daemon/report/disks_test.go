@@ -89,7 +89,7 @@ func TestDisksOf(t *testing.T) {
 	r := &Report{Disks: append(diskReport(2, 0).Disks, disks[1])}
 	r.Judge()
 	require.Equal(t, "warning disk: member disk 4 is down: no path was given for it"+
-		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE, and restart bakeryd", r.Problems[0].String())
+		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE", r.Problems[0].String())
 	require.Nil(t, DisksOf(nil))
 
 	for _, c := range []struct {

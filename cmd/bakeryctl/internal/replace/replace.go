@@ -3,41 +3,103 @@
 package replace
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/replace"
 	"github.com/bakeryd/bakeryd/daemon/replacement"
-	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// Run replaces the disk old of the lockspace on the disks at paths by the one at path. It shows its progress
-// on stderr.
-func Run(ctx context.Context, paths []string, old, path string, force bool, stderr io.Writer) (*replacement.Replaced, error) {
-	p := render.StartProgress(stderr)
+// Options are the arguments of the command.
+type Options struct {
+	Devices  []string // disks of the lockspace; none: those of the bakeryd at Socket
+	Socket   string
+	Old, New string
+	Force    bool
+	Stderr   io.Writer // for progress and warnings
+}
+
+// Run replaces a member disk. It shows its progress, and warns of what is left to do.
+func Run(ctx context.Context, o Options) (*replacement.Replaced, error) {
+	asked := len(o.Devices) == 0
+	if asked {
+		var err error
+		if o.Devices, err = paths(ctx, o.Socket); err != nil {
+			return nil, err
+		}
+	}
+	p := render.StartProgress(o.Stderr)
 	defer p.Stop()
-	done, err := replacement.Replace(ctx, daemon.Config{Devices: paths, Logger: ondevice.Logger(p.Log())}, replacement.Order{
-		Old: old, New: path, Force: force, Counter: p.Counter(), Progress: func(message string) { p.Message("bakeryctl: " + message) },
+	// The error that ends the command has the reason. Warnings of its host are of the disk that is replaced.
+	log := slog.New(slog.NewTextHandler(p.Log(), &slog.HandlerOptions{Level: slog.LevelError}))
+	done, err := replacement.Replace(ctx, daemon.Config{Devices: o.Devices, Logger: log}, replacement.Order{
+		Old: o.Old, New: o.New, Force: o.Force, Counter: p.Counter(), Progress: func(message string) {
+			p.Message("bakeryctl: " + message)
+			p.Begin(message, 0)
+		},
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, &cli.Failure{Code: cli.ExitInterrupted, Err: err}
+		f := &cli.Failure{Code: cli.ExitInterrupted, Err: err, Hint: "nothing was changed"}
+		if errors.Is(err, replacement.ErrIncomplete) {
+			f.Hint = again
+		}
+		return nil, f
 	case err != nil:
 		return nil, cli.Advise(err, cli.ExitNoDevice, advice)
 	}
+	if done.Warning != "" {
+		p.Message("warning: the disk is a member, but not every host is known to use it: " + done.Warning + "\nhint: " + again)
+	}
+	if asked {
+		if lacks := lacking(ctx, o.Socket, done); lacks != "" {
+			p.Message("warning: bakeryd on this host does not use the new disk: " + lacks)
+		}
+	}
 	return done, nil
+}
+
+const again = "run the same command again, on this host or another one: it continues"
+
+// lacking returns why bakeryd does not use the new disk; "" if it does, or is not reached. bakeryd tries its
+// paths every second.
+func lacking(ctx context.Context, socket string, done *replacement.Replaced) (why string) {
+	for range 30 {
+		status, err := show.Ask(ctx, socket)
+		if err != nil || len(status.Disks) < done.Position {
+			return ""
+		}
+		d := status.Disks[done.Position-1]
+		if d.UUID == done.New && d.Up() {
+			return ""
+		}
+		why = cmp.Or(d.Error, d.State)
+		if retry.Pause(ctx, 100*time.Millisecond) != nil {
+			return ""
+		}
+	}
+	return why
 }
 
 // advice are the hints for errors of Run.
@@ -49,32 +111,54 @@ var advice = slices.Concat([]cli.Advice{
 	{Err: blockdev.ErrTooSmall, Hint: "give another disk, or make the file as large as those of the other disks"},
 	{Err: replace.ErrOtherLockspace},
 	{Err: replacement.ErrRefused},
-	{Err: replacement.ErrIncomplete},
+	{Err: replacement.ErrIncomplete, Hint: again},
 	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed: the command joins as a host"},
 }, ondevice.Advice)
 
-// Paths returns the paths of the disks of a lockspace that bakeryd reported.
-func Paths(r *report.Report) (paths []string) {
+// paths returns the paths of the disks of a lockspace that bakeryd reports.
+func paths(ctx context.Context, socket string) (all []string, err error) {
+	r, err := show.Ask(ctx, socket)
+	if err != nil {
+		return nil, call.OrDevice(err)
+	}
 	for _, d := range r.Disks {
 		if d.Device != "" && !strings.Contains(d.Device, " or ") { // paths that may lead to a lost disk
-			paths = append(paths, d.Device)
+			all = append(all, d.Device)
 		}
 	}
 	if len(r.Disks) == 0 {
-		paths = []string{r.Lockspace.Device}
+		all = []string{r.Lockspace.Device}
 	}
-	return paths
+	for _, path := range all {
+		if _, err := os.Stat(path); err != nil && !filepath.IsAbs(path) {
+			return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("bakeryd has a relative path of a disk, which is not below this directory: %w", err),
+				Hint: "run the command in the directory of bakeryd, or give each disk with --device"}
+		}
+	}
+	return all, nil
 }
 
-// Show writes the result.
+// Show writes the result, and what to do on every host.
 func Show(w io.Writer, r *replacement.Replaced) {
-	fmt.Fprintf(w, "replaced disk %d of lockspace %s\n", r.Position, lockspace.DescribeSuperblock(r.Lockspace))
-	if !r.Old.IsZero() {
-		fmt.Fprintf(w, "  old\t%v\n", r.Old)
+	device, path, old := text.Printable(r.Device), "the path of the old disk", ""
+	if r.OldDevice != "" {
+		path = text.Printable(r.OldDevice)
+		old = " " + path
 	}
-	fmt.Fprintf(w, "  new\t%v %s\n", r.New, text.Printable(r.Device))
+	if r.Old == r.New {
+		fmt.Fprintf(w, "disk %d of lockspace %s is %s already\n", r.Position, lockspace.DescribeSuperblock(r.Lockspace), device)
+	} else {
+		fmt.Fprintf(w, "replaced disk %d of lockspace %s\n", r.Position, lockspace.DescribeSuperblock(r.Lockspace))
+		if !r.Old.IsZero() {
+			fmt.Fprintf(w, "  old\t%v%s\n", r.Old, old)
+		}
+		fmt.Fprintf(w, "  new\t%v %s\n", r.New, device)
+	}
 	if r.Unreadable > 0 {
 		fmt.Fprintf(w, "  unreadable\t%s, which could not be read; bakeryctl check names them\n", render.Count(r.Unreadable, "record"))
 	}
-	fmt.Fprintf(w, "  next\tcheck with bakeryctl disks on every host, then remove the path of the old disk, if it is another one, from BAKERYD_DEVICE\n")
+	fmt.Fprintf(w, "  next\ton every host: bakeryctl disks must show disk %d up; if not, add %s to BAKERYD_DEVICE and restart bakeryd\n", r.Position, device)
+	if r.OldDevice != r.Device {
+		fmt.Fprintf(w, "  then\tremove %s from BAKERYD_DEVICE; bakeryd reads it at its next start\n", path)
+	}
 }
