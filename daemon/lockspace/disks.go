@@ -191,6 +191,7 @@ func (m MemberDisk) Remedy() string {
 	case errors.Is(m.Err, ErrNoPath):
 		return "add its path to --device or BAKERYD_DEVICE"
 	case strings.Contains(m.Name, " or "): // the error may be that of a disk that is to be a member
+		return "check these devices; if none of them is the disk, add its path to --device or BAKERYD_DEVICE"
 	case errors.Is(m.Err, ErrReplaced):
 		return "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"
 	case errors.Is(m.Err, layout.ErrBlank):

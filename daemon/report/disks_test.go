@@ -103,6 +103,8 @@ func TestDisksOf(t *testing.T) {
 		down := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "/dev/c", State: mirror.Down, Err: c.err}}})
 		require.Equal(t, c.remedy, down[0].Remedy)
 	}
+	maybe := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "/dev/c or /dev/d", State: mirror.Down, Err: lockspace.ErrReplaced}}})
+	require.Equal(t, "check these devices; if none of them is the disk, add its path to --device or BAKERYD_DEVICE", maybe[0].Remedy)
 
 	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: lockspace.ErrVacant}}})
 	require.Equal(t, []string{"vacant", ""}, []string{vacant[0].State, vacant[0].Device})

@@ -51,6 +51,7 @@ func Run(ctx context.Context, paths []string, o Options) (Result, error) {
 		disks = append(disks, r)
 	}
 	if len(disks) == 1 {
+		disks[0].addMembers(disks)
 		return Result{disks[0].Fit, disks[0], disks[0].show}, nil
 	}
 	all := together(disks)

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // SetReport is the output of bakeryctl probe --json for several devices.
@@ -55,9 +58,31 @@ func together(disks []*Report) *SetReport {
 	if len(all.Findings) == 0 {
 		all.add("together", OK, "sysfs shows nothing that the disks share", "")
 	}
+	all.addMembers(disks)
 	all.conclude()
 	fit := all.Fit && !slices.ContainsFunc(disks, func(r *Report) bool { return !r.Fit })
 	return &SetReport{strings.Join(names, ", "), fit, all.Findings, disks}
+}
+
+// addMembers adds which disks were replaced, and which position is vacant, by the newest list that one of them has.
+func (r *Report) addMembers(disks []*Report) {
+	var newest layout.Superblock
+	for _, d := range disks {
+		if d.space != nil && d.space.Members.Epoch > newest.Members.Epoch {
+			newest = *d.space
+		}
+	}
+	list := newest.Members
+	for _, d := range disks {
+		if sb := d.space; sb != nil && sb.Position > 0 && sb.UUID == newest.UUID && !list.Has(sb.Position, sb.Members.Disks[sb.Position-1]) {
+			r.add("replaced", Warning, fmt.Sprintf("%s was disk %d of the lockspace until it was replaced", d.Device, sb.Position),
+				"remove it from --device or BAKERYD_DEVICE, and erase it before it is used for something else")
+		}
+	}
+	if v := list.Vacant(); v != 0 {
+		r.add("vacant", Warning, fmt.Sprintf("position %d of the lockspace is %v", v, lockspace.ErrVacant),
+			fmt.Sprintf("if no replacement is running, run bakeryctl disk replace %d NEW", v))
+	}
 }
 
 // domains returns the failure domains of a device that sysfs shows.

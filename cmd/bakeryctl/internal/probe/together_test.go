@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 func TestTogether(t *testing.T) {
@@ -94,4 +97,31 @@ func TestArrayOf(t *testing.T) {
 	} {
 		require.Equal(t, want, arrayOf(wwid), wwid)
 	}
+}
+
+// TestTogether_ListChanged_NamesReplacedAndVacant: the first disk has an old list.
+func TestTogether_ListChanged_NamesReplacedAndVacant(t *testing.T) {
+	on := func(name string, position int, epoch uint64, disks ...layout.UUID) *Report {
+		sb := &layout.Superblock{UUID: layout.UUID{1}, Position: position, Members: layout.Members{Epoch: epoch, Positions: 3}}
+		copy(sb.Members.Disks[:], disks)
+		return &Report{Device: name, id: name, Fit: true, space: sb}
+	}
+	a, b, c, old, none := layout.UUID{10}, layout.UUID{11}, layout.UUID{12}, layout.UUID{13}, layout.UUID{}
+	left := on("old", 2, 1, a, old, c)
+	all := together([]*Report{left, on("a", 1, 3, a, b, c), on("b", 2, 3, a, b, c), {Device: "empty", Fit: true}})
+	require.Equal(t, []string{"old was disk 2 of the lockspace until it was replaced"}, warnings(all.Findings))
+	all = together([]*Report{left, on("a", 1, 2, a, none, c), on("c", 3, 2, a, none, c)})
+	require.Equal(t, []string{"old was disk 2 of the lockspace until it was replaced", "position 2 of the lockspace is " + lockspace.ErrVacant.Error()},
+		warnings(all.Findings))
+	require.True(t, all.Fit)
+	require.Len(t, together([]*Report{on("a", 1, 1, a, b, c), on("b", 2, 1, a, b, c)}).Findings, 1)
+}
+
+func warnings(found []Finding) (details []string) {
+	for _, f := range found {
+		if f.Verdict == Warning {
+			details = append(details, f.Detail)
+		}
+	}
+	return details
 }

@@ -33,7 +33,7 @@ func DiskName(d report.Disk) string {
 	if d.Device == "" {
 		return "-"
 	}
-	return text.Printable(d.Device)
+	return text.PrintableLine(d.Device)
 }
 
 // DiskLevel returns the level at which the state of a member disk is displayed.
