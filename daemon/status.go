@@ -24,7 +24,7 @@ func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: h.mem.Incarnation(), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
 		IO: report.IOOf(h.devices.Opened.Stats()), Renewals: renewalsReport(h.cfg.Tally),
 	}
-	r.Disks = report.DisksOf(lockspace.MemberDisks(h.devices.Opened))
+	r.AddDisks(lockspace.MemberDisks(h.devices.Opened))
 	for i := range r.Locks {
 		h.Describe(&r.Locks[i], r.ThisHost)
 	}

@@ -34,6 +34,18 @@ const hangAfter = 5 * time.Second
 // Up reports whether the disk is read and written, and answers.
 func (d Disk) Up() bool { return d.State == "up" }
 
+// AddDisks adds the member disks, if there are several. The lockspace is on those that have a path.
+func (r *Report) AddDisks(members []lockspace.MemberDisk) {
+	var paths []string
+	r.Disks = DisksOf(members)
+	for _, d := range r.Disks {
+		if d.Device != "" {
+			paths = append(paths, d.Device)
+		}
+	}
+	r.Lockspace.Device = cmp.Or(strings.Join(paths, ", "), r.Lockspace.Device)
+}
+
 // DisksOf returns the report of member disks, by position.
 func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 	for _, m := range members {

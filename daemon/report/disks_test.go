@@ -108,6 +108,13 @@ func TestDisksOf(t *testing.T) {
 
 	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: lockspace.ErrVacant}}})
 	require.Equal(t, []string{"vacant", ""}, []string{vacant[0].State, vacant[0].Device})
+	left := &Report{Lockspace: Lockspace{Device: "/dev/a, /dev/b, /dev/old"}}
+	left.AddDisks([]lockspace.MemberDisk{{Position: 1, Status: mirror.Status{Name: "/dev/a", State: mirror.Up}},
+		{Position: 2, Status: mirror.Status{Name: "/dev/b", State: mirror.Down, Err: errors.New("lost")}},
+		{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: lockspace.ErrVacant}}})
+	require.Equal(t, "/dev/a, /dev/b", left.Lockspace.Device)
+	left.AddDisks(nil)
+	require.Equal(t, "/dev/a, /dev/b", left.Lockspace.Device)
 	r = &Report{Disks: append(diskReport(2, 0).Disks, vacant...)}
 	r.Judge()
 	require.Equal(t, "warning disk: member disk 3 is vacant: its disk is being replaced, or a replacement was interrupted"+

@@ -189,7 +189,7 @@ type Damage struct {
 // watched.
 func FromSnapshot(s *lockspace.Snapshot, members ...lockspace.MemberDisk) *Report {
 	r := Build(s, nil)
-	r.Disks = DisksOf(members)
+	r.AddDisks(members)
 	r.Judge()
 	return r
 }
