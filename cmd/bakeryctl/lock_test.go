@@ -94,7 +94,7 @@ func TestLock_InvalidArguments_NoRequest(t *testing.T) {
 		{[]string{"a\x7fb", "true"}, 64, `bakeryctl: lock name "a\x7fb", want no control characters, found U+007F at byte 1: value not allowed` + see},
 		{[]string{"-s", "-x", "x", "true"}, 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
 		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: --conflict-exit-code 256, want 0 to 255" + see},
-		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: invalid argument \"-1\" for \"-w, --timeout\" flag: " +
+		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: --timeout \"-1\": " +
 			"want 0 to 3153600000 seconds" + see},
 		{[]string{"-q", "x", "true"}, 64, "bakeryctl: unknown shorthand flag: 'q' in -q" + see},
 		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create requires --device" + see},

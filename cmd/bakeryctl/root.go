@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -119,7 +120,7 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 	root.SetErr(a.stderr)
 	root.SetVersionTemplate("bakeryctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "run " + cmd.CommandPath() + " --help"}
+		return &cli.Failure{Code: cli.ExitUsage, Err: flags.Explain(err), Hint: "run " + cmd.CommandPath() + " --help"}
 	})
 	call.SocketFlag(root.PersistentFlags(), &a.socket)
 	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name() })

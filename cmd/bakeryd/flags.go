@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/server"
 )
@@ -87,7 +88,7 @@ func parse(args, environ []string) (options, error) {
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	help := fs.BoolP("help", "h", false, "print this help")
 	if err := fs.Parse(args); err != nil {
-		return o, err
+		return o, flags.Explain(err)
 	}
 	if *help {
 		o.help = fmt.Sprintf(usage, fs.FlagUsages())
@@ -110,7 +111,7 @@ func parse(args, environ []string) (options, error) {
 				set = func() error { return several.Replace(strings.Fields(v)) }
 			}
 			if e := set(); e != nil {
-				err = fmt.Errorf("%s=%q: %w", name, v, e)
+				err = fmt.Errorf("%s=%q: %s", name, v, flags.Want(f, v, e))
 			}
 		}
 	})

@@ -213,6 +213,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=one"}, `--host-id "one"`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_HANDOFF=many"}, `BAKERYD_HANDOFF="many"`},
 		{[]string{"--device", "x", "--handoff", "0"}, nil, "--handoff 0, want 1 or more"},
+		{[]string{"--device", "x", "--linger", "5"}, nil, `--linger "5": want a time with its unit, such as 5s`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_LINGER=5"}, `BAKERYD_LINGER="5": want a time with its unit`},
 		{[]string{"--device", "x", "--linger", "11ms"}, nil, "--linger 11ms, want 0s to 10ms"},
 		{[]string{"--device", "x", "--linger", "-1ms"}, nil, "--linger -1ms, want 0s to 10ms"},
 		{[]string{"--device", "x", "--log-level", "loud"}, nil, `--log-level "loud"`},

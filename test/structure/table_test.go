@@ -110,6 +110,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/stress", "bakery daemon daemon/client daemon/load daemon/locks daemon/lockspace layout"},
 
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
+	{"cmd/internal/flags", ""},
 	{"ctl/cli", ""},
 	{"ctl/term", ""},
 	{"ctl/signals", "ctl/cli"},
@@ -128,8 +129,8 @@ var imports = []struct{ path, imports string }{
 	{"ctl/replace", "blockdev ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/lease daemon/lockspace daemon/lockspace/format daemon/lockspace/replace daemon/replacement daemon/retry daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
-	{"cmd/bakeryctl", "blockdev ctl/bench ctl/call ctl/check ctl/cli ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
-	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server"},
+	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/bench ctl/call ctl/check ctl/cli ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
+	{"cmd/bakeryd", "cmd/internal/flags daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server"},
 
 	// For tests.
 	{"packaging/docs", ""},
