@@ -124,7 +124,7 @@ func (d *Disk) inspect(opts Options) error {
 		}
 	}
 	if d.info.Size < int64(d.info.PhysicalBlock) {
-		return fmt.Errorf("%w: %d bytes, less than one block of %d", ErrTooSmall, d.info.Size, d.info.PhysicalBlock)
+		return fmt.Errorf("%w: %d bytes, less than one block of %d", ErrTooSmall, max(d.info.Size, st.Size), d.info.PhysicalBlock)
 	}
 	return nil
 }

@@ -57,8 +57,8 @@ func TestOpenRefusals(t *testing.T) {
 		"/dev/null":    {blockdev.ErrNotDevice, "but a character device"},
 		at("fifo"):     {blockdev.ErrNotDevice, "but a FIFO"},
 		at("socket"):   {blockdev.ErrNotDevice, "but a socket"},
-		at("empty"):    {blockdev.ErrTooSmall, "0 bytes"},
-		at("small"):    {blockdev.ErrTooSmall, "less than one block of 4096"},
+		at("empty"):    {blockdev.ErrTooSmall, ": 0 bytes"},
+		at("small"):    {blockdev.ErrTooSmall, ": 4095 bytes, less than one block of 4096"},
 		at("missing"):  {os.ErrNotExist, "no such file or directory"},
 		at("dangling"): {os.ErrNotExist, "no such file or directory"},
 	} {

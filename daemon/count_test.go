@@ -216,6 +216,20 @@ func TestRefusalsAreCounted(t *testing.T) {
 	require.Equal(t, 2+1+2+1, total)
 }
 
+// TestNoSuchCall_OtherMethodExists_HintNamesIt: with and without a query.
+func TestNoSuchCall_OtherMethodExists_HintNamesIt(t *testing.T) {
+	t.Parallel()
+	s := serveCurrent(t, func() (server.Host, error) { return nil, api.ErrUnavailable })
+	for path, hint := range map[string]string{"/v1/lock?name=x": "use POST /v1/lock", "/v1/nonesuch": "the guide api.md lists the calls"} {
+		resp, body := s.browse(t, path)
+		require.Equal(t, http.StatusNotFound, resp.StatusCode)
+		require.Contains(t, string(body), `"hint":"`+hint+`"`)
+	}
+	resp, body := s.browse(t, "/v1/status", func(r *http.Request) { r.Method = "POST" })
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+	require.Contains(t, string(body), `"hint":"use GET /v1/status"`)
+}
+
 // TestMetricsAreServed: in every state, if there is a handler.
 func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/metrics"
 	"github.com/bakeryd/bakeryd/daemon/policy"
@@ -56,7 +57,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	o.daemon.Logger, o.daemon.Keep = log, true
 	if err := serve(ctx, o, log); err != nil {
-		log.Error("bakeryd ends", "err", err)
+		var remedy []any
+		if errors.Is(err, lockspace.ErrNoLockspace) && !errors.Is(err, lockspace.ErrDisks) {
+			remedy = []any{"remedy", "check the device name; to create a lockspace, run bakeryctl format"}
+		}
+		log.Error("bakeryd ends", append([]any{"err", err}, remedy...)...)
 		return exitCode(err)
 	}
 	return exitOK

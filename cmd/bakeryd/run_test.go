@@ -255,6 +255,18 @@ func TestUsage(t *testing.T) {
 	require.Equal(t, "bakeryd: wrong command line: unknown flag: --nonsense\nhint: see bakeryd --help\n", errs.String())
 }
 
+func TestRun_NoLockspace_LogsHowToCreateOne(t *testing.T) {
+	dir, err := os.MkdirTemp(".", "bakeryd")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	device := filepath.Join(dir, "disk.img")
+	require.NoError(t, os.WriteFile(device, make([]byte, 1<<20), 0o600))
+	var log bytes.Buffer
+	args := []string{"--device", device, "--socket", filepath.Join(dir, "s"), "--runtime-dir", dir, "--state-dir", dir}
+	require.Equal(t, exitNoDevice, run(t.Context(), args, &log, &log))
+	require.Contains(t, log.String(), `never formatted" remedy="check the device name; to create a lockspace, run bakeryctl format"`)
+}
+
 // TestExitCodes checks the codes that the help promises.
 func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{

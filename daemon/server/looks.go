@@ -26,17 +26,27 @@ func (s *Server) looks(mux *http.ServeMux) {
 	for _, at := range []string{"/{$}", page.Below} {
 		mux.Handle(at, page.Handler())
 	}
-	mux.HandleFunc("/", noSuchCall)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		hint := anyCall
+		for _, method := range []string{"GET", "POST"} {
+			other := &http.Request{Method: method, Host: r.Host, URL: r.URL}
+			if _, pattern := mux.Handler(other); pattern == method+" "+r.URL.Path {
+				hint = "use " + pattern
+			}
+		}
+		noSuchCall(w, r, hint)
+	})
 }
 
-func noSuchCall(w http.ResponseWriter, r *http.Request) {
-	writeError(w, http.StatusNotFound, &api.Error{Code: "invalid",
-		Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "the guide api.md lists the calls"})
+const anyCall = "the guide api.md lists the calls"
+
+func noSuchCall(w http.ResponseWriter, r *http.Request, hint string) {
+	writeError(w, http.StatusNotFound, &api.Error{Code: "invalid", Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: hint})
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Metrics == nil {
-		noSuchCall(w, r)
+		noSuchCall(w, r, anyCall)
 		return
 	}
 	setWriteDeadline(w, answerPatience)
