@@ -18,7 +18,8 @@ lease.
            and its locks pass to the waiters
   dead     was declared dead: its locks are free
   left     has left the lockspace
-  joining  not live yet; it holds nothing
+  joining  not live yet; it holds nothing. If there is no change for longer than two
+           leases, its process has ended: evict says how to free the id
 
 VERDICTS are what a host publishes about others: dead, wish (asked to leave), or
 forgotten (dead, and its id free), and the id. It does so until they return.

@@ -91,6 +91,8 @@ func Seen(h report.Host, policy layout.Policy) string {
 		return "-"
 	case h.Health == report.HealthSilent:
 		return "silent for " + render.Seconds(*h.SilentMS) + outlook(h, policy)
+	case h.Health == report.HealthJoining:
+		return "no change for " + render.Seconds(*h.SilentMS)
 	}
 	return "renewed " + render.Seconds(*h.SilentMS) + " ago"
 }
@@ -191,7 +193,8 @@ func evictable(r *report.Report, h *report.Host, forget bool) error {
 	case report.HealthLeft:
 		return no("has left: its locks are free, there is nothing to evict", "")
 	case report.HealthJoining:
-		return no("is joining: it holds nothing", "let it finish, or stop it on its machine")
+		return no("is joining: it holds nothing", fmt.Sprintf("let it finish; if its process has ended, start bakeryd on its machine with --host-id %d: "+
+			"that takes the id, and frees it when it leaves", h.ID))
 	case report.HealthDead:
 		if h.Forgotten {
 			return no("is declared dead and forgotten already: its locks are free", "")

@@ -29,7 +29,7 @@ func TestSeen(t *testing.T) {
 		{host(report.HealthLive), lease, "-"},
 		{host(report.HealthDead), lease, "-"},
 		{host(report.HealthLive, 2199), lease, "renewed 2.1 s ago"},
-		{host(report.HealthJoining, 100), lease, "renewed 0.1 s ago"},
+		{host(report.HealthJoining, 100), lease, "no change for 0.1 s"},
 		{host(report.HealthSilent, 21_000, 15_000), lease, "silent for 21 s, dead in 15 s"},
 		{host(report.HealthSilent, 37_000, 0), lease, "silent for 37 s, being declared dead"},
 		{host(report.HealthSilent, 21_000, 15_000), fence, "silent for 21 s, fenced in 15 s"},
