@@ -17,6 +17,7 @@ func defineDisks(a *app, cmd *cobra.Command) {
   checking  had an error, or is being opened; requests wait until it is known to be the right disk
   down      is missing, fails, or is not the right disk; it is tried again every second
   hangs     has not answered a request for 5 s; requests of a lock do not wait for it
+  vacant    is being replaced, or that was interrupted: see bakeryctl disk replace
 
 BEHIND is the number of records that this host wrote and that the disk lacks: they are written when it
 answers. READ and WRITE are the time that half of the requests took, and 99 % of them. Other hosts may

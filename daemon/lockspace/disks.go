@@ -195,7 +195,7 @@ func (m MemberDisk) Remedy() string {
 	case errors.Is(m.Err, ErrReplaced):
 		return "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"
 	case errors.Is(m.Err, layout.ErrBlank):
-		return fmt.Sprintf("check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace %d NEW, where NEW may be this disk", m.Position)
+		return fmt.Sprintf("check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace %d NEW, where NEW may be this disk, with --force", m.Position)
 	}
 	return ""
 }

@@ -51,7 +51,8 @@ func (mb *Member) followList(epoch uint64, records []lease.Record) {
 		warn := used < epoch && mb.unlisted.Allow()
 		mb.mu.Unlock()
 		if warn {
-			mb.cfg.Log.Warn("the newest list of member disks was not found, trying again", "epoch", epoch, "used", used, "err", err)
+			mb.cfg.Log.Warn("the newest list of member disks was not found, trying again", "epoch", epoch, "used", used, "err", err,
+				"remedy", "add the paths of all member disks to --device or BAKERYD_DEVICE, and restart bakeryd")
 		}
 	})
 }

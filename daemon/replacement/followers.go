@@ -47,7 +47,7 @@ func (r *replacement) follow(ctx context.Context, epoch uint64) error {
 		case len(late) == 0:
 			return nil
 		case r.clock.Now()-began > limit:
-			return fmt.Errorf("after %v the new list of disks is not used by %s; give bakeryd there the paths of all disks, or use bakeryctl evict if it is dead",
+			return fmt.Errorf("after %v the new list of disks is not used by %s; add the paths of all disks to BAKERYD_DEVICE there and restart bakeryd, or use bakeryctl evict if the host is dead",
 				limit.Round(time.Second), names)
 		case names != shown && r.clock.Now()-began > t.Alive(): // each renewal reads the table
 			r.Progress("waiting for hosts to use the new list of disks: " + names)

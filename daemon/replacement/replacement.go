@@ -50,7 +50,7 @@ type Replaced struct {
 	Lockspace layout.Superblock `json:"-"` // with the new list of members
 	Position  int               `json:"position"`
 	Old       layout.UUID       `json:"old,omitzero"`         // zero if the position was vacant
-	OldDevice string            `json:"old_device,omitempty"` // its path; "" if it is not up
+	OldDevice string            `json:"old_device,omitempty"` // its path; "" if unknown
 	New       layout.UUID       `json:"new"`
 	Device    string            `json:"device"`
 	// Unreadable is the number of records on the new disk that no reader accepts, because they could
@@ -159,7 +159,7 @@ func planReplacement(ctx context.Context, cfg daemon.Config, o Order) (r *replac
 		return nil, errors.Join(err, r.disk.Close())
 	}
 	r.done = Replaced{Lockspace: sb, Position: position, Old: sb.Members.Disks[position-1], New: r.disk.UUID(), Device: o.New}
-	if old := disks[position-1]; old.State == mirror.Up {
+	if old := disks[position-1]; old.State == mirror.Up || old.Name == o.New {
 		r.done.OldDevice = old.Name
 	}
 	return r, nil

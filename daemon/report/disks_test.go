@@ -97,7 +97,7 @@ func TestDisksOf(t *testing.T) {
 		remedy string
 	}{
 		{lockspace.ErrReplaced, "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"},
-		{layout.ErrBlank, "check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace 3 NEW, where NEW may be this disk"},
+		{layout.ErrBlank, "check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace 3 NEW, where NEW may be this disk, with --force"},
 		{layout.ErrChecksum, ""},
 	} {
 		down := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "/dev/c", State: mirror.Down, Err: c.err}}})

@@ -326,7 +326,7 @@ func missingRemedy(d Disk, err error) string {
 	lost := []error{layout.ErrBlank, layout.ErrMagic, layout.ErrChecksum}
 	if slices.ContainsFunc(lost, func(target error) bool { return errors.Is(err, target) }) {
 		return "check that the path is right; if so, the superblock and its copy are lost, other records perhaps as well: " +
-			fmt.Sprintf("run bakeryctl disk replace %d NEW, where NEW may be this disk", d.Position)
+			fmt.Sprintf("run bakeryctl disk replace %d NEW, where NEW may be this disk, with --force", d.Position)
 	}
 	return "check the disk and its paths, and give the path of each disk"
 }

@@ -140,7 +140,7 @@ func paths(ctx context.Context, socket string) (all []string, err error) {
 
 // Show writes the result, and what to do on every host.
 func Show(w io.Writer, r *replacement.Replaced) {
-	device, path, old := text.Printable(r.Device), "the path of the old disk", ""
+	device, path, old := text.Printable(r.Device), "the path of the old disk, if it is another one,", ""
 	if r.OldDevice != "" {
 		path = text.Printable(r.OldDevice)
 		old = " " + path
