@@ -69,6 +69,31 @@ func TestReplace_ReadHangsUntilTheLeaseIsOver_NewDiskIsNotWritten(t *testing.T) 
 	})
 }
 
+// TestReplace_OldDiskHangs_IsReplaced: a lost disk often neither answers nor fails.
+func TestReplace_OldDiskHangs_IsReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newShelf(t, 3, 1)
+		a := s.host(1)
+		x := s.keep(a, "x")
+		returns := make(chan struct{})
+		defer close(returns)
+		cfg := s.config(0, nil)
+		others, hung := cfg.Disks.Open, s.config(0, func(blockdev.Op) error { <-returns; return errFailed }).Disks.Open
+		cfg.Disks.Open = func(path string, readOnly bool) (lockspace.Disk, error) {
+			if path == "disk2" {
+				return hung(path, readOnly)
+			}
+			return others(path, readOnly)
+		}
+		done, err := Replace(t.Context(), cfg, Order{Old: "2", New: "disk4", Progress: func(message string) { t.Log(message) }})
+		require.NoError(t, err)
+		require.Empty(t, done.Warning)
+		s.uses(done.Lockspace.Members, a)
+		s.fail("disk1")
+		s.has(a, "x", x)
+	})
+}
+
 // TestReplace_JoinerIsDead_IsNotWaitedFor: its last claim is on one disk of five, over an earlier one, and that disk shows
 // it in some reads or in none.
 func TestReplace_JoinerIsDead_IsNotWaitedFor(t *testing.T) {

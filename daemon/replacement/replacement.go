@@ -131,7 +131,7 @@ func planReplacement(ctx context.Context, cfg daemon.Config, o Order) (r *replac
 		return nil, err
 	}
 	disks := lockspace.MemberDisks(dev)
-	if err := dev.Close(); err != nil {
+	if err := dev.Close(); err != nil && !errors.Is(err, mirror.ErrInFlight) { // reads of a disk that hangs may return later
 		return nil, err
 	}
 	if disks == nil {
