@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/replace"
 	"github.com/bakeryd/bakeryd/daemon/replacement"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
@@ -44,8 +46,7 @@ type Options struct {
 func Run(ctx context.Context, o Options) (*replacement.Replaced, error) {
 	asked := len(o.Devices) == 0
 	if asked {
-		var err error
-		if o.Devices, err = paths(ctx, o.Socket); err != nil {
+		if err := o.ask(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -115,27 +116,39 @@ var advice = slices.Concat([]cli.Advice{
 	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed: the command joins as a host"},
 }, ondevice.Advice)
 
-// paths returns the paths of the disks of a lockspace that bakeryd reports.
-func paths(ctx context.Context, socket string) (all []string, err error) {
-	r, err := show.Ask(ctx, socket)
+// ask asks bakeryd for the paths of the disks of the lockspace.
+func (o *Options) ask(ctx context.Context) error {
+	r, err := show.Ask(ctx, o.Socket)
 	if err != nil {
-		return nil, call.OrDevice(err)
+		return call.OrDevice(err)
 	}
-	for _, d := range r.Disks {
-		if d.Device != "" && !strings.Contains(d.Device, " or ") { // paths that may lead to a lost disk
-			all = append(all, d.Device)
-		}
-	}
-	if len(r.Disks) == 0 {
-		all = []string{r.Lockspace.Device}
-	}
-	for _, path := range all {
+	o.use(r)
+	for _, path := range o.Devices {
 		if _, err := os.Stat(path); err != nil && !filepath.IsAbs(path) {
-			return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("bakeryd has a relative path of a disk, which is not below this directory: %w", err),
+			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("bakeryd has a relative path of a disk, which is not below this directory: %w", err),
 				Hint: "run the command in the directory of bakeryd, or give each disk with --device"}
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// use uses the disks that bakeryd reports. It leaves out the path of a disk that hangs, and names it by its
+// position: where io_uring is not permitted, a read of it keeps the process from ending. The newest list is on
+// f of the others at least, and f+1 of these must be up.
+func (o *Options) use(r *report.Report) {
+	for _, d := range r.Disks {
+		switch all := strings.Split(d.Device, " or "); {
+		case d.State == "hangs" || d.State == "checking":
+			if d.Device == o.Old {
+				o.Old = strconv.Itoa(d.Position)
+			}
+		case d.Device != "" && (d.Up() || len(all) == 1): // otherwise paths that may lead to a lost disk
+			o.Devices = append(o.Devices, all...)
+		}
+	}
+	if len(r.Disks) == 0 {
+		o.Devices = []string{r.Lockspace.Device}
+	}
 }
 
 // Show writes the result, and what to do on every host.
