@@ -113,7 +113,7 @@ var advice = slices.Concat([]cli.Advice{
 	{Err: replace.ErrOtherLockspace},
 	{Err: replacement.ErrRefused},
 	{Err: replacement.ErrIncomplete, Hint: again},
-	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed: the command joins as a host"},
+	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed, or free the id of a dead one with bakeryctl evict ID --forget: the command joins as a host"},
 }, ondevice.Advice)
 
 // ask asks bakeryd for the paths of the disks of the lockspace.
