@@ -28,7 +28,7 @@ type cluster struct {
 	t       *testing.T
 	times   timing.Times
 	target  *target   // of the counter
-	members []*target // of the disks of the lockspace; the last unit of each is the disk
+	members []*target // of each disk of the lockspace, and of spare ones
 	locks   []string  // images of these disks
 	data    string    // image with the counter
 	hosts   []*host
@@ -43,6 +43,7 @@ const (
 type setup struct {
 	hosts  int             // 0: two
 	disks  int             // of the lockspace; 0: one
+	spares int             // blank disks of which bakeryd has the paths
 	lease  time.Duration   // 0: usual
 	fence  bool            // policy fence, by reservations on both disks
 	after  time.Duration   // fence-after; 0: none
@@ -60,7 +61,8 @@ func gather(t *testing.T, s setup) *cluster {
 		s.lease = usual
 	}
 	c := &cluster{t: t, data: image(t, "data", dataSize)}
-	for i := range max(1, s.disks) {
+	s.disks = max(1, s.disks)
+	for i := range s.disks + s.spares {
 		c.locks = append(c.locks, image(t, locksName(i), locksSize+int64(i)))
 	}
 	c.serve(s)
@@ -73,7 +75,7 @@ func gather(t *testing.T, s setup) *cluster {
 			path := lay(t, m.portal)
 			h.locks = append(h.locks, path)
 			h.flags = append(h.flags, "--device", "/dev/"+locksName(i))
-			units = append(units, unit{path.address(), len(m.images)})
+			units = append(units, unit{path.address(), 1 + slices.Index(m.images, c.locks[i])})
 		}
 		devices := scsi(name, units...)
 		if s.fence {
@@ -99,7 +101,7 @@ func gather(t *testing.T, s setup) *cluster {
 	if s.after > 0 {
 		flags = append(flags, "--fence-after", s.after.String())
 	}
-	format(t, c.locks[0], append(flags, c.locks[1:]...)...)
+	format(t, c.locks[0], append(flags, c.locks[1:s.disks]...)...)
 	// The last host joins first, and so makes the reservation. When the initiator that made a
 	// reservation is preempted, tgt frees its record of the reservation but goes on using it, and
 	// may then refuse to report it.
@@ -114,18 +116,18 @@ func gather(t *testing.T, s setup) *cluster {
 func (c *cluster) serve(s setup) {
 	c.t.Helper()
 	switch {
+	case s.aborts:
+		c.target = serveByKernel(c.t, append([]string{c.data}, c.locks...)...)
 	case s.disks > 1:
 		c.target = serve(c.t, c.data)
 		for _, image := range c.locks {
 			c.members = append(c.members, serve(c.t, image))
 		}
 		return
-	case s.aborts:
-		c.target = serveByKernel(c.t, c.data, c.locks[0])
 	default:
 		c.target = serve(c.t, c.data, c.locks[0])
 	}
-	c.members = []*target{c.target}
+	c.members = slices.Repeat([]*target{c.target}, len(c.locks))
 }
 
 // locksName returns the name of a disk of the lockspace in a machine.
@@ -267,6 +269,18 @@ func (c *cluster) progress(n int, hosts ...*host) {
 			return c.judge().Of[h.id] >= before.Of[h.id]+n
 		})
 	}
+}
+
+// live returns the hosts that have power.
+func (c *cluster) live() []*host {
+	return slices.DeleteFunc(slices.Clone(c.hosts), func(h *host) bool {
+		select {
+		case <-h.gone:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // rest ends all work of some hosts.

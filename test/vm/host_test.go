@@ -21,7 +21,7 @@ const usual = 6 * time.Second
 func format(t *testing.T, image string, flags ...string) {
 	t.Helper()
 	require.NoError(t, execute(base, append([]string{bakeryctl(), "format", image, "--force",
-		"--hosts", "4", "--locks", "16", "--lease", usual.String()}, flags...)...))
+		"--hosts", "8", "--locks", "16", "--lease", usual.String()}, flags...)...))
 }
 
 // bakeryctl returns the path of the machines' bakeryctl, which runs here as well.

@@ -5,6 +5,7 @@ package vm
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func (o outage) written() map[*cable]uint64 {
 // isOver waits until the disks are up, have all records of their hosts, and are written again.
 func (o outage) isOver(written map[*cable]uint64) {
 	o.each(func(h *host, disk int) {
-		eventually(h.t, fmt.Sprintf("%s has disk %d again", h.name, disk+1), func() bool {
+		eventually(h.t, fmt.Sprintf("%s uses /dev/%s", h.name, locksName(disk)), func() bool {
 			d := h.memberDisk(disk)
 			return d.Up() && d.Behind == 0 && d.IO.Write.Count > written[h.locks[disk]]
 		})
@@ -95,8 +96,8 @@ func (o outage) shows() {
 		state, text = "down", "is down"
 	}
 	o.each(func(h *host, disk int) {
-		eventually(h.t, fmt.Sprintf("for %s disk %d %s", h.name, disk+1, text), func() bool { return h.memberDisk(disk).State == state })
-		require.Contains(h.t, h.run("bakeryctl", "disks"), fmt.Sprintf("member disk %d (/dev/%s) %s", disk+1, locksName(disk), text))
+		eventually(h.t, fmt.Sprintf("for %s /dev/%s %s", h.name, locksName(disk), text), func() bool { return h.memberDisk(disk).State == state })
+		require.Contains(h.t, h.run("bakeryctl", "disks"), fmt.Sprintf("member disk %d (/dev/%s) %s", h.memberDisk(disk).Position, locksName(disk), text))
 	})
 }
 
@@ -106,9 +107,9 @@ func (h *host) memberDisk(disk int) report.Disk {
 	var all struct{ Disks []report.Disk }
 	out := h.run("bakeryctl", "disks", "--json")
 	require.NoError(h.t, json.Unmarshal([]byte(out), &all), out)
-	require.Len(h.t, all.Disks, len(h.locks), out)
-	require.Equal(h.t, "/dev/"+locksName(disk), all.Disks[disk].Device)
-	return all.Disks[disk]
+	i := slices.IndexFunc(all.Disks, func(d report.Disk) bool { return d.Device == "/dev/"+locksName(disk) })
+	require.GreaterOrEqual(h.t, i, 0, "%s has no member /dev/%s: %s", h.name, locksName(disk), out)
+	return all.Disks[i]
 }
 
 // losses returns how often bakeryd has lost its lease.
@@ -129,12 +130,13 @@ func (c *cluster) during(t *testing.T) {
 	}
 }
 
-// pauses watches the counter. The returned function ends that, and returns the longest time in which
-// the counter stood still.
-func (c *cluster) pauses() (stop func() time.Duration) {
-	over, result := make(chan struct{}), make(chan time.Duration, 1)
+// pauses watches the counter. The returned function ends that, and logs the longest time in which the
+// counter stood still.
+func (c *cluster) pauses(what string) (stop func()) {
+	over, result := make(chan struct{}), make(chan string, 1)
 	go func() {
 		var longest time.Duration
+		var from time.Time
 		last, since := c.counter().Count, time.Now()
 		for ended := false; c.t.Context().Err() == nil; time.Sleep(5 * time.Millisecond) {
 			select {
@@ -144,29 +146,37 @@ func (c *cluster) pauses() (stop func() time.Duration) {
 			}
 			count, now := c.counter().Count, time.Now()
 			if count > last || ended {
-				longest = max(longest, now.Sub(since))
+				if now.Sub(since) > longest {
+					longest, from = now.Sub(since), since
+				}
 				last, since = count, now
 			}
 			if ended {
-				result <- longest
+				result <- fmt.Sprintf("%v at most, from %s", longest.Round(10*time.Millisecond), from.UTC().Format("15:04:05.000"))
 				return
 			}
 		}
 	}()
-	return func() time.Duration { close(over); return <-result }
+	return func() {
+		c.t.Helper()
+		close(over)
+		c.measured("%s: the counter stood still for %s", what, <-result)
+	}
 }
 
 // survives checks that work goes on during an event and after it, that no host loses its lease, and
 // that no command is stopped.
 func (c *cluster) survives(what string, held []*command, event func()) {
 	c.t.Helper()
-	longest := c.pauses()
+	stop := c.pauses(what)
 	event()
-	c.progress(2, c.hosts...)
-	c.measured("%s: the counter stood still for %v at most", what, longest().Round(10*time.Millisecond))
-	for i, h := range c.hosts {
+	c.progress(2, c.live()...)
+	stop()
+	for _, h := range c.live() {
 		require.Zero(c.t, h.losses(), "%s has lost its lease", h.name)
-		require.True(c.t, held[i].runs(), "the command of %s was stopped: %s", h.name, held[i].said())
+	}
+	for _, command := range held {
+		require.True(c.t, command.runs(), "the command of %s was stopped: %s", command.m.name, command.said())
 	}
 }
 
@@ -175,10 +185,10 @@ func (c *cluster) outlast() {
 	c.t.Helper()
 	times := uint64(c.times.Lease/c.times.Renew()) + 1
 	before := map[int]uint64{}
-	for _, h := range c.hosts {
+	for _, h := range c.live() {
 		before[h.id] = c.sequence(h)
 	}
-	for _, h := range c.hosts {
+	for _, h := range c.live() {
 		eventually(c.t, fmt.Sprintf("%s renews its lease %d times", h.name, times), func() bool {
 			require.Zero(c.t, h.losses(), "%s has lost its lease", h.name)
 			return c.sequence(h) >= before[h.id]+times
@@ -192,7 +202,7 @@ func (c *cluster) lose(what string, held []*command, how string, which func(h *h
 	c.t.Helper()
 	var o outage
 	c.survives(what, held, func() {
-		o = c.outage(how, c.hosts, which)
+		o = c.outage(how, c.live(), which)
 		c.outlast()
 		o.shows()
 	})
@@ -204,6 +214,24 @@ func (c *cluster) lose(what string, held []*command, how string, which func(h *h
 	})
 }
 
+// busy makes all hosts work, each with a command under a lock that no other host wants. step runs a part of
+// the test.
+func (c *cluster) busy() (held []*command, step func(what string, f func())) {
+	c.t.Helper()
+	for _, h := range c.hosts {
+		h.work()
+		held = append(held, h.under("own-"+h.name, "read line"))
+		held[len(held)-1].token()
+	}
+	c.survives("before", held, func() { c.progress(5, c.hosts...) })
+	t := c.t
+	return held, func(what string, f func()) {
+		if !t.Run(what, func(t *testing.T) { c.during(t); f() }) {
+			t.FailNow()
+		}
+	}
+}
+
 // A lockspace on three iSCSI targets works while one of them is cut off or restarts, also if that is
 // another one for each host. While two are cut off, commands are stopped in time, and no host enters
 // without a majority. Hosts and disks are back by themselves.
@@ -211,19 +239,7 @@ func TestThreeTargets(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{hosts: 3, disks: 3, lease: 2 * usual})
 	a, b, d := c.hosts[0], c.hosts[1], c.hosts[2]
-	var held []*command // under a lock that no other host wants
-	for _, h := range c.hosts {
-		h.work()
-		held = append(held, h.under("own-"+h.name, "read line"))
-		held[len(held)-1].token()
-	}
-	c.survives("before", held, func() { c.progress(5, c.hosts...) })
-
-	step := func(what string, f func()) {
-		if !t.Run(what, func(t *testing.T) { c.during(t); f() }) {
-			t.FailNow()
-		}
-	}
+	held, step := c.busy()
 	for disk, how := range []string{"silent", "closed", "fails"} {
 		what := "one is cut, " + how
 		step(what, func() { c.lose(what, held, how, func(*host) []int { return []int{disk} }) })
@@ -266,7 +282,7 @@ func (c *cluster) oneLosesTwo(how string, held *command) (token uint64) {
 	for _, h := range others {
 		h.work()
 	}
-	longest, next := c.pauses(), c.entered(token)
+	stop, next := c.pauses("two are cut for one host"), c.entered(token)
 	began := time.Now()
 	o := c.outage(how, []*host{a}, func(*host) []int { return []int{0, 1} })
 	section.exits(75)
@@ -275,7 +291,7 @@ func (c *cluster) oneLosesTwo(how string, held *command) (token uint64) {
 		section.end().Sub(began).Round(10*time.Millisecond), next().Sub(began).Round(10*time.Millisecond), c.times.Lease)
 	require.NotContains(c.t, section.said(), "refused", "another section ran at the same time")
 	c.progress(2, others...)
-	c.measured("two are cut for one host: the counter stood still for %v at most", longest().Round(10*time.Millisecond))
+	stop()
 	c.rejoin(o, map[*host]int{a: terms})
 	rest(others...)
 	return token
@@ -290,7 +306,7 @@ func (c *cluster) allLoseTwo(how string, held []*command) (token uint64) {
 		h.work()
 		terms[h] = h.joined()
 	}
-	longest := c.pauses()
+	stop := c.pauses("two are cut for all")
 	o := c.outage(how, c.hosts, func(*host) []int { return []int{1, 2} })
 	section.exits(75)
 	for _, command := range held {
@@ -303,7 +319,7 @@ func (c *cluster) allLoseTwo(how string, held []*command) (token uint64) {
 	require.Equal(c.t, token, c.counter().Token, "a section entered without a majority")
 	c.rejoin(o, terms)
 	c.progress(2, c.hosts...)
-	c.measured("two are cut for all: the counter stood still for %v at most", longest().Round(10*time.Millisecond))
+	stop()
 	return token
 }
 
