@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -60,4 +61,32 @@ func TestFencedOnSeveralDisks(t *testing.T) {
 		a.run("pr", "/dev/"+disk, "0", "write")
 	}
 	a.take("true").exits(0)
+}
+
+// A lockspace on three disks with fence-after, on a target that aborts writes: a paused host is fenced on all
+// of them within seconds, and its late write is refused. A host that does not reach one of the disks cannot
+// do that before the lease of a dead host is over: then a majority suffices.
+func TestFencedEarlyOnSeveralDisks(t *testing.T) {
+	t.Parallel()
+	several := early
+	several.disks = 3
+	c := gather(t, several)
+	a, b := c.hosts[0], c.hosts[1]
+	late, first := c.haltUntilFenced(a.pause, a.resume)
+	c.refused(late)
+	c.afterwards()
+
+	b.locks[2].hold()
+	eventually(t, "the third disk hangs for b", func() bool { return b.memberDisk(2).State == "hangs" })
+	_, second := a.enter()
+	b.work()
+	began, next := time.Now(), c.entered(second)
+	a.kill()
+	c.times.FenceAfter = 0
+	c.othersWaited(next(), began, 0)
+	require.Contains(t, b.bakeryd.said(), "done on 2 member disks, want 3")
+	b.locks[2].restore()
+	c.progress(2, b)
+	rest(b)
+	c.whole(first, second)
 }
