@@ -174,7 +174,7 @@ func TestReplace_Interrupted_SaysHowToContinue(t *testing.T) {
 	replacing.signal(syscall.SIGINT)
 	replacing.exits(128 + int(syscall.SIGINT))
 	require.Contains(t, replacing.said(), "works without disk 3")
-	require.Contains(t, replacing.said(), "run the command again")
+	require.Contains(t, replacing.said(), "run the same command again")
 	hosts[0].shows(2, "is vacant", vacant)
 	spares[0].repair()
 	hosts[0].replaceDisk(2, devices[0][0], spares[0].image)
