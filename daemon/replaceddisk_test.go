@@ -174,6 +174,36 @@ func (n *notebook) diskEvents() (said []string) {
 	return said
 }
 
+// TestStatus_NewestListIsNotFound_Warns: two disks are replaced, and one host has no path to a new one.
+func TestStatus_NewestListIsNotFound_Warns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newChanging(t)
+		a, b := c.host(1, c.on(c.paths...)), c.host(2, c.on(c.paths[:3]...))
+		fresh := layout.UUID{9, 4}
+		c.publish(layout.UUID{}, 0, 1)
+		c.shown(1, 2)
+		c.copyRecords()
+		c.publish(fresh, 3, 0, 1)
+		c.shown(1, 2)
+		require.Empty(t, warningsOf(t, b))
+
+		c.Several.SB.Members.Disks[0] = layout.UUID{}
+		c.publish(fresh, 1, 3)
+		time.Sleep(c.Several.SB.Lease)
+		synctest.Wait()
+		require.Empty(t, warningsOf(t, a))
+		require.Equal(t, []string{"this host does not find the disks of the newest list of members: " +
+			"add the paths of all member disks to BAKERYD_DEVICE, and restart bakeryd"}, warningsOf(t, b))
+	})
+}
+
+func warningsOf(t *testing.T, h *Host) []string {
+	t.Helper()
+	r, err := h.Status()
+	require.NoError(t, err)
+	return r.Lockspace.Warnings
+}
+
 // copyRecords copies the records of the first disk to the fourth, as the one at position 3.
 func (c *changing) copyRecords() {
 	g := c.Several.SB.Geometry

@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"slices"
+
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Status reads the disk and adds what only this host knows: its lease, the hosts that it has not
@@ -25,6 +28,16 @@ func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 		IO: report.IOOf(h.devices.Opened.Stats()), Renewals: renewalsReport(h.cfg.Tally),
 	}
 	r.AddDisks(lockspace.MemberDisks(h.devices.Opened))
+	if set, several := h.devices.Opened.(lockspace.Set); several {
+		used := set.Superblock().Members.Epoch
+		if slices.ContainsFunc(snapshot.Hosts, func(rec layout.HostRecord) bool {
+			health := r.HostByID(rec.ID).Health
+			return rec.Epoch > used && (health == report.HealthLive || health == report.HealthSilent)
+		}) {
+			r.Lockspace.Warnings = append(r.Lockspace.Warnings, "this host does not find the disks of the newest list of members: "+
+				"add the paths of all member disks to BAKERYD_DEVICE, and restart bakeryd")
+		}
+	}
 	for i := range r.Locks {
 		h.Describe(&r.Locks[i], r.ThisHost)
 	}

@@ -17,7 +17,7 @@ func DiskTable(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
 		fmt.Fprintf(w, "the lockspace is on one disk: %s\n", text.Printable(r.Lockspace.Device))
 		return
 	}
-	if found := slices.DeleteFunc(slices.Clone(r.Problems), func(p report.Problem) bool { return p.Kind != "disk" }); len(found) > 0 {
+	if found := slices.DeleteFunc(slices.Clone(r.Problems), func(p report.Problem) bool { return p.Kind != "disk" && p.Kind != "lockspace" }); len(found) > 0 {
 		showProblems(w, found, p)
 		fmt.Fprintln(w)
 	}
