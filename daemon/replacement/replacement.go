@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/replace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -257,7 +259,7 @@ func (r *replacement) newest(lock locks.DirectoryHold) (layout.Members, error) {
 			ErrRefused, epoch, list.Epoch)
 	}
 	list.Epoch = epoch
-	return list, r.refuseLosses(list.Majority())
+	return list, cmp.Or(r.refuseLosses(list.Majority()), r.refuseLossesOfHosts(list.Majority()))
 }
 
 // refuseLosses returns an error if fewer than a majority of the other members are up.
@@ -275,6 +277,46 @@ func (r *replacement) refuseLosses(majority int) error {
 	}
 	if up < majority {
 		return fmt.Errorf("%w: %d of the other disks must be up, %d up now: %s; repair them first", ErrRefused, majority, up, strings.Join(down, ", "))
+	}
+	return nil
+}
+
+// lag is the number of renewals by which a copy of a host record may be late although the disk is up for its host.
+const lag = 3
+
+// refuseLossesOfHosts returns an error if a live host does not write its record to a majority of the other members:
+// it could not use the list, and would be waited for in vain.
+func (r *replacement) refuseLossesOfHosts(majority int) error {
+	space := r.done.Lockspace.Space()
+	known, _ := r.host.Member().Known()
+	newest, copies := make([]layout.HostRecord, len(known)), make([][]layout.HostRecord, len(known))
+	buf := lockspace.Pool.Get(len(known) * space.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
+	others := r.disks.All() &^ mirror.At(r.done.Position-1)
+	err := r.disks.ReadCopies(buf, space.Geometry.Host(1), others, func(c mirror.Copy) {
+		if c.Err != nil {
+			return
+		}
+		rec, err := space.DecodeHost(c.Block, c.Record+1)
+		if err != nil {
+			return
+		}
+		if n := &newest[c.Record]; n.Generation < rec.Generation || n.Generation == rec.Generation && n.Sequence < rec.Sequence {
+			*n = rec
+		}
+		if others.Has(c.Position) {
+			copies[c.Record] = append(copies[c.Record], rec)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read host table: %w", err)
+	}
+	for i, n := range newest {
+		current := slices.DeleteFunc(copies[i], func(c layout.HostRecord) bool { return c.Generation < n.Generation || c.Sequence+lag < n.Sequence })
+		if len(current) < majority && n.State == layout.StateLive && !(known[i].Gone && known[i].Incarnation == n.Incarnation) {
+			return fmt.Errorf("%w: %s writes to %d of the other disks, %d needed: it would lose its lease with this one; "+
+				"run bakeryctl disks there, and repair its paths first", ErrRefused, text.HostName(i+1, n.Name), len(current), majority)
+		}
 	}
 	return nil
 }

@@ -301,6 +301,24 @@ func TestReplace_NotPossible_ChangesNothing(t *testing.T) {
 		s.fail("disk3")
 		require.ErrorIs(t, s.refused("2", "disk4", "2 of the other disks must be up, 1 up now"), ErrRefused)
 	})
+	subtest(t, "a second disk is down for a host", func(t *testing.T) {
+		s := newShelf(t, 3, 1)
+		s.host(1)
+		disk := disktest.NewFaulty(s.disks["disk3"].Open(), disktest.FaultyOptions{})
+		cfg := s.view(map[string]blockdev.Device{"disk3": disk})
+		cfg.HostID = 2
+		b, err := daemon.Join(t.Context(), cfg)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, b.Close(context.Background())) }()
+		disk.Inject(disktest.Fault{Hang: true})
+		defer disk.RemoveFaults()
+		time.Sleep(2 * s.several.SB.Lease)
+		require.ErrorIs(t, s.refused("2", "disk4", "host 2 (db0) writes to 1 of the other disks, 2 needed"), ErrRefused)
+		disk.RemoveFaults()
+		time.Sleep(s.several.SB.Lease)
+		_, err = s.replace("2", "disk4", nil)
+		require.NoError(t, err)
+	})
 	subtest(t, "another position is vacant", func(t *testing.T) {
 		s := newShelf(t, 3, 1)
 		sb := s.several.SB
