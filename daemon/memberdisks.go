@@ -32,7 +32,7 @@ type memberDisks struct {
 	opened map[layout.UUID]openedDisk
 	set    *lockspace.Disks // nil until all are opened
 	keys   fence.Admitter   // registers the key of this host; nil if none
-	noted  []string         // state in the log, by position: up, down or hangs
+	noted  []string         // state in the log, by position: see report.Disk
 	listed layout.Members   // in the log
 }
 
@@ -213,11 +213,9 @@ const watchEvery = time.Second
 
 // watch calls note until a channel is closed.
 func (d *memberDisks) watch(until <-chan struct{}) {
-	ticks := time.NewTicker(watchEvery)
-	defer ticks.Stop()
 	for {
 		select {
-		case <-ticks.C:
+		case <-time.After(watchEvery):
 			d.note()
 		case <-until:
 			return
@@ -240,8 +238,7 @@ func (d *memberDisks) changes() (says []func()) {
 		return nil
 	}
 	says = d.replaced()
-	up := 0
-	disks := lockspace.MemberDisks(d.set)
+	disks, up := lockspace.MemberDisks(d.set), 0
 	reports := report.DisksOf(disks)
 	for _, r := range reports {
 		if r.Up() {
@@ -250,27 +247,27 @@ func (d *memberDisks) changes() (says []func()) {
 	}
 	for i, m := range disks {
 		state, name, err := reports[i].State, fmt.Sprintf("disk %d (%s)", m.Position, m.Name), reports[i].Error
-		if state == d.noted[i] || state == "vacant" || m.State == mirror.Checking && state != "hangs" {
+		if state == d.noted[i] || state == "vacant" || state == "checking" {
 			continue
 		}
 		d.noted[i] = state
 		attrs := []any{"disk", m.Position, "device", m.Name, "up", up, "of", len(disks)}
 		says = append(says, func() {
-			switch state {
-			case "up":
+			if state == "up" {
 				d.log.Info("member disk is back", attrs...)
 				d.events.Add(events.Event{Kind: events.DiskBack, Reason: fmt.Sprintf("%s, %d of %d up", name, up, len(disks))})
-			case "hangs":
-				d.log.Warn("member disk hangs", append(attrs, "err", err)...)
-				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s hangs, %d of %d up: %s", name, up, len(disks), err)})
-			default:
-				attrs = append(attrs, "err", err)
-				if remedy := m.Remedy(); remedy != "" {
-					attrs = append(attrs, "remedy", remedy)
-				}
-				d.log.Warn("member disk is lost", attrs...)
-				d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s, %d of %d up: %s", name, up, len(disks), err)})
+				return
 			}
+			message := "member disk is lost"
+			if state == "hangs" {
+				message, name = "member disk hangs", name+" hangs"
+			}
+			attrs = append(attrs, "err", err)
+			if remedy := m.Remedy(); remedy != "" {
+				attrs = append(attrs, "remedy", remedy)
+			}
+			d.log.Warn(message, attrs...)
+			d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s, %d of %d up: %s", name, up, len(disks), err)})
 		})
 	}
 	return says

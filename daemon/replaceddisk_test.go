@@ -79,14 +79,14 @@ func (c *changing) shown(hosts ...int) {
 // warn of it.
 func TestHosts_MemberDiskIsReplaced_HoldsContinue(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		c, n := newChanging(t), newNotebook(t)
+		c, n, of := newChanging(t), newNotebook(t), newNotebook(t)
 		logs := make([]bytes.Buffer, 4)
 		logIn := func(host int) func(*Config) {
 			return func(cfg *Config) {
 				cfg.Logger = slog.New(slog.NewTextHandler(&logs[host], &slog.HandlerOptions{Level: slog.LevelWarn}))
 			}
 		}
-		a, b := c.host(1, c.on(c.paths...), n.in, logIn(1)), c.host(2, c.on(c.paths[:3]...), logIn(2))
+		a, b := c.host(1, c.on(c.paths...), n.in, logIn(1)), c.host(2, c.on(c.paths[:3]...), of.in, logIn(2))
 		x, y := acquire(t, a, locks.Request{Name: "x"}), acquire(t, b, locks.Request{Name: "y"})
 		incarnations := []uint64{a.mem.Incarnation(), b.mem.Incarnation()}
 
@@ -124,6 +124,7 @@ func TestHosts_MemberDiskIsReplaced_HoldsContinue(t *testing.T) {
 			"replaced: disk 3 is now " + disks[2].UUID.String() + ", epoch 3",
 			"disk_back: disk 3 (/dev/d), 3 of 3 up",
 		}, n.diskEvents())
+		require.Contains(t, of.diskEvents()[2], "disk_lost: disk 3 (/dev/c), 2 of 3 up: memory is disk ")
 	})
 }
 
