@@ -154,7 +154,7 @@ func (d *Disk) Path() string { return d.dev.Info().Path }
 
 // Check returns an error if the disk cannot become the member: [lockspace.ErrStride],
 // [lockspace.ErrDeviceSize], ErrMember, ErrOtherLockspace, [format.ErrOccupied] without force, or an error
-// of reading. The member at the position itself is Present; with force it is filled again.
+// of reading. The member at the position itself is Present if it is up; with force it is filled again.
 func (d *Disk) Check(ctx context.Context, disks []lockspace.MemberDisk, force bool) error {
 	if err := d.check(ctx, disks, force); err != nil {
 		return fmt.Errorf("use %s as disk %d: %w", d.Path(), d.position, err)
@@ -171,12 +171,13 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 	case info.Size < g.Size():
 		return fmt.Errorf("%w: the lockspace needs %v, it has %v; give another disk", lockspace.ErrDeviceSize, text.Bytes(g.Size()), text.Bytes(info.Size))
 	}
-	itself := false
+	itself, up := false, false
 	for _, m := range disks {
 		id := info.Disk()
 		switch same := id != "" && m.State == mirror.Up && diskAt(m.Name, d.open) == id; {
 		case m.Position == d.position:
-			itself = itself || same || m.Name == d.Path()
+			itself = same || m.Name == d.Path()
+			up = itself && m.State == mirror.Up
 		case same:
 			return fmt.Errorf("%w: it is the same as %s, member %d; give another disk", ErrMember, m.Name, m.Position)
 		}
@@ -192,16 +193,20 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 		case found.UUID != d.sb.UUID:
 			return fmt.Errorf("%w: %s; stop its hosts and zero the beginning of the disk, or give another disk",
 				ErrOtherLockspace, lockspace.DescribeSuperblock(found))
-		case found.Position == d.position && at == d.position && !force && !marked:
+		case found.Position == d.position && at == d.position && up && !force:
 			d.present, d.id = true, diskOf(found)
 			return nil
-		case found.Position == d.position && at == d.position:
+		case found.Position == d.position && at == d.position && (force || marked):
 			return nil
+		case found.Position == d.position && at == d.position:
+			return fmt.Errorf("%w: it has the contents of disk %d, which is not used at this path; if it is that disk, add the path to --device "+
+				"or BAKERYD_DEVICE; if it is a copy: %s", ErrMember, at, mayLand)
 		case at > 0 && found.Position > 0:
 			return fmt.Errorf("%w: it is member %d; give another disk", ErrMember, at)
 		case !marked && !force:
-			return fmt.Errorf("%w: it is member %d of this lockspace by a list of epoch %d, which is not in use: %s",
-				format.ErrOccupied, found.Position, found.Members.Epoch, mayLand)
+			return fmt.Errorf("%w: it is member %d of this lockspace in epoch %d, and the disks in use are in epoch %d without it; "+
+				"if theirs is older, add the path to --device or BAKERYD_DEVICE; if not: %s",
+				format.ErrOccupied, found.Position, found.Members.Epoch, d.sb.Members.Epoch, mayLand)
 		}
 	}
 	if itself && !force {

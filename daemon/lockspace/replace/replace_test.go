@@ -299,8 +299,8 @@ func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 		"data":               {data, format.ErrOccupied, nil, "the first byte that is not zero at 8192"},
 		"another lockspace":  {other.Disk, ErrOtherLockspace, ErrOtherLockspace, "stop its hosts"},
 		"member elsewhere":   {member(2), ErrMember, ErrMember, "it is member 3; give another disk"},
-		"member itself":      {disk: member(position - 1)},
-		"member in the past": {former, format.ErrOccupied, nil, "it is member 2 of this lockspace by a list of epoch 1, which is not in use: a request of a host may be in flight"},
+		"copy of the member": {member(position - 1), ErrMember, nil, "it has the contents of disk 2, which is not used at this path"},
+		"member in the past": {former, format.ErrOccupied, nil, "it is member 2 of this lockspace in epoch 1, and the disks in use are in epoch 1 without it"},
 	} {
 		for force, want := range map[bool]error{false: c.want, true: c.withForce} {
 			before := lockspacetest.Contents(t, c.disk)
@@ -310,6 +310,12 @@ func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 			}
 			require.Equal(t, before, lockspacetest.Contents(t, c.disk), name)
 		}
+	}
+	used := []lockspace.MemberDisk{{Position: position, Status: mirror.Status{Name: "memory", State: mirror.Up}}}
+	for _, force := range []bool{false, true} {
+		d := w.disk(member(position - 1).Open())
+		require.NoError(t, d.Check(t.Context(), used, force))
+		require.Equal(t, !force, d.Present())
 	}
 }
 
