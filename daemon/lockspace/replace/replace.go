@@ -27,6 +27,9 @@ var (
 	// ErrMember is returned when the new disk is a member.
 	ErrMember = errors.New("disk is a member already")
 
+	// ErrFormer is returned when the new disk was a member, or is one by a list that is not in use.
+	ErrFormer = errors.New("disk was a member")
+
 	// ErrWrite is returned when a write to the new disk failed. It may land later.
 	ErrWrite = errors.New("a write to the new disk failed")
 
@@ -153,8 +156,8 @@ func (d *Disk) UUID() layout.UUID { return d.id }
 func (d *Disk) Path() string { return d.dev.Info().Path }
 
 // Check returns an error if the disk cannot become the member: [lockspace.ErrStride],
-// [lockspace.ErrDeviceSize], ErrMember, ErrOtherLockspace, [format.ErrOccupied] without force, or an error
-// of reading. The member at the position itself is Present if it is up; with force it is filled again.
+// [lockspace.ErrDeviceSize], ErrOtherLockspace, ErrMember, ErrFormer or [format.ErrOccupied] without force,
+// or an error of reading. The member at the position itself is Present if it is up; with force it is filled again.
 func (d *Disk) Check(ctx context.Context, disks []lockspace.MemberDisk, force bool) error {
 	if err := d.check(ctx, disks, force); err != nil {
 		return fmt.Errorf("use %s as disk %d: %w", d.Path(), d.position, err)
@@ -206,7 +209,7 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 		case !marked && !force:
 			return fmt.Errorf("%w: it is member %d of this lockspace in epoch %d, and the disks in use are in epoch %d without it; "+
 				"if theirs is older, add the path to --device or BAKERYD_DEVICE; if not: %s",
-				format.ErrOccupied, found.Position, found.Members.Epoch, d.sb.Members.Epoch, mayLand)
+				ErrFormer, found.Position, found.Members.Epoch, d.sb.Members.Epoch, mayLand)
 		}
 	}
 	if itself && !force {

@@ -300,7 +300,7 @@ func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 		"another lockspace":  {other.Disk, ErrOtherLockspace, ErrOtherLockspace, "stop its hosts"},
 		"member elsewhere":   {member(2), ErrMember, ErrMember, "it is member 3; give another disk"},
 		"copy of the member": {member(position - 1), ErrMember, nil, "it has the contents of disk 2, which is not used at this path"},
-		"member in the past": {former, format.ErrOccupied, nil, "it is member 2 of this lockspace in epoch 1, and the disks in use are in epoch 1 without it"},
+		"member in the past": {former, ErrFormer, nil, "it is member 2 of this lockspace in epoch 1, and the disks in use are in epoch 1 without it"},
 	} {
 		for force, want := range map[bool]error{false: c.want, true: c.withForce} {
 			before := lockspacetest.Contents(t, c.disk)

@@ -111,6 +111,7 @@ var advice = slices.Concat([]cli.Advice{
 	{Err: lockspace.ErrDeviceSize},
 	{Err: blockdev.ErrTooSmall, Hint: "give another disk, or make the file as large as those of the other disks"},
 	{Err: replace.ErrOtherLockspace},
+	{Err: replace.ErrFormer},
 	{Err: replacement.ErrRefused},
 	{Err: replacement.ErrIncomplete, Hint: again},
 	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed, or free the id of a dead one with bakeryctl evict ID --forget: the command joins as a host"},
