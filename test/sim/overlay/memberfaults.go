@@ -19,10 +19,10 @@ var memberFaults = []fault{
 		{"daemon/memberdisks.go", `	if host == 0 {
 		return nil
 	}
-	return disk`, `	if host >= 0 {
+	if err := at.Lock`, `	if host >= 0 {
 		return nil
 	}
-	return disk`},
+	if err := at.Lock`},
 	}},
 	{"quorum", "a read takes the first valid copy (VALID)", "PROGRESS|EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY|WORD|SINGLE", false, []patch{
 		{"blockdev/mirror/poll.go", `func (q *poll) majority() int { return q.members/2 + 1 }
