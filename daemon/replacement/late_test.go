@@ -204,3 +204,19 @@ func TestReplace_ReadFails_LeavesTheLockspace(t *testing.T) {
 		require.Equal(t, layout.StateLeft, s.ends())
 	})
 }
+
+// TestReplace_OldDiskHangs_LeavesTheLockspace: when the position is filled, no host uses the old disk (VACANT of package
+// mirror), so its requests matter no more.
+func TestReplace_OldDiskHangs_LeavesTheLockspace(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newShelf(t, 3, 1)
+		a := s.host(1)
+		disk := disktest.NewFaulty(s.disks["disk2"].Open(), disktest.FaultyOptions{})
+		defer disk.RemoveFaults() // or the process could not end
+		disk.Inject(disktest.Fault{Op: blockdev.OpWrite, Hang: true})
+		done, err := Replace(t.Context(), s.view(map[string]blockdev.Device{"disk2": disk}), Order{Old: "2", New: "disk4", Progress: func(string) {}})
+		require.NoError(t, err)
+		s.uses(done.Lockspace.Members, a)
+		require.Equal(t, layout.StateLeft, s.ends())
+	})
+}

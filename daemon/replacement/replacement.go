@@ -89,6 +89,10 @@ type Replaced struct {
 // cause if it was interrupted later, and the errors of Join.
 func Replace(ctx context.Context, cfg daemon.Config, o Order) (*Replaced, error) {
 	r, err := planReplacement(ctx, cfg, o)
+	if errors.Is(err, replace.ErrFormer) && !slices.Contains(cfg.Devices, o.New) { // an interrupted FILL wrote the list there first
+		cfg.Devices = append(slices.Clip(cfg.Devices), o.New)
+		r, err = planReplacement(ctx, cfg, o)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -254,6 +254,16 @@ func (s *shelf) clean(paths []string) {
 	require.Empty(s.t, found.Findings)
 }
 
+// give makes the paths of the members that a host uses those of the next hosts, as bakeryctl does.
+func (s *shelf) give(h *daemon.Host) {
+	s.paths = nil
+	for _, m := range lockspace.MemberDisks(h.Disks()) {
+		if s.disks[m.Name] != nil {
+			s.paths = append(s.paths, m.Name)
+		}
+	}
+}
+
 // TestReplace_AnyWriteFails_NextRunCompletes ends the process at each of its writes in turn. Hosts continue, and
 // another process replaces the disk, by the same one or by another one.
 func TestReplace_AnyWriteFails_NextRunCompletes(t *testing.T) {
@@ -265,6 +275,7 @@ func TestReplace_AnyWriteFails_NextRunCompletes(t *testing.T) {
 			x, y := s.keep(a, "x"), s.keep(b, "y")
 			s.keep(a, "z") // a half-written slot of the directory's lock may keep hosts from creating locks, until its host is dead
 			held := s.hold(a, "held")
+			s.give(a)
 			var writes atomic.Int64
 			done, err := s.replace("2", "disk4", func(op blockdev.Op) error {
 				if op != blockdev.OpRead && writes.Add(1) > int64(after) || writes.Load() > int64(after) {
@@ -278,6 +289,8 @@ func TestReplace_AnyWriteFails_NextRunCompletes(t *testing.T) {
 			}
 			in := &visits{shelf: s}
 			in.visit(a, b)
+			time.Sleep(2 * s.several.SB.Lease) // in virtual time: a notices what it has to
+			s.give(a)
 			done, err = s.replace("2", fresh, nil)
 			require.NoError(t, err)
 			s.uses(done.Lockspace.Members, a, b)
