@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -140,7 +141,15 @@ func (d *Disk) Lock(off, n int64) error {
 // LockFile locks n bytes at off of a file. Another LockFile of any of them returns ErrBusy until f, and
 // each copy of its descriptor, is closed, and the requests of disks that keep it have returned: see
 // [Disk.Keep].
-func LockFile(f *os.File, off, n int64) error { return lock(int(f.Fd()), f.Name(), off, n) }
+func LockFile(f *os.File, off, n int64) error {
+	open, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var locked error
+	err = open.Control(func(fd uintptr) { locked = lock(int(fd), f.Name(), off, n) })
+	return cmp.Or(err, locked)
+}
 
 func lock(fd int, path string, off, n int64) error {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: off, Len: n}

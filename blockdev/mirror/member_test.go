@@ -77,6 +77,38 @@ func TestOpen_NoMajority_IsRefused(t *testing.T) {
 	})
 }
 
+// A member that hangs delays neither the opening of the set nor the end of a reader by Options.Timeout.
+func TestOpen_MemberHangs_MajoritySuffices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, readOnly := range []bool{false, true} {
+			r := newRig(t, 3)
+			r.opts.ReadOnly = readOnly
+			hang, check := make(chan struct{}), r.opts.Check
+			r.opts.Check = func(i int, dev blockdev.Device) error {
+				if i == 2 {
+					<-hang
+				}
+				return check(i, dev)
+			}
+			start := time.Now()
+			var err error
+			r.Set, err = r.open()
+			require.NoError(t, err)
+			require.Equal(t, timeout/10, time.Since(start))
+			require.Equal(t, mirror.Checking, r.Members()[2].State)
+			start = time.Now()
+			require.ErrorIs(t, r.Close(), mirror.ErrInFlight)
+			if readOnly {
+				require.Equal(t, timeout/10, time.Since(start))
+			} else {
+				require.Equal(t, timeout, time.Since(start))
+			}
+			close(hang)
+			synctest.Wait()
+		}
+	})
+}
+
 // numbered is a device with the numbers of a block device.
 type numbered struct {
 	blockdev.Device

@@ -43,7 +43,8 @@ type Set struct {
 var _ blockdev.Device = (*Set)(nil)
 
 // Open opens the members, which are in the order of their positions. It waits until all are
-// checked, but no longer than Options.Timeout. A member that is missing joins later.
+// checked, but no longer than Options.Timeout, and a tenth of it once a majority is up. A member that is
+// missing joins later.
 //
 // It returns ErrNoMajority, ErrSameDisk, or an error about the number of members.
 func Open(members []Member, opts Options) (*Set, error) {
@@ -73,7 +74,7 @@ func Open(members []Member, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// awaitMembers waits until all members are checked, or Options.Timeout passed.
+// awaitMembers waits as Open does.
 func (s *Set) awaitMembers() error {
 	expired := false
 	timer := time.AfterFunc(s.opts.Timeout, func() {
@@ -83,6 +84,7 @@ func (s *Set) awaitMembers() error {
 		s.changed.Broadcast()
 	})
 	defer timer.Stop()
+	enough, end := false, time.Now().Add(s.opts.Timeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -107,6 +109,9 @@ func (s *Set) awaitMembers() error {
 			return nil
 		case decided:
 			return s.noMajority(errs)
+		case up > len(s.members)/2 && !enough:
+			enough = true
+			timer.Reset(min(s.opts.Timeout/10, time.Until(end)))
 		}
 		s.changed.Wait()
 	}
@@ -310,9 +315,15 @@ func (s *Set) Kept(off int64, position int) Version {
 }
 
 // Close implements blockdev.Device. It waits for requests, and for copies that the members lack,
-// no longer than Options.Timeout. It then returns ErrInFlight, and closes the rest when it can.
+// no longer than Options.Timeout, or a tenth of it if the members are read-only, or if a request has been in
+// flight for Options.Timeout already. It then returns ErrInFlight, and closes the rest when it can.
 func (s *Set) Close() error {
-	timer := time.AfterFunc(s.opts.Timeout, s.abort)
+	most := s.opts.Timeout
+	hangs := func(m Status) bool { return m.Stats.Oldest >= most }
+	if s.opts.ReadOnly || slices.ContainsFunc(s.Members(), hangs) {
+		most /= 10
+	}
+	timer := time.AfterFunc(most, s.abort)
 	defer timer.Stop()
 	return s.Handle.Close()
 }

@@ -267,6 +267,7 @@ func TestReadCopies_ShowsWhatEachMemberHas(t *testing.T) {
 			}
 		}), mirror.ErrNoMajority)
 		require.Equal(t, 3, failed, "it says why no majority is left")
+		time.Sleep(2 * time.Second) // the slow request returns
 	})
 }
 

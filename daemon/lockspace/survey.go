@@ -29,7 +29,7 @@ func (f finding) describe() string {
 var pathReads singleflight.Group
 
 // survey reads the superblock at each path, all at the same time. One that does not answer in time is
-// given up: the read returns when it can. A path that is being read in reads is not read again.
+// given up, or in a tenth of that once a majority has answered: the read returns when it can. A path that is being read in reads is not read again.
 func survey(reads *singleflight.Group, paths []string, timeout time.Duration, read func(path string) finding) []finding {
 	type answer struct {
 		i int
@@ -49,11 +49,14 @@ func survey(reads *singleflight.Group, paths []string, timeout time.Duration, re
 			}
 		}()
 	}
-	late := time.After(timeout)
+	late, enough, end := time.After(timeout), false, time.Now().Add(timeout)
 	for range paths {
 		select {
 		case a := <-answers:
 			all[a.i] = a.finding
+			if _, err := choose(all); err == nil && !enough {
+				late, enough = time.After(min(timeout/10, time.Until(end))), true
+			}
 		case <-late:
 			return all
 		}

@@ -255,7 +255,8 @@ func (mb *Member) beforeLeft() error {
 }
 
 // awaitCopies gives up the copies in a range that were not begun, and waits for those in flight, as long as
-// holders may take to stop. It returns an error that names the members that did not return them.
+// holders may take to stop. It returns an error that names the members that did not return them. It does not
+// wait for members that have not returned anything for that long already.
 func (mb *Member) awaitCopies(off, n int64) error {
 	ctx, cancel := context.WithTimeout(mb.over, mb.times().Grace())
 	defer cancel()
@@ -265,17 +266,22 @@ func (mb *Member) awaitCopies(off, n int64) error {
 		if inFlight == 0 {
 			return nil
 		}
-		select {
-		case <-time.After(mb.times().Poll()):
-		case <-ctx.Done():
-			var names []string
-			for k, m := range mb.set.Members() {
-				if inFlight.Has(k) {
-					names = append(names, m.Name)
-				}
+		var names []string
+		hopeless := true
+		for k, m := range mb.set.Members() {
+			if inFlight.Has(k) {
+				names = append(names, m.Name)
+				hopeless = hopeless && m.Stats.Oldest >= mb.times().Grace()
 			}
-			return fmt.Errorf("%w on %s", errInFlight, strings.Join(names, ", "))
 		}
+		if !hopeless {
+			select {
+			case <-time.After(mb.times().Poll()):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return fmt.Errorf("%w on %s", errInFlight, strings.Join(names, ", "))
 	}
 }
 

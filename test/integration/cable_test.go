@@ -68,6 +68,8 @@ func (c *cable) obey(words ...string) string {
 	switch words[0] {
 	case "twice":
 		return fmt.Sprint(c.file.WroteTwice())
+	case "hanging":
+		return fmt.Sprint(c.faults.Hanging())
 	case "go":
 		c.faults.Repair()
 	case "delay":
@@ -177,6 +179,14 @@ func (p *faultyPath) trouble(how, what string) {
 func (p *faultyPath) repair() {
 	p.t.Helper()
 	require.Equal(p.t, "done", p.tell("go"))
+}
+
+// hanging returns the number of requests that hang.
+func (p *faultyPath) hanging() (n int) {
+	p.t.Helper()
+	_, err := fmt.Sscan(p.tell("hanging"), &n)
+	require.NoError(p.t, err)
+	return n
 }
 
 // neverTwice fails the test if two writes to one place overlapped.

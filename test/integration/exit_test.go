@@ -4,6 +4,8 @@ package integration
 
 import (
 	"fmt"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,21 +14,14 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
-// ends are the ways in which bakeryd ends, with the longest time that it may take. A bakeryd that leaves
-// waits for requests as long as holders have to stop, and for the device.
-var ends = map[string]struct {
-	end  func(*host)
-	most time.Duration
-}{
-	"SIGTERM": {(*host).leave, briefLease/6 + briefLease/20 + lockspace.DefaultTimeout + time.Second},
-	"SIGKILL": {(*host).crash, time.Second},
-}
+// ends are the ways in which bakeryd ends.
+var ends = map[string]func(*host){"SIGTERM": (*host).leave, "SIGKILL": (*host).crash}
 
 // TestExit_MemberHangs_NextServes: the requests of the process that is gone are in flight. So the next one
 // uses the member only when they have returned, and keeps the intent of the lock that was created last.
 func TestExit_MemberHangs_NextServes(t *testing.T) {
 	t.Parallel()
-	for name, c := range ends {
+	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, paths := brokenSpace(t)
@@ -35,10 +30,10 @@ func TestExit_MemberHangs_NextServes(t *testing.T) {
 			require.Zero(t, a.lock("-w", "60", "x", "--", "true").code)
 			a.hangs(2)
 			began := sinceBoot()
-			c.end(a)
+			end(a)
 			took := sinceBoot() - began
 			measured(t, "a member hangs, "+name+" to end of bakeryd", took)
-			require.Less(t, took, c.most)
+			require.Less(t, took, time.Second)
 
 			a.up()
 			a.loses(2, "has a request in flight")
@@ -61,10 +56,55 @@ func TestExit_MemberHangs_NextServes(t *testing.T) {
 	}
 }
 
+// TestExit_MemberHangs_BakeryctlEnds although it reads that disk, too.
+func TestExit_MemberHangs_BakeryctlEnds(t *testing.T) {
+	t.Parallel()
+	s, paths := brokenSpace(t)
+	a := s.host(1)
+	paths[2].trouble("hang", "all")
+	a.hangs(2)
+	devices := append([]string{a.dev}, a.more...)
+	var flags []string
+	for _, dev := range devices {
+		flags = append(flags, "--device", dev)
+	}
+	const most = 3 * lockspace.DefaultTimeout
+	for _, args := range [][]string{
+		append([]string{"disks"}, flags...),
+		append([]string{"status"}, flags...),
+		{"dump", devices[0]},
+		append([]string{"check"}, devices...),
+		slices.Concat([]string{"lock"}, flags, []string{"x", "--", "true"}),
+		{"disks", "--socket", a.socket},
+		{"lock", "--socket", a.socket, "y", "--", "true"},
+	} {
+		r := execute(t, append([]string{plain.bakeryctl}, args...)...)
+		measured(t, "a member hangs, bakeryctl "+args[0], r.took)
+		require.Less(t, r.took, most, "%q: %s", args, r.stderr)
+		if args[0] != "check" { // it names the disk
+			require.Zero(t, r.code, "%q: %s", args, r.stderr)
+		}
+	}
+	for _, args := range [][]string{{"probe", devices[2]}, {"dump", devices[2]}} {
+		p := launch(t, a.dir, append([]string{plain.bakeryctl}, args...)...)
+		hanging := paths[2].hanging()
+		eventually(t, "it reads", func() bool { return paths[2].hanging() > hanging })
+		eventually(t, "it ends", func() bool {
+			if p.running() {
+				_ = p.cmd.Process.Signal(syscall.SIGINT) // probe ends by the second one
+			}
+			return !p.running()
+		})
+	}
+	paths[2].repair()
+	a.recovers(2)
+	a.leave()
+}
+
 // TestExit_MemberHangs_NextKeepsTheHold of a command that runs on.
 func TestExit_MemberHangs_NextKeepsTheHold(t *testing.T) {
 	t.Parallel()
-	for name, c := range ends {
+	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, paths := brokenSpace(t, "--lease", (4 * briefLease).String()) // it must be back before that ends
@@ -80,7 +120,7 @@ func TestExit_MemberHangs_NextKeepsTheHold(t *testing.T) {
 				p.trouble("hang", "all")
 				a.hangs(member)
 				began := sinceBoot()
-				c.end(a)
+				end(a)
 				measured(t, "a member hangs, "+name+" under a hold to end of bakeryd", sinceBoot()-began)
 				began = sinceBoot()
 				a.up()

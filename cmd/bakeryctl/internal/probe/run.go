@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -40,8 +42,10 @@ type Result struct {
 }
 
 // Run checks whether the devices at paths are suitable, each alone and several together. It returns an
-// error if it could not check one of them.
+// error if it could not check one of them. When SIGINT or SIGTERM has ended ctx, a second one ends the process,
+// as the disk may hang.
 func Run(ctx context.Context, paths []string, o Options) (Result, error) {
+	defer context.AfterFunc(ctx, func() { signal.Reset(syscall.SIGINT, syscall.SIGTERM) })()
 	var disks []*Report
 	for _, path := range paths {
 		r, err := runOne(ctx, path, o)
