@@ -1,8 +1,6 @@
 package daemon
 
-import (
-	"time"
-)
+import "time"
 
 // Alive: the supervisor of this process is notified by the goroutine that does its work, for as
 // long as it does. That is the loop that drives the lease, which joins as well as renews. If no

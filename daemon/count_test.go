@@ -97,7 +97,9 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 		require.Eventually(t, func() bool { return d.cfg.Tally.RenewalFailures.Load() == 1 }, generous, time.Millisecond)
 		require.Equal(t, uint64(1), io[tally.Lease].Writes.Errors.Load())
 		require.Zero(t, io[tally.Lock].Writes.Errors.Load())
-		renewals := renewalsReport(d.cfg.Tally)
+		r, err := d.Status()
+		require.NoError(t, err)
+		renewals := r.ThisHost.Renewals
 		require.Equal(t, uint64(1), renewals.Errors)
 		require.Positive(t, renewals.P50US)
 	})

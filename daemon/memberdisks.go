@@ -135,7 +135,7 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 				}
 			}
 		}
-		if err := checkOwn(set, sb, host, position, dev); err != nil {
+		if err := set.CheckOwn(host, position, dev); err != nil {
 			return err
 		}
 	}
@@ -145,21 +145,6 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	ctx, cancel := context.WithTimeout(context.Background(), admitWithin)
 	defer cancel()
 	return keys.Admit(ctx, position, diskOf(dev))
-}
-
-func checkOwn(set *lockspace.Disks, sb layout.Superblock, host, position int, dev blockdev.Device) error {
-	off := sb.Geometry.Host(host)
-	buf := lockspace.Pool.Get(sb.Geometry.Stride)
-	defer lockspace.Pool.Put(buf)
-	if err := dev.Read(buf, off); err != nil {
-		return fmt.Errorf("read the record of this host: %w", err)
-	}
-	acked := set.Kept(off, position)
-	if found, err := lockspace.NewCodec(sb).Version(buf, off, position); err == nil && found.Less(acked) {
-		return fmt.Errorf("%s lost writes: it has version %d.%d of the record of this host, and acknowledged %d.%d: it is blank or an old copy; replace it",
-			dev.Info().Path, found.Epoch, found.Counter, acked.Epoch, acked.Counter)
-	}
-	return nil
 }
 
 // admitWithin limits the time that the disks may take to register a key on one of them.

@@ -5,8 +5,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
-	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -64,31 +62,7 @@ func (h *Host) vitals() *TermVitals {
 	return &TermVitals{
 		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.DeviceNames(),
 		Lease: h.disk.SB.Lease, FenceAfter: h.disk.SB.FenceAfter, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
-		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
+		Hosts: report.CountHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
 		Disks: report.DisksOf(lockspace.MemberDisks(h.devices.Opened)),
 	}
-}
-
-// countHealth counts the hosts that ever joined. A host's own record in the table is the one from
-// before it was live.
-func countHealth(hosts []lease.Host, self int, t timing.Times) map[report.Health]int {
-	n := map[report.Health]int{report.HealthLive: 0, report.HealthJoining: 0, report.HealthLeft: 0, report.HealthSilent: 0, report.HealthDead: 0}
-	for i, h := range hosts {
-		switch {
-		case i+1 == self:
-			n[report.HealthLive]++
-		case h.Incarnation == 0:
-		case h.State == layout.StateLeft:
-			n[report.HealthLeft]++
-		case h.Gone:
-			n[report.HealthDead]++
-		case h.State == layout.StateJoining:
-			n[report.HealthJoining]++
-		case h.Overdue(t):
-			n[report.HealthSilent]++
-		default:
-			n[report.HealthLive]++
-		}
-	}
-	return n
 }

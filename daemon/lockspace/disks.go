@@ -358,6 +358,24 @@ func (d *Disks) identify(i int, dev blockdev.Device) (in layout.Superblock, err 
 	return in, nil
 }
 
+// CheckOwn returns an error if a disk has an older version of a host's record than it acknowledged to this process, as
+// the member at a position (OWN).
+func (d *Disks) CheckOwn(host, position int, dev blockdev.Device) error {
+	sb := d.Superblock()
+	off := sb.Geometry.Host(host)
+	buf := Pool.Get(sb.Geometry.Stride)
+	defer Pool.Put(buf)
+	if err := dev.Read(buf, off); err != nil {
+		return fmt.Errorf("read the record of this host: %w", err)
+	}
+	acked := d.Kept(off, position)
+	if found, err := NewCodec(sb).Version(buf, off, position); err == nil && found.Less(acked) {
+		return fmt.Errorf("%s lost writes: it has version %d.%d of the record of this host, and acknowledged %d.%d: it is blank or an old copy; replace it",
+			dev.Info().Path, found.Epoch, found.Counter, acked.Epoch, acked.Counter)
+	}
+	return nil
+}
+
 // differs returns why a superblock is not that of the member at a position of the lockspace in use.
 func differs(path string, sb, in layout.Superblock, position int) error {
 	switch {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,17 @@ func (r *Report) AddDisks(members []lockspace.MemberDisk) {
 		}
 	}
 	r.Lockspace.Device = cmp.Or(strings.Join(paths, ", "), r.Lockspace.Device)
+}
+
+// WarnOfList adds a warning if the record of a live host shows a newer list of member disks than the one in use.
+func (r *Report) WarnOfList(used uint64, hosts []layout.HostRecord) {
+	if slices.ContainsFunc(hosts, func(rec layout.HostRecord) bool {
+		health := r.HostByID(rec.ID).Health
+		return rec.Epoch > used && (health == HealthLive || health == HealthSilent)
+	}) {
+		r.Lockspace.Warnings = append(r.Lockspace.Warnings, "this host does not find the disks of the newest list of members: "+
+			"add the paths of all member disks to BAKERYD_DEVICE, and restart bakeryd")
+	}
 }
 
 // DisksOf returns the report of member disks, by position.

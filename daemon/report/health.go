@@ -111,3 +111,27 @@ func (k *Knowledge) remembered(id int) layout.HostRecord {
 		PRKey: h.PRKey, WatchdogArmed: h.Watchdog > 0, WatchdogSeconds: uint16(h.Watchdog / time.Second),
 	}
 }
+
+// CountHealth counts the hosts that ever joined. A host's own record in the table is the one from
+// before it was live.
+func CountHealth(hosts []lease.Host, self int, t timing.Times) map[Health]int {
+	n := map[Health]int{HealthLive: 0, HealthJoining: 0, HealthLeft: 0, HealthSilent: 0, HealthDead: 0}
+	for i, h := range hosts {
+		switch {
+		case i+1 == self:
+			n[HealthLive]++
+		case h.Incarnation == 0:
+		case h.State == layout.StateLeft:
+			n[HealthLeft]++
+		case h.Gone:
+			n[HealthDead]++
+		case h.State == layout.StateJoining:
+			n[HealthJoining]++
+		case h.Overdue(t):
+			n[HealthSilent]++
+		default:
+			n[HealthLive]++
+		}
+	}
+	return n
+}

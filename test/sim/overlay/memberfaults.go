@@ -13,7 +13,7 @@ var memberFaults = []fault{
 `},
 	}},
 	{"own", "a disk that lost what its host wrote is used (OWN)", "IDENTITY", false, []patch{
-		{"daemon/memberdisks.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
+		{"daemon/lockspace/disks.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
 	}},
 	{"locked", "a disk is used while a write of an earlier process is in flight there (FIFO)", "WRITER", false, []patch{
 		{"daemon/memberdisks.go", `	if host == 0 {
