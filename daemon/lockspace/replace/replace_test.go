@@ -101,7 +101,7 @@ func (w *world) filled() {
 	w.slot(0, 1, 3, all...)
 	w.slot(1, 1, 1, all...)
 	w.slot(1, 1, 2, most...)
-	w.slot(8, 4, 9, all[len(all)-1])
+	w.slot(8, 4, 9, all[len(all)/2+1:]...) // every majority of those that stay shows it
 }
 
 // records returns which records of a disk are blank, and the versions of the others; an error for those
@@ -184,8 +184,7 @@ func TestFill_NoValidRecord_StaysUnreadable(t *testing.T) {
 		w := newWorld(t, disks)
 		w.filled()
 		g := w.SB.Geometry
-		last := disks // position of a member that stays
-		w.entry(3, "half", 2, last)
+		w.entry(3, "half", 2, []int{3, 4, 5}[disks/2-1:disks-2]...)
 		for _, p := range []int{1, 3, 4, 5} {
 			if p <= disks {
 				lockspacetest.Damage(t, w.Disks[p-1].Open(), g.Slot(1, 1))
