@@ -58,8 +58,9 @@ func TestReplacedTarget(t *testing.T) {
 	c.whole()
 }
 
-// replaceDisk begins to replace the disk at a position, from 0, by a spare one.
+// replaceDisk begins to replace the disk at a position, from 0, by a spare one. The command is run again if it
+// fails: the disks of a busy lab may not answer in time.
 func (h *host) replaceDisk(position, disk int) *command {
 	h.t.Helper()
-	return h.start("bakeryctl", "disk", "replace", fmt.Sprint(position+1), "/dev/"+locksName(disk))
+	return h.start("sh", "-c", fmt.Sprintf("until bakeryctl disk replace %d /dev/%s; do sleep 1; done", position+1, locksName(disk)))
 }
