@@ -56,6 +56,8 @@ func (m *Manager) resolve(guard *Lock, i layout.Intent, former bool) error {
 		switch {
 		case m.repairs && err != nil && !errors.Is(err, directory.ErrUnsettled) && store.Damaged(err):
 			return m.flying(i.Lock, 0) // else the repair writes that entry
+		case store.Damaged(err) && !errors.Is(err, directory.ErrUnsettled):
+			return fmt.Errorf("%w: this host has an intent of an earlier bakeryd: %w", api.ErrDamaged, err)
 		case err != nil && !errors.Is(err, directory.ErrUnsettled):
 			return err
 		case cmp.Or(cmp.Compare(i.Token, now.Token), cmp.Compare(i.Sequence, now.Sequence)) <= 0:

@@ -655,3 +655,13 @@ func TestRepairer_OwnIntentOfDamagedEntry_Repairs(t *testing.T) {
 		c.resolved()
 	})
 }
+
+// TestDirectory_OwnIntentOfDamagedEntry_CreateSaysSo: only a repair knows what the entry showed.
+func TestDirectory_OwnIntentOfDamagedEntry_CreateSaysSo(t *testing.T) {
+	onMembers(t, func(t *testing.T, c *membersCluster) {
+		c.intend(x1(1), 1, 0, 1, 2)
+		c.damage(1, 0, 1)
+		_, _, err := c.member(1).Create(t.Context(), "y", 1)
+		require.ErrorIs(t, err, api.ErrDamaged)
+	})
+}
