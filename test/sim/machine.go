@@ -55,6 +55,9 @@ type process struct {
 
 	behind map[*disk]bool   // disks that it must not open: they were set back before
 	acked  map[*disk][]byte // the host record that a disk acknowledged last
+	last   *term            // lease when it ended; nil before, or if none
+	epoch  uint64           // greatest in a host record that it wrote
+	filler *handle          // of a disk that is no member yet; nil if none
 
 	clients sync.WaitGroup
 }
@@ -63,7 +66,7 @@ func newMachine(w *world, n int) *machine {
 	m := &machine{w: w, n: n, rng: w.random("machine", n), rate: 1, dir: filepath.Join(w.dir, fmt.Sprint("m", n)), running: make(chan struct{}), away: map[int]*client{}}
 	m.id[0], m.id[15] = 0xaa, byte(n)
 	close(m.running)
-	for _, d := range w.disk.members {
+	for _, d := range w.disk.all {
 		m.paths = append(m.paths, newPath(m, d, w.latency))
 	}
 	if err := os.MkdirAll(m.files(), 0o755); err != nil {
@@ -115,23 +118,9 @@ func (m *machine) start() {
 			return
 		}
 	}
-	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, began: time.Now(), behind: map[*disk]bool{}, acked: map[*disk][]byte{}}
-	m.proc = p
-	m.w.trace.step(m.n, "starts")
+	p := m.begin()
 	m.w.standing.begins(m, m, "to join")
-	cfg := daemon.Config{
-		HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
-		Keep: true, Linger: m.w.linger, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
-		Machine: daemon.Machine{
-			Wall:      func() time.Time { return time.Now().Add(m.skew) },
-			MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog, Fence: p.agent,
-		},
-	}
-	p.opens(&cfg)
-	if m.watchdog != nil {
-		cfg.Watchdog = "simulated"
-	}
-	p.svc = daemon.NewService(cfg, p.joined)
+	p.svc = daemon.NewService(p.config(), p.joined)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	m.w.tasks.Go(func() {
@@ -150,6 +139,31 @@ func (m *machine) start() {
 		}
 		p.clients.Wait()
 	})
+}
+
+// begin returns the next process.
+func (m *machine) begin() *process {
+	m.proc = &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, began: time.Now(), behind: map[*disk]bool{}, acked: map[*disk][]byte{}}
+	m.w.trace.step(m.n, "starts")
+	return m.proc
+}
+
+// config returns how a process uses its machine.
+func (p *process) config() daemon.Config {
+	m := p.m
+	cfg := daemon.Config{
+		HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
+		Keep: true, Linger: m.w.linger, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
+		Machine: daemon.Machine{
+			Wall:      func() time.Time { return time.Now().Add(m.skew) },
+			MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog, Fence: p.agent,
+		},
+	}
+	p.opens(&cfg)
+	if m.watchdog != nil {
+		cfg.Watchdog = "simulated"
+	}
+	return cfg
 }
 
 // joined starts or attaches the clients.

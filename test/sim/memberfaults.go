@@ -46,14 +46,15 @@ func (f *faults) chooseMembers() {
 	}
 	f.spares = f.rng.IntN(4) != 0
 	// Slots of an id that no host takes again would stay half-written without that disk: README.md.
-	if f.rng.IntN(3) == 0 && f.w.machines[0].hostID != 0 {
+	replaces := f.w.disk.replacing != nil
+	if f.rng.IntN(3) == 0 && f.w.machines[0].hostID != 0 && !replaces {
 		f.kinds = append(f.kinds, kind{"disk forgets", (*faults).forgets})
 		for _, d := range f.w.disk.members {
 			f.w.after(f.rng, f.lease(), storm, func() { d.snapshot = slices.Clone(d.bytes) })
 		}
 	}
 	others := func(k kind) bool { return slices.Contains(losesLease, k.name) }
-	f.w.rules.kept = f.spares && f.w.machines[0].rate == 1 && !slices.ContainsFunc(f.kinds, others)
+	f.w.rules.kept = f.spares && !replaces && f.w.machines[0].rate == 1 && !slices.ContainsFunc(f.kinds, others)
 }
 
 // losesLease are the faults by which a host may lose its lease while it has a majority of the disks.

@@ -17,7 +17,10 @@ type disks struct {
 	w       *world
 	g       layout.Geometry
 	members []*disk
+	all     []*disk             // these, and the one that replaces one of them
 	keys    map[*machine]uint64 // registered for persistent reservations
+
+	replacing *replacing // nil if no member is replaced
 }
 
 // numberOfDisks draws the number of disks: one in two thirds of the runs, else 3 or 5.
@@ -33,10 +36,15 @@ func numberOfDisks(w *world, stays bool) int {
 	return []int{3, 3, 3, 5}[rng.IntN(4)]
 }
 
-func newDisks(w *world) *disks {
+func newDisks(w *world, replaces bool) *disks {
 	ds := &disks{w: w, g: w.sb.Geometry, keys: map[*machine]uint64{}}
 	for n := range max(1, w.sb.Members.Positions) {
 		ds.members = append(ds.members, newDisk(w, n+1))
+	}
+	ds.all = ds.members
+	if rng := w.random("replacement", 0); replaces && ds.several() && w.sb.Policy == layout.PolicyLease && rng.IntN(2) == 0 {
+		ds.replacing = newReplacing(ds, rng)
+		ds.all = append(slices.Clone(ds.members), ds.replacing.spare)
 	}
 	return ds
 }
@@ -56,19 +64,19 @@ func (ds *disks) damage(off int64, how badness) {
 }
 
 func (ds *disks) forget(m *machine) {
-	for _, d := range ds.members {
+	for _, d := range ds.all {
 		d.forget(m)
 	}
 }
 
 func (ds *disks) powerCut(m *machine) {
-	for _, d := range ds.members {
+	for _, d := range ds.all {
 		d.powerCut(m)
 	}
 }
 
 func (ds *disks) of(m *machine) (found []*write) {
-	for _, d := range ds.members {
+	for _, d := range ds.all {
 		found = append(found, d.of(m)...)
 	}
 	return found
@@ -126,7 +134,7 @@ func (d *disk) loses(off int64, contents ...[]byte) {
 	ds := d.w.disk
 	valid := 0
 	for _, o := range ds.members {
-		if o == d || o.forgot {
+		if o == d || o.forgot || ds.replacing != nil && !o.counts(ds.replacing.last) {
 			continue
 		}
 		if _, err := o.version(o.record(off), off); err == nil {
@@ -189,8 +197,8 @@ func (p *process) opens(cfg *daemon.Config) {
 		cfg.Open = func() (blockdev.Device, error) { return m.paths[0].open(p) }
 		return
 	}
-	for _, d := range m.w.disk.members {
-		cfg.Devices = append(cfg.Devices, d.name())
+	for _, path := range m.paths {
+		cfg.Devices = append(cfg.Devices, path.d.name())
 	}
 	cfg.Disks = lockspace.DiskOptions{
 		Timeout: m.w.sb.Lease / 10, Retry: m.w.sb.Lease / 20,
@@ -201,7 +209,7 @@ func (p *process) opens(cfg *daemon.Config) {
 				<-m.w.over
 			default:
 			}
-			if d := m.w.disk.members[i]; readOnly { // a new term
+			if d := m.paths[i].d; readOnly { // a new term
 				p.behind[d] = d.forgot
 			} else if p.behind[d] {
 				return nil, errDetached // its operator knows about the disk
@@ -211,6 +219,9 @@ func (p *process) opens(cfg *daemon.Config) {
 				return nil, err
 			}
 			h.searches = readOnly
+			if x := m.w.disk.replacing; x != nil && m == x.m && h.p.d == x.spare && !readOnly && p.filler == nil {
+				p.filler = h
+			}
 			return h, nil
 		},
 	}
@@ -297,7 +308,13 @@ func (r *rules) acknowledged(p *process, d *disk, where sector, off int64, data 
 		if !less(v, wr.version) {
 			wr.acked[d] = true
 		}
-		if len(wr.acked) < r.w.disk.majority() {
+		votes := 0
+		for d := range wr.acked {
+			if p.trusts(d) {
+				votes++
+			}
+		}
+		if votes < r.w.disk.majority() {
 			open = append(open, wr)
 			continue
 		}

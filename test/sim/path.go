@@ -115,9 +115,6 @@ func (p *path) open(proc *process) (*handle, error) {
 
 func (h *handle) Info() blockdev.Info { return h.info }
 
-// Zero implements blockdev.Device; hosts do not use it.
-func (h *handle) Zero(off, n int64) error { return errors.ErrUnsupported }
-
 // Stats implements blockdev.Device; the simulation keeps none.
 func (h *handle) Stats() blockdev.Stats { return blockdev.Stats{} }
 
@@ -251,6 +248,9 @@ func (h *handle) Write(b []byte, off int64) error {
 	defer h.end()
 	w, p, d := h.p.m.w, h.p, h.p.d
 	stride := int64(d.g.Stride)
+	if h == h.proc.filler {
+		return h.fill(b, off)
+	}
 	if int64(len(b)) != stride || off%stride != 0 {
 		panic("sim: a write of other than one record")
 	}

@@ -151,6 +151,9 @@ func (r *rules) enter(c *client, s subject, held *locks.Hold, asked int64) *hold
 		began: now, open: true, obeys: c.rng.IntN(2) == 0}
 	r.w.trace.step(c.m.n, "enters "+s.name+" "+h.mode.String(), int64(h.token))
 	r.w.count("section")
+	if h.lease == nil && !c.p.alive { // it ended after it had sent the grant
+		h.lease = c.p.last
+	}
 	if h.lease == nil {
 		r.violate("DEADLINE", "m%d was granted %s without a lease", c.m.n, s.name)
 		h.lease = &term{m: c.m}
@@ -392,7 +395,10 @@ func (r *rules) off(m *machine) {
 }
 
 // ended records that the service has returned.
-func (r *rules) ended(p *process) { delete(r.current, p) }
+func (r *rules) ended(p *process) {
+	p.last = r.current[p]
+	delete(r.current, p)
+}
 
 // served records that a host has had every lock after the faults.
 func (r *rules) served(m *machine) {

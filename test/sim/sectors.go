@@ -56,13 +56,14 @@ func (r *rules) written(p *process, d *disk, where sector, off int64, data []byt
 	}
 	switch where.kind {
 	case superSector:
-		r.violate("WRITER", "m%d writes a superblock", m.n)
+		r.lists(m, data)
 	case hostSector:
 		rec, err := space.DecodeHost(data, where.host)
 		if err != nil {
 			r.violate("WRITER", "m%d writes a bad record of host %d: %v", m.n, where.host, err)
 			return
 		}
+		p.epoch = max(p.epoch, rec.Epoch)
 		l := r.leases[rec.Incarnation]
 		if l == nil {
 			l = &term{incarnation: rec.Incarnation, m: m, host: where.host, joined: submitted}

@@ -9,7 +9,8 @@
 //
 // Begin with [run] in world.go. disk.go and path.go are a disk and a host's path to it, members.go
 // is a lockspace on several, machine.go the hosts, client.go their clients, session.go how these
-// outlive bakeryd, faults.go, memberfaults.go and standingfaults.go the faults. rules.go has the
+// outlive bakeryd, faults.go, memberfaults.go and standingfaults.go the faults, replace.go the
+// replacement of a member disk. rules.go has the
 // checks, with each rule's name.
 //
 // # Rules

@@ -141,7 +141,8 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	if seed%2 == 0 {
 		w.linger = 20 * time.Millisecond
 	}
-	w.disk = newDisks(w)
+	// A slot of an id that no host takes again may be settled by the old disk alone: README.md.
+	w.disk = newDisks(w, fixed && !stays)
 	w.rules = newRules(w)
 	withWatchdogs := rng.IntN(4) == 0
 	machines := 2 + rng.IntN(3)
@@ -157,6 +158,10 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 			m.watchdog = &machineWatchdog{m: m}
 		}
 		w.machines = append(w.machines, m)
+	}
+	if r := w.disk.replacing; r != nil {
+		r.m = newMachine(w, 7)
+		r.m.up, r.m.hostID = true, w.sb.Geometry.Hosts
 	}
 	if rng.IntN(4) == 0 && !stays {
 		w.machines[0].rate = offRate(rng)
@@ -228,6 +233,9 @@ func (w *world) play() {
 	}
 	f := newFaults(w)
 	w.tasks.Go(f.run)
+	if r := w.disk.replacing; r != nil {
+		w.tasks.Go(r.run)
+	}
 	if w.sleep(storm) {
 		f.end()
 		close(w.calmed)
@@ -249,6 +257,9 @@ func (w *world) play() {
 // finish ends the run and checks the whole of it.
 func (w *world) finish() {
 	w.stop()
+	if r := w.disk.replacing; r != nil {
+		r.m.kill()
+	}
 	for _, m := range w.machines {
 		m.up = false
 		m.resume()
@@ -277,6 +288,9 @@ func (w *world) allServed() bool { return w.unserved() == "" }
 
 // unserved returns the hosts that were not served after the faults.
 func (w *world) unserved() (names string) {
+	if r := w.disk.replacing; r != nil && !r.done {
+		names = r.m.name() + " (replaces a disk) "
+	}
 	for _, m := range w.machines {
 		if !w.rules.servedBy[m] && !m.spare && !(w.disk.several() && w.shared(m)) {
 			why := "is down"
