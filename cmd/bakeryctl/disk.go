@@ -47,11 +47,11 @@ replacement. NEW may also be the disk at OLD's position: with --force it is fill
 Without --device bakeryd is asked for the other disks. OLD is not written.
 
 Exit codes:
-  0    the disk was replaced
-  64   the command line is wrong, or OLD is no member
-  66   a disk cannot be used, or the replacement is not complete
-  69   bakeryd is unreachable
-  130  interrupted: the message says whether something was changed`
+  0      the disk was replaced
+  64     the command line is wrong, or OLD is no member
+  66     a disk cannot be used, or the replacement is not complete
+  69     bakeryd is unreachable
+  128+N  signal N ended it: the message says whether something was changed`
 	cmd.Example = `  bakeryctl disk replace 3 /dev/mapper/locks4
   bakeryctl disk replace /dev/mapper/locks3 /dev/mapper/locks4
   bakeryctl disk replace 3 /dev/mapper/locks4 --device /dev/mapper/locks1 --device /dev/mapper/locks2`
