@@ -7,11 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // ends are the ways in which bakeryd ends.
@@ -31,9 +28,7 @@ func TestExit_MemberHangs_NextServes(t *testing.T) {
 			a.hangs(2)
 			began := sinceBoot()
 			end(a)
-			took := sinceBoot() - began
-			measured(t, "a member hangs, "+name+" to end of bakeryd", took)
-			require.Less(t, took, time.Second)
+			measured(t, "a member hangs, "+name+" to end of bakeryd", sinceBoot()-began)
 
 			a.up()
 			a.loses(2, "has a request in flight")
@@ -68,7 +63,6 @@ func TestExit_MemberHangs_BakeryctlEnds(t *testing.T) {
 	for _, dev := range devices {
 		flags = append(flags, "--device", dev)
 	}
-	const most = 3 * lockspace.DefaultTimeout
 	for _, args := range [][]string{
 		append([]string{"disks"}, flags...),
 		append([]string{"status"}, flags...),
@@ -80,7 +74,6 @@ func TestExit_MemberHangs_BakeryctlEnds(t *testing.T) {
 	} {
 		r := execute(t, append([]string{plain.bakeryctl}, args...)...)
 		measured(t, "a member hangs, bakeryctl "+args[0], r.took)
-		require.Less(t, r.took, most, "%q: %s", args, r.stderr)
 		if args[0] != "check" { // it names the disk
 			require.Zero(t, r.code, "%q: %s", args, r.stderr)
 		}
