@@ -46,7 +46,7 @@ type openedDisk struct {
 
 // open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
 func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.Device, error) {
-	o.Lock, o.InFlight, o.Check, o.Changed = d.lock, d.inFlight, d.check, d.note
+	o.Lock, o.InFlight, o.Kept, o.Check, o.Changed = d.lock, d.inFlight, d.identity.KeptDisks, d.check, d.note
 	o.LeftOut = func(path string, reason error) { d.log.Warn("disk is not used", "device", path, "err", reason) }
 	dev, sb, _, err := lockspace.OpenDisks(paths, o)
 	if err != nil {

@@ -97,3 +97,31 @@ func TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts(t *testing.T) {
 	d.take(1)
 	require.Zero(t, set.Members()[1].Failures)
 }
+
+// TestMemberDisks_RequestOfAnEarlierProcessToAVacatedDisk_IsInFlight (VACANT, RETURNED): another host may still use
+// that disk. When the position is filled, none does.
+func TestMemberDisks_RequestOfAnEarlierProcessToAVacatedDisk_IsInFlight(t *testing.T) {
+	paths := fencedDisks(t)
+	d := memberDisks{log: slog.New(slog.DiscardHandler), identity: ownDirs(t)}
+	dev, err := d.open(paths, lockspace.DiskOptions{})
+	require.NoError(t, err)
+	defer dev.Close()
+	set := dev.(*lockspace.Disks)
+	sb := set.Superblock()
+	earlier, err := blockdev.Open(paths[2], blockdev.Options{}) // its process is gone, and a request in flight
+	require.NoError(t, err)
+	defer earlier.Close()
+	file, err := d.identity.KeepDisk(earlier, sb.UUID, sb.Members.Disks[2])
+	require.NoError(t, err)
+	require.NoError(t, hostid.LockDisk(file, 1))
+	d.take(1)
+	require.Equal(t, mirror.At(2), set.Drop(0, sb.Geometry.Size()))
+
+	next := sb.Members
+	next.Epoch, next.Disks[2] = 2, layout.UUID{}
+	set.Use(next, "")
+	require.Equal(t, mirror.At(2), set.Drop(0, sb.Geometry.Size()))
+	next.Epoch, next.Disks[2] = 3, layout.UUID{9}
+	set.Use(next, "")
+	require.Zero(t, set.Drop(0, sb.Geometry.Size()))
+}

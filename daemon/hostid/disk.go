@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -37,6 +38,23 @@ func (o Options) diskFile(lockspace, disk layout.UUID) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s-%s.disk", lockspace, disk)), os.O_RDWR|os.O_CREATE, 0o600)
+}
+
+// KeptDisks returns the disks of a lockspace that were members of it for a process of this machine.
+func (o Options) KeptDisks(lockspace layout.UUID) (disks []layout.UUID, err error) {
+	dir, err := o.runtimeDir()
+	if err != nil {
+		return nil, err
+	}
+	files, err := os.ReadDir(dir)
+	for _, file := range files {
+		name, of := strings.CutPrefix(file.Name(), lockspace.String()+"-")
+		name, is := strings.CutSuffix(name, ".disk")
+		if id, err := layout.ParseUUID(name); of && is && err == nil {
+			disks = append(disks, id)
+		}
+	}
+	return disks, err
 }
 
 // LockDisk locks the byte of a host in a file of KeepDisk; nil has none. It returns [blockdev.ErrBusy] if a

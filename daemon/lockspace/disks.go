@@ -40,6 +40,10 @@ type DiskOptions struct {
 	// disk. nil if not needed.
 	InFlight func(disk layout.UUID) bool
 
+	// Kept returns the disks of a lockspace that InFlight may report, also those that are no members any
+	// more. nil if there are none.
+	Kept func(lockspace layout.UUID) ([]layout.UUID, error)
+
 	// Check checks a member, after its superblock was: see [mirror.Options]. nil if not needed.
 	Check func(position int, dev blockdev.Device) error
 
@@ -153,11 +157,22 @@ func (d *Disks) Finish(off, n int64, most time.Duration) mirror.Positions {
 	return d.Set.Finish(off, n, most) | d.earlier()
 }
 
+// earlier returns the members to which an earlier process of this host may have a request in flight. At a vacant
+// position that is any disk that is no member: VACANT of package mirror.
 func (d *Disks) earlier() (ps mirror.Positions) {
-	list := d.Superblock().Members
-	for i, id := range list.Disks[:list.Positions] {
-		if !id.IsZero() && d.o.InFlight != nil && d.o.InFlight(id) {
+	if d.o.InFlight == nil {
+		return 0
+	}
+	sb := d.Superblock()
+	for i, id := range sb.Members.Disks[:sb.Members.Positions] {
+		if !id.IsZero() && d.o.InFlight(id) {
 			ps |= mirror.At(i)
+		}
+	}
+	if v := sb.Members.Vacant(); v != 0 && d.o.Kept != nil {
+		kept, err := d.o.Kept(sb.UUID)
+		if err != nil || slices.ContainsFunc(kept, func(id layout.UUID) bool { return sb.Members.PositionOf(id) == 0 && d.o.InFlight(id) }) {
+			ps |= mirror.At(v - 1)
 		}
 	}
 	return ps
