@@ -55,8 +55,18 @@ func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) 
 // copies. A record that has none, although all members answered, reads as unreadable. If fewer than
 // a majority answer, read waits for them.
 func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
+	var again time.Time // a bad sector fails each time, and its member is back each time
 	for {
-		if err := s.tryRead(r, need, visit); err != errReplaced && err != errBack {
+		switch err := s.tryRead(r, need, visit); err {
+		case errReplaced:
+		case errBack:
+			select {
+			case <-time.After(time.Until(again)):
+				again = time.Now().Add(s.opts.Retry)
+			case <-s.aborted:
+				return blockdev.ErrClosed
+			}
+		default:
 			return err
 		}
 	}

@@ -110,6 +110,25 @@ func TestSet_MemberIsBackWhileAnotherHangs_ReadReturns(t *testing.T) {
 	})
 }
 
+// A bad sector fails whenever it is read, and its member passes the check whenever it failed.
+func TestSet_BadSectorWhileAnotherHangs_ReadIsNotRepeatedWithoutPause(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, r *rig) {
+		require.NoError(t, r.put(1, 1))
+		r.members[0].Inject(at(1, disktest.Fault{Op: blockdev.OpRead, Err: unix.EIO, Delay: time.Millisecond}))
+		release := r.members[1].Hang(disktest.Fault{})
+		before := r.members[2].Stats().Read.Count
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.requireGet(1, 1)
+		}()
+		time.Sleep(10 * retry)
+		require.InDelta(t, 10, r.members[2].Stats().Read.Count-before, 3)
+		release()
+		<-done
+	})
+}
+
 func TestSet_MajorityHangs_WaitsUntilItReturns(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, r *rig) {
 		release := r.members[0].Hang(disktest.Fault{})
