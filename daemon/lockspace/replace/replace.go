@@ -95,9 +95,9 @@ func diskAt(path string, open Opener) string {
 }
 
 // mayLand is why a disk that was a member may not be one again: hosts forget what they have in flight to a disk that is
-// replaced. bakeryd does not end before that has returned.
+// replaced. The kernel may have it longer than bakeryd runs.
 const mayLand = "a request of a host may be in flight to it, which would land over later ones; give another disk, " +
-	"or --force once bakeryd was restarted on every host that used it"
+	"or --force if it hung on no host, or once those hosts were rebooted"
 
 // diskOf returns the uuid of the disk that has a superblock; zero if that is not on several disks.
 func diskOf(sb layout.Superblock) layout.UUID {
