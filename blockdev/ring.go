@@ -162,7 +162,10 @@ func (r *ring) transfer(op uint8, fd int, p []byte, off int64) (n int, begun boo
 	return int(res), true, nil
 }
 
-// rings are the rings of a disk. At most as many exist as requests were made at the same time.
+// maxIdle is how many rings of a disk are kept. Each has a descriptor; a disk that hung leaves many.
+const maxIdle = 8
+
+// rings are the rings of a disk.
 type rings struct {
 	mu    sync.Mutex // guards the fields below
 	idle  []*ring
@@ -185,7 +188,7 @@ func (rs *rings) transfer(op uint8, fd int, p []byte, off int64) (n int, begun b
 	}
 	n, begun, err = r.transfer(op, fd, p, off)
 	rs.mu.Lock()
-	again := begun && r.keeps == rs.keeps
+	again := begun && r.keeps == rs.keeps && len(rs.idle) < maxIdle
 	if again {
 		rs.idle = append(rs.idle, r)
 	}

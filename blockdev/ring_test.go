@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -139,4 +140,22 @@ func TestKilledProcess(t *testing.T) {
 	}()
 	for d.Write(blockdev.Alloc(4096), 8192) == nil {
 	}
+}
+
+// TestDisk_ManyRequestsAtOnce_FewRingsAreKept: a disk that hung must not leave a descriptor for each request.
+func TestDisk_ManyRequestsAtOnce_FewRingsAreKept(t *testing.T) {
+	if !blockdev.RingsAllowed() {
+		unavailable(t, "needs io_uring")
+	}
+	path, faults, _ := faultyLoop(t)
+	d := mustOpen(t, path, blockdev.Options{Killable: true})
+	faults.Set(fusetest.State{Hang: fusetest.All})
+	var reads sync.WaitGroup
+	for range 32 {
+		reads.Go(func() { _ = d.Read(blockdev.Alloc(4096), 0) })
+	}
+	require.Eventually(t, func() bool { return d.Stats().InFlight == 32 }, waitLimit, waitTick)
+	faults.Repair()
+	reads.Wait()
+	require.LessOrEqual(t, d.Rings(), 8)
 }
