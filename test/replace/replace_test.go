@@ -164,10 +164,10 @@ var scenarios = []scenario{
 
 func TestExplore_Replacement_NoFault(t *testing.T) {
 	for _, sc := range scenarios {
+		if sc.large && !*full {
+			continue
+		}
 		t.Run(sc.name, func(t *testing.T) {
-			if sc.large && !*full {
-				t.Skip("large: only with -full")
-			}
 			r := explore(sc)
 			t.Logf("%d states", r.states)
 			require.Empty(t, r.fault, "%s", strings.Join(r.trace, "\n"))
@@ -203,11 +203,11 @@ func TestExplore_RuleLeftOut_Stale(t *testing.T) {
 		{"the owner leaves with a copy in flight to the old disk", leavesEarly, scenario{n: 3, left: budget{writes: 2, changes: 1, leaves: 1}}},
 		{"the same, later, and that is the new disk again", none, scenario{n: 3, reuse: true, left: budget{writes: 2, changes: 2, leaves: 1}, large: true}},
 	} {
+		sc := m.scenario
+		if sc.large && !*full {
+			continue
+		}
 		t.Run(m.name, func(t *testing.T) {
-			sc := m.scenario
-			if sc.large && !*full {
-				t.Skip("large: only with -full")
-			}
 			sc.rule, sc.want = m.rule, stale
 			r := explore(sc)
 			t.Logf("%d states\n%s", r.states, strings.Join(r.trace, "\n"))
