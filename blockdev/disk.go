@@ -40,8 +40,9 @@ type Disk struct {
 
 // Open opens the block device or regular file at path, following symbolic links.
 //
-// Every Read and Write is one pread or pwrite, or the same by io_uring, without the page cache (O_DIRECT) and durable when
-// it returns (O_DSYNC: forced unit access if the device has it, otherwise a flush of its cache).
+// Every Read and Write is one pread or pwrite, or the same by io_uring, without the page cache
+// (O_DIRECT) and durable when it returns (O_DSYNC: forced unit access if the device has it, otherwise a
+// flush of its cache).
 // The kernel splits requests above the device's own limit, max_sectors_kb in sysfs.
 //
 // It returns ErrNotDevice, ErrBusy, ErrReadOnly, ErrNoDirectIO, ErrTooSmall, or wraps an errno.
@@ -185,7 +186,7 @@ func (d *Disk) serve(r Request) error {
 	return nil
 }
 
-// transfer makes a request by one system call.
+// transfer makes a request, again if a signal interrupted it.
 func (d *Disk) transfer(r Request) error {
 	n, err := d.call(r)
 	for err == unix.EINTR {
