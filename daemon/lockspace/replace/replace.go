@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -78,14 +79,32 @@ func positionWhere(name string, disks []lockspace.MemberDisk, is func(lockspace.
 	return disks[i].Position, nil
 }
 
-// inspect returns which disk a path leads to, and its superblock.
+// inspect returns which disk a path leads to, and its superblock. It gives up a path that does not answer within
+// [lockspace.DefaultTimeout], as a lost disk may not.
 func inspect(path string, open Opener) (disk string, sb layout.Superblock, err error) {
-	dev, err := open(path, true)
-	if err != nil {
-		return "", sb, err
+	type finding struct {
+		disk string
+		sb   layout.Superblock
+		err  error
 	}
-	sb, _, err = lockspace.FindSuperblock(dev)
-	return dev.Info().Disk(), sb, errors.Join(err, dev.Close())
+	found := make(chan finding, 1)
+	go func() {
+		dev, err := open(path, true)
+		if err != nil {
+			found <- finding{err: err}
+			return
+		}
+		f := finding{disk: dev.Info().Disk()}
+		f.sb, _, err = lockspace.FindSuperblock(dev)
+		f.err = errors.Join(err, dev.Close())
+		found <- f
+	}()
+	select {
+	case f := <-found:
+		return f.disk, f.sb, f.err
+	case <-time.After(lockspace.DefaultTimeout):
+		return "", sb, fmt.Errorf("%s: no answer within %v", path, lockspace.DefaultTimeout)
+	}
 }
 
 // diskAt returns which disk a path leads to; "" if unknown.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -316,6 +317,23 @@ func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 		require.NoError(t, d.Check(t.Context(), used, force))
 		require.Equal(t, !force, d.Present())
 	}
+}
+
+func TestFindPosition_LostDiskHangs_IsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		defer close(answers)
+		hangs := func(string, bool) (lockspace.Disk, error) {
+			<-answers
+			return nil, errors.New("too late")
+		}
+		disks := []lockspace.MemberDisk{{Position: 1, Status: mirror.Status{Name: "/dev/lost", State: mirror.Down}}}
+		got, err := FindPosition("/dev/lost", disks, hangs)
+		require.NoError(t, err)
+		require.Equal(t, 1, got)
+		_, err = FindPosition("/dev/other", disks, hangs)
+		require.ErrorIs(t, err, ErrNoMember)
+	})
 }
 
 // TestDisk_Files uses files, which have an identity and locks.
