@@ -68,7 +68,7 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 		}
 		switch {
 		case errors.Is(m.Err, lockspace.ErrVacant):
-			d.Device, d.State = "", "vacant"
+			d.Device, d.State, d.Behind = "", "vacant", 0 // nothing is there
 		case errors.Is(m.Err, lockspace.ErrNoPath):
 			d.Device = ""
 		}

@@ -106,8 +106,9 @@ func TestDisksOf(t *testing.T) {
 	maybe := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "/dev/c or /dev/d", State: mirror.Down, Err: lockspace.ErrReplaced}}})
 	require.Equal(t, "check these devices; if none of them is the disk, add its path to --device or BAKERYD_DEVICE", maybe[0].Remedy)
 
-	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: lockspace.ErrVacant}}})
+	vacant := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "member 3", State: mirror.Down, Err: lockspace.ErrVacant, Behind: 2}}})
 	require.Equal(t, []string{"vacant", ""}, []string{vacant[0].State, vacant[0].Device})
+	require.Zero(t, vacant[0].Behind, "records that a disk lacks which is not there")
 	left := &Report{Lockspace: Lockspace{Device: "/dev/a, /dev/b, /dev/old"}}
 	left.AddDisks([]lockspace.MemberDisk{{Position: 1, Status: mirror.Status{Name: "/dev/a", State: mirror.Up}},
 		{Position: 2, Status: mirror.Status{Name: "/dev/b", State: mirror.Down, Err: errors.New("lost")}},
