@@ -6,8 +6,8 @@ type poll struct {
 	records  []vote
 	open     int // number of records without a majority of valid copies
 	answered Positions
-	errs     [maxMembers]error // of the members that failed
-	failed   Positions
+	errs     [maxMembers]error // of the members that failed, also if they are read again
+	failed   Positions         // without those that are read again
 }
 
 // vote is the count of one record.
@@ -51,12 +51,12 @@ func (q *poll) count(record int, v Version) bool {
 
 // answer notes that a member answered, and with which error.
 func (q *poll) answer(i int, err error) {
+	q.errs[i] = err
 	if err == nil {
 		q.answered |= At(i)
 		return
 	}
 	q.failed |= At(i)
-	q.errs[i] = err
 }
 
 func (q *poll) state() pollState {

@@ -55,27 +55,15 @@ func (s *Set) ReadCopies(p []byte, off int64, need Positions, visit func(Copy)) 
 // copies. A record that has none, although all members answered, reads as unreadable. If fewer than
 // a majority answer, read waits for them.
 func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
-	var again time.Time // a bad sector fails each time, and its member is back each time
 	for {
-		switch err := s.tryRead(r, need, visit); err {
-		case errReplaced:
-		case errBack:
-			select {
-			case <-time.After(time.Until(again)):
-				again = time.Now().Add(s.opts.Retry)
-			case <-s.aborted:
-				return blockdev.ErrClosed
-			}
-		default:
+		if err := s.tryRead(r, need, visit); err != errReplaced {
 			return err
 		}
 	}
 }
 
-// errBack is returned by a read that had an error of a member that may be back, while others hang.
-var errBack = errors.New("a member disk is back")
-
-// tryRead reads as read does, or returns errReplaced (REPLACED) or errBack.
+// tryRead reads as read does, or returns errReplaced (REPLACED). A member that failed is read again when a
+// member is back, with pauses of Options.Retry: a bad sector fails each time, and its member is back each time.
 func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) error {
 	q := newPoll(len(s.members), len(r.Bytes)/s.opts.Stride)
 	rd := &reading{off: r.Off, n: len(r.Bytes), answers: make(chan answer, len(s.members))}
@@ -87,7 +75,8 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 	s.mu.Unlock()
 	var bufs [maxMembers][]byte
 	defer func() { s.endRead(rd, &bufs) }()
-	var late <-chan time.Time
+	var late, again <-chan time.Time
+	var next time.Time // when members that failed are read again at the earliest
 	for state := pollWaits; state == pollWaits || state == pollSettled && !q.has(need); state = q.state() {
 		if late == nil && q.enough() {
 			timer := time.NewTimer(s.opts.Patience)
@@ -101,12 +90,18 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 			s.count(q, r, a, visit != nil)
 			continue
 		case <-back:
-			if q.failed != 0 && q.state() == pollWaits {
-				return errBack
-			}
+			again = time.After(time.Until(next))
 			s.mu.Lock()
 			back = s.back
 			s.mu.Unlock()
+			continue
+		case <-again:
+			if len(rd.answers) > 0 { // an error from before the member was back
+				again = time.After(0)
+				continue
+			}
+			again, next = nil, time.Now().Add(s.opts.Retry)
+			s.readFailed(q, rd)
 			continue
 		case <-late:
 		case <-replaced:
@@ -129,6 +124,19 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 		return s.noMajority(q.errs)
 	}
 	return s.complete(q, r)
+}
+
+// readFailed reads the members again that failed in a read and are up. The answers of the others count: a disk
+// with a bad sector may be back before these.
+func (s *Set) readFailed(q *poll, rd *reading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, m := range s.members {
+		if q.failed.Has(i) && m.state == Up {
+			q.failed &^= At(i)
+			s.beginRead(m, rd)
+		}
+	}
 }
 
 // count counts the copies of a member that answered, and puts the newest into the result.
@@ -174,7 +182,7 @@ func (s *Set) complete(q *poll, r blockdev.Request) error {
 		}
 		at := i * s.opts.Stride
 		block := r.Bytes[at : at+s.opts.Stride]
-		if q.failed != 0 && len(q.records) > 1 {
+		if q.errs != [maxMembers]error{} && len(q.records) > 1 {
 			one := blockdev.Request{Op: r.Op, N: int64(len(block)), Off: r.Off + int64(at), Bytes: block}
 			if err := s.read(one, 0, nil); !errors.Is(err, ErrNoMajority) {
 				if err != nil {
