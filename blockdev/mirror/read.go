@@ -2,8 +2,10 @@ package mirror
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -174,27 +176,39 @@ func (s *Set) visit(q *poll, r blockdev.Request, bufs *[maxMembers][]byte, visit
 }
 
 // complete completes the records without a majority. If a member failed to read the whole range,
-// because of one bad sector perhaps, they are read one by one.
+// because of one bad sector perhaps, they are read one by one, at the same time: another member may hang, and
+// each of these reads waits for it.
 func (s *Set) complete(q *poll, r blockdev.Request) error {
-	for i := 0; q.open > 0 && i < len(q.records); i++ {
+	if q.open == 0 {
+		return nil
+	}
+	alone := q.errs != [maxMembers]error{} && len(q.records) > 1
+	errs := make([]error, len(q.records))
+	var all sync.WaitGroup
+	for i := range q.records {
 		if !q.lacks(i) {
 			continue
 		}
 		at := i * s.opts.Stride
 		block := r.Bytes[at : at+s.opts.Stride]
-		if q.errs != [maxMembers]error{} && len(q.records) > 1 {
-			one := blockdev.Request{Op: r.Op, N: int64(len(block)), Off: r.Off + int64(at), Bytes: block}
-			if err := s.read(one, 0, nil); !errors.Is(err, ErrNoMajority) {
-				if err != nil {
-					return err
-				}
-				continue
-			}
+		if !alone {
+			lose(block)
+			continue
 		}
-		copy(block, bytes.Repeat([]byte(unreadable), len(block)/len(unreadable)+1))
+		all.Go(func() {
+			one := blockdev.Request{Op: r.Op, N: int64(len(block)), Off: r.Off + int64(at), Bytes: block}
+			if errs[i] = s.read(one, 0, nil); errors.Is(errs[i], ErrNoMajority) {
+				lose(block)
+				errs[i] = nil
+			}
+		})
 	}
-	return nil
+	all.Wait()
+	return cmp.Or(errs...)
 }
+
+// lose fills a block as unreadable.
+func lose(block []byte) { copy(block, bytes.Repeat([]byte(unreadable), len(block)/len(unreadable)+1)) }
 
 // beginRead begins a read of a member, now or when it can. Called with mu held.
 func (s *Set) beginRead(m *member, rd *reading) {

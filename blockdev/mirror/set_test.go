@@ -259,6 +259,33 @@ func TestRead_BadSectors_CostOneCopyEach(t *testing.T) {
 	})
 }
 
+// Each damaged record is read alone, as a disk failed to read all of them. These reads wait for the disk that
+// hangs at the same time.
+func TestRead_DamagedCopiesWhileOneFailsAndOneHangs_WaitsTwice(t *testing.T) {
+	const damaged = 64
+	bubble(t, 5, func(t *testing.T, r *rig) {
+		for i := range damaged {
+			require.NoError(t, r.put(i+1, 5))
+		}
+		synctest.Wait()
+		for i := range damaged {
+			r.damage(1, i+1)
+		}
+		r.missing[0].Store(true)
+		r.members[0].Inject(eio)
+		r.members[4].Hang(disktest.Fault{})
+		require.Equal(t, mirror.Up, r.state(0).State)
+		r.requireGet(damaged+1, 0)
+		require.Equal(t, mirror.Down, r.state(0).State)
+		start := time.Now()
+		got, err := r.get(0, damaged+2)
+		require.NoError(t, err)
+		require.Equal(t, -1, got[damaged])
+		require.Equal(t, 0, got[damaged+1])
+		require.Equal(t, 2*timeout, time.Since(start))
+	})
+}
+
 func TestReadCopies_ShowsWhatEachMemberHas(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, r *rig) {
 		require.NoError(t, r.put(1, 1))

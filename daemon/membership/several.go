@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -53,6 +54,9 @@ type scan struct {
 	incarnation uint64           // of the last own record that was written
 	acked       []mirror.Version // of the own record, by position, before the read
 
+	alone sync.WaitGroup // reads of single records
+	mu    sync.Mutex     // guards the fields below and the copies while these run
+
 	missed   mirror.Positions              // members that failed in the last read, if that was of several records
 	answered mirror.Positions              // members that returned any record
 	foreign  [superblocks]mirror.Positions // members on which a superblock is blank, or not this lockspace's
@@ -95,6 +99,8 @@ func (s *scan) read(p []byte, off int64, need mirror.Positions) error {
 		need = mirror.At(len(s.acked)) - 1
 	}
 	return s.ReadCopies(p, off, need, func(c mirror.Copy) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if c.Block != nil {
 			s.answered |= mirror.At(c.Position)
 		} else if len(p) > stride {
@@ -155,8 +161,8 @@ func (s *scan) list() (epoch uint64, err error) {
 	return s.epoch, nil
 }
 
-// complete reads a host record alone if members failed to read it with others, perhaps because of a bad
-// sector elsewhere, and their copies are needed. A claim needs those of all members that count, unless enough
+// complete begins to read a host record alone if members failed to read it with others, perhaps because of a bad
+// sector elsewhere, and their copies are needed. Each of these reads may wait for a member that hangs. A claim needs those of all members that count, unless enough
 // of these show it already.
 func (s *scan) complete(i int) {
 	valid, need := 0, mirror.Positions(0)
@@ -173,10 +179,12 @@ func (s *scan) complete(i int) {
 	if need == 0 && (s.missed == 0 || valid > len(s.acked)/2) {
 		return
 	}
-	g := s.mb.cfg.SB.Geometry
-	p := lockspace.Pool.Get(g.Stride)
-	defer lockspace.Pool.Put(p)
-	_ = s.read(p, g.Host(i+1), need) // its error is in the copies
+	s.alone.Go(func() {
+		g := s.mb.cfg.SB.Geometry
+		p := lockspace.Pool.Get(g.Stride)
+		defer lockspace.Pool.Put(p)
+		_ = s.read(p, g.Host(i+1), need) // its error is in the copies
+	})
 }
 
 func positions(list []int) (ps mirror.Positions) {

@@ -445,6 +445,30 @@ func TestSeveral_RecordIsDamaged_IsNotTheSameAsMissing(t *testing.T) {
 	})
 }
 
+// TestSeveral_RecordsDamagedWhileDisksAreGone_ReadWaitsFewTimes: one disk fails, so that the damaged records are
+// read alone, and another one hangs. Records of other hosts must not delay the renewal of this one.
+func TestSeveral_RecordsDamagedWhileDisksAreGone_ReadWaitsFewTimes(t *testing.T) {
+	onDisks(t, 5, func(t *testing.T, d *disks) {
+		m := d.boot("a", nil).start(nil).live()
+		m.renewal()
+		for host := 2; host <= 4; host++ {
+			lockspacetest.Damage(t, d.disk[1].Open(), d.sb.Geometry.Host(host))
+		}
+		m.disappear(0)
+		m.renewal()
+		m.view(4).Hang(disktest.Fault{})
+		begun := time.Now()
+		records := make([]lease.Record, 4)
+		_, err := m.readRows(records, nil)
+		require.NoError(t, err)
+		require.Equal(t, 3*d.times().ClaimBudget()/2, time.Since(begun), "of all records, and twice of the damaged ones")
+		for _, r := range records[1:] {
+			require.True(t, r.Copies[1].Read)
+			require.Error(t, r.Copies[1].Err)
+		}
+	})
+}
+
 // TestSeveral_DiskIsWiped_DoesNotCount: without it, the loss of another one ends the lease.
 func TestSeveral_DiskIsWiped_DoesNotCount(t *testing.T) {
 	for _, wiped := range []int64{2, 8} { // records

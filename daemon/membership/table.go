@@ -96,6 +96,9 @@ func (mb *Member) readRows(records []lease.Record, counted []int) (epoch uint64,
 		}
 		return nil
 	})
+	if copies != nil {
+		copies.alone.Wait()
+	}
 	if err == nil && !readable {
 		err = unread
 	}
