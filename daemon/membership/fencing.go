@@ -122,7 +122,8 @@ func (mb *Member) attempt(a lease.Fence) {
 			<-earlier.ended
 		}
 		if ctx.Err() == nil && (earlier == nil || !earlier.confirmed || earlier.of.Incarnation != a.Incarnation) {
-			at.confirmed = mb.fence(ctx, a)
+			over := mb.leaseOver(a)
+			at.confirmed = mb.fence(ctx, a, over) || !over && mb.awaitLeaseOver(ctx, a) && mb.fence(ctx, a, true)
 		}
 		mb.mu.Lock()
 		defer mb.mu.Unlock()
@@ -148,11 +149,11 @@ func (mb *Member) spareRenewed() {
 	}
 }
 
-// fence cuts a silent host off, and reports the result to the lease machine. It returns whether that was
-// confirmed.
-func (mb *Member) fence(ctx context.Context, a lease.Fence) bool {
+// fence cuts a silent host off, and reports the result to the lease machine. over is what leaseOver returned. It
+// returns whether that was confirmed.
+func (mb *Member) fence(ctx context.Context, a lease.Fence, over bool) bool {
 	agent := mb.registered.Load().agent
-	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey, LeaseOver: mb.leaseOver(a)}
+	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey, LeaseOver: over}
 	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
 	err := agent.Fence(ctx, target)
@@ -187,6 +188,26 @@ func (mb *Member) leaseOver(a lease.Fence) bool {
 		h := m.Hosts()[a.Host-1]
 		return h.Incarnation == a.Incarnation && h.Looked >= h.DeadAt(timing.Times{Lease: mb.cfg.SB.Lease})
 	})
+}
+
+// awaitLeaseOver waits until the lease of a host is over that could not be fenced. A majority of the member disks
+// suffices then, and the next attempt is far away: with fence-after, this one may begin shortly before that. It
+// returns false if ctx ends first, if another host has declared it dead, or with one disk.
+func (mb *Member) awaitLeaseOver(ctx context.Context, a lease.Fence) bool {
+	for mb.set != nil && ctx.Err() == nil {
+		hosts, changed := mb.Known()
+		switch {
+		case hosts[a.Host-1].Gone:
+			return false
+		case mb.leaseOver(a):
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return false
 }
 
 // HasAsked reports whether this host has asked another one to leave.
