@@ -171,7 +171,7 @@ func (mb *Member) loop() {
 			mb.cfg.Alive()
 		}
 		for _, what := range hangs {
-			mb.logAside(mb.cfg.Log.Error, "IO hangs", "device", mb.cfg.Dev.Info().Path, "what", what)
+			mb.logAside(mb.cfg.Log.Error, "IO hangs", append([]any{"device", mb.cfg.Dev.Info().Path, "what", what}, mb.notAnswering()...)...)
 		}
 	}
 }

@@ -162,8 +162,8 @@ func (s *scan) list() (epoch uint64, err error) {
 }
 
 // complete begins to read a host record alone if members failed to read it with others, perhaps because of a bad
-// sector elsewhere, and their copies are needed. Each of these reads may wait for a member that hangs. A claim needs those of all members that count, unless enough
-// of these show it already.
+// sector elsewhere, and their copies are needed. Each of these reads may wait for a member that hangs. A claim
+// needs the copies of all members that count, unless enough of these show it already.
 func (s *scan) complete(i int) {
 	valid, need := 0, mirror.Positions(0)
 	for _, c := range s.records[i].Copies {
@@ -240,6 +240,21 @@ func (mb *Member) write(buf []byte, r layout.HostRecord) (members []int, err err
 		}
 	}
 	return members, err
+}
+
+// notAnswering returns an attribute for the log with the members that are not up, or that have a request that has
+// taken longer than the budget; none with one disk.
+func (mb *Member) notAnswering() (attrs []any) {
+	if mb.set == nil {
+		return nil
+	}
+	var silent []string
+	for _, m := range mb.set.Members() {
+		if oldest := m.Stats.Oldest; m.State != mirror.Up || oldest > mb.times().Budget() {
+			silent = append(silent, fmt.Sprintf("%s (%v, oldest request %v)", m.Name, m.State, oldest.Round(time.Millisecond)))
+		}
+	}
+	return []any{"not_answering", strings.Join(silent, ", ")}
 }
 
 // beforeLeft returns when no copy of this incarnation is in flight to any member (FIFO), and no process

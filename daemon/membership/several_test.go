@@ -103,6 +103,21 @@ func TestSeveral_MajorityGone_LeaseEndsAndHostJoinsAgain(t *testing.T) {
 	})
 }
 
+// TestSeveral_IOHangs_LogNamesTheDisks: those that do not answer, and no other one.
+func TestSeveral_IOHangs_LogNamesTheDisks(t *testing.T) {
+	onDisks(t, 3, func(t *testing.T, d *disks) {
+		m := d.boot("a", nil).start(nil).live()
+		m.renewal()
+		m.disappear(0)
+		m.renewal()
+		m.view(2).Hang(disktest.Fault{})
+		<-m.Lost()
+		m.view(2).RemoveFaults()
+		m.Wait()
+		require.Regexp(t, `msg="IO hangs" .*what="reading the host table" not_answering="disk0 \(down, oldest request 0s\), disk2 \(up, oldest request \d.*s\)"`, m.log.String())
+	})
+}
+
 // TestSeveral_TwoHostsClaimOneID_OneIsLive: the one whose writes land last. If that is another one on each
 // disk, none need be.
 func TestSeveral_TwoHostsClaimOneID_OneIsLive(t *testing.T) {
