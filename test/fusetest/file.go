@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -30,7 +32,17 @@ type File struct {
 	writing map[int64]int // writes in flight, by offset
 	twice   int           // writes that overlapped a write in flight
 	late    []lateWrite
+	slow    []slowRequest // the last of them
 }
+
+// slowRequest is a request that took SlowAfter or longer.
+type slowRequest struct {
+	began time.Time
+	took  time.Duration
+}
+
+// SlowAfter is the duration from which a request is slow.
+const SlowAfter = 20 * time.Millisecond
 
 // lateWrite is a write of a host that lost its power.
 type lateWrite struct {
@@ -81,6 +93,7 @@ func (f *File) pass(r request) (errno syscall.Errno, lands bool) {
 
 // Read reads the image.
 func (f *File) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	defer f.served(time.Now())
 	if errno, _ := f.pass(request{off: off, length: len(dest)}); errno != 0 {
 		return nil, errno
 	}
@@ -93,6 +106,7 @@ func (f *File) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) 
 
 // Write writes to the image.
 func (f *File) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
+	defer f.served(time.Now())
 	f.mu.Lock()
 	if f.writing[off]++; f.writing[off] > 1 {
 		f.twice++
@@ -133,6 +147,31 @@ func (f *File) Land() (int, error) {
 	}
 	f.late = nil
 	return n, nil
+}
+
+// served records the end of a request.
+func (f *File) served(began time.Time) {
+	took := time.Since(began)
+	if took < SlowAfter {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.slow = append(f.slow, slowRequest{began, took}); len(f.slow) > 20_000 {
+		f.slow = slices.Delete(f.slow, 0, 10_000)
+	}
+}
+
+// Slow returns the number of slow requests that overlap an interval and have ended, and the longest duration.
+func (f *File) Slow(from, to time.Time) (n int, most time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.slow {
+		if r.began.Before(to) && r.began.Add(r.took).After(from) {
+			n, most = n+1, max(most, r.took)
+		}
+	}
+	return n, most
 }
 
 // WroteTwice returns how many writes overlapped a write in flight.

@@ -76,6 +76,11 @@ func TestFile_HangAndDelay_RequestsAreLate(t *testing.T) {
 		require.Equal(t, 1, f.WroteTwice())
 		path.Repair()
 		require.Equal(t, "ab......", f.contents(t))
+		n, most := f.Slow(began, time.Now())
+		require.Equal(t, 3, n)
+		require.Equal(t, time.Minute, most)
+		n, _ = f.Slow(time.Now(), time.Now().Add(time.Hour))
+		require.Zero(t, n)
 	})
 }
 

@@ -107,7 +107,7 @@ func (s *soak) readSectionLogs() error {
 		checked, found = checkSectionLogs(parts, j.stoodStill, s.drawHistory)
 		for _, e := range parts {
 			if s.hosts[e.Host-1].calm() && e.How != endWell && !j.stoodStill(e.Host, e.Asked, e.End) {
-				found = append(found, fmt.Sprintf("a section of host %d ended %q although a majority of the disks answered: %+v", e.Host, e.How, e))
+				found = append(found, fmt.Sprintf("a section of host %d ended %q although a majority of the disks answered: %+v%s", e.Host, e.How, e, s.evidence(e.End)))
 			}
 		}
 	})

@@ -108,7 +108,7 @@ func (s *soak) checkCalm() {
 		h.lost = n
 		s.store.with(func(j *judge) {
 			if !j.stoodStill(h.id, now-2*s.o.lease, now) {
-				s.violate("host %d lost its lease although a majority of the disks answered: %s", h.id, lastLines(h.log, 5))
+				s.violate("host %d lost its lease although a majority of the disks answered: %s%s", h.id, lastLines(h.log, 5), s.evidence(now))
 			}
 		})
 	}

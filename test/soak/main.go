@@ -52,6 +52,7 @@ func play(ctx context.Context, args []string) error {
 		"inside": runInside,  // a command under bakeryctl lock
 		"beat":   runBeat,    // the same, in the chaos run
 		"boot":   bootDaemon, // bakeryd, with its host's machine id and boot id
+		"probe":  runProbe,   // reads of the calm host's paths
 	}
 	role, ok := roles[args[0]]
 	if !ok {

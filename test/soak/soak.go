@@ -270,6 +270,13 @@ func (s *soak) work(ctx context.Context) error {
 			s.clients.Go(func() { h.wrap(wrapping, i) })
 		}
 	}
+	if s.several() {
+		stop, err := s.startProbe()
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	watching, stopWatching := context.WithCancel(ctx)
 	var watch, faults sync.WaitGroup
 	watch.Go(func() { s.watch(watching) })
