@@ -25,6 +25,7 @@ const (
 	records = 128
 	timeout = 5 * time.Second
 	retry   = time.Second
+	hung    = time.Second
 )
 
 // eio is a fault of every request.
@@ -91,7 +92,7 @@ func newRig(t testing.TB, n int) *rig {
 // newHost returns the disks as one more host sees them.
 func newHost(t testing.TB, disks []*disktest.Memory) *rig {
 	r := &rig{t: t, disks: disks, members: make([]*disktest.Faulty, len(disks)), missing: make([]atomic.Bool, len(disks))}
-	r.opts = mirror.Options{Stride: stride, Size: records * stride, Codec: codec{}, Timeout: timeout, Patience: timeout, Retry: retry, Check: func(i int, dev blockdev.Device) error {
+	r.opts = mirror.Options{Stride: stride, Size: records * stride, Codec: codec{}, Timeout: timeout, Patience: timeout, Hung: hung, Retry: retry, Check: func(i int, dev blockdev.Device) error {
 		p := blockdev.Alloc(stride)
 		if err := dev.Read(p, 0); err != nil {
 			return err

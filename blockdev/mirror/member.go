@@ -58,6 +58,10 @@ type member struct {
 	before  *member        // the one that was replaced, if the position is vacant: VACANT
 	landing map[int64]bool // addresses of the records with a copy in flight when it was replaced, until that returns
 
+	heard  time.Time // when it answered last, or when a request began with none in flight: HUNG
+	doubts int       // number of times that HUNG asked for a check
+	passed int       // doubts when the last check that passed began
+
 	reads  int         // number in flight
 	queue  []*reading  // reads that wait
 	writes int         // number in flight
@@ -99,11 +103,50 @@ func (s *Set) Recheck(position int, reason error) {
 // recheck checks a member again after an error of one of its requests. Called with mu held.
 func (s *Set) recheck(m *member, err error) {
 	m.failures++
+	s.checkAgain(m, err)
+}
+
+// checkAgain makes a member that is up wait for a check. Called with mu held.
+func (s *Set) checkAgain(m *member, err error) {
 	if m.state == Up && !s.closed {
 		s.setState(m, Checking)
 		m.err = err
 		s.startCheck(m)
 	}
+}
+
+// begins notes that a request begins. Called with mu held.
+func (m *member) begins() {
+	if m.reads+m.writes == 0 {
+		m.heard = time.Now()
+	}
+}
+
+// confirm returns the error of a request that returned, or nil once its answer counts: HUNG. Called with mu
+// held, which it releases while it waits for a check. To all else the request is in flight meanwhile.
+func (s *Set) confirm(m *member, err error) error {
+	silence := time.Since(m.heard)
+	m.heard = time.Now()
+	if s.opts.Hung != 0 && silence > s.opts.Hung {
+		m.doubts++
+		if err == nil {
+			s.checkAgain(m, fmt.Errorf("it gave no answer for %v", silence.Round(time.Millisecond)))
+		}
+	}
+	for doubts := m.doubts; err == nil && !m.replaced && m.passed < doubts; {
+		switch {
+		case m.state == Down:
+			err = m.err
+		case s.closed:
+			err = blockdev.ErrClosed
+		default:
+			s.changed.Wait()
+		}
+	}
+	if err != nil {
+		s.recheck(m, err)
+	}
+	return err
 }
 
 // startCheck starts the check of a member that has none. Called with mu held.
@@ -123,7 +166,7 @@ func (s *Set) startCheck(m *member) {
 // to be checked again after a pause.
 func (s *Set) check(m *member) (again bool) {
 	s.mu.Lock()
-	dev, failures, closed := m.dev, m.failures, s.closed || m.replaced
+	dev, failures, doubts, closed := m.dev, m.failures, m.doubts, s.closed || m.replaced
 	s.mu.Unlock()
 	var err error
 	if dev == nil && !closed {
@@ -139,12 +182,12 @@ func (s *Set) check(m *member) (again bool) {
 	case err != nil:
 		m.dev, again = nil, true
 		s.setDown(m, err)
-	case failures != m.failures: // an error since the check began
+	case failures != m.failures || doubts != m.doubts: // an error or a silence since the check began
 		m.dev = dev
 		s.mu.Unlock()
 		return s.check(m)
 	default:
-		m.dev, dev, m.checking = dev, nil, false
+		m.dev, dev, m.checking, m.passed, m.heard = dev, nil, false, doubts, time.Now()
 		s.setUp(m)
 	}
 	s.changed.Broadcast()

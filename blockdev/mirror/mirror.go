@@ -23,6 +23,9 @@
 //     returned.
 //   - IDENTITY: a member is read and written only after its check passed. After an error it is
 //     checked again. An answer to a read from before that check counts for nothing.
+//   - HUNG: an answer that ends a silence of more than [Options.Hung] counts only after the check of its member
+//     passed again, and so does each answer that returns before that: a target that restarts with an empty
+//     disk answers the requests that hung, without an error.
 //   - SAME-DISK: no disk is two members. A replaced disk is none until its requests returned.
 //   - REPLACED: after [Set.Replace] nothing that the disk before returned or returns counts. A write that has
 //     not returned loses its acknowledgement, and a read that has not returned is repeated. The new disk gets
@@ -101,6 +104,10 @@ type Options struct {
 
 	// Patience limits how long a read waits for copies beyond those of a majority.
 	Patience time.Duration
+
+	// Hung is how long a member may give no answer, while a request is in flight there, before it is checked
+	// again: HUNG. 0: any time.
+	Hung time.Duration
 
 	// Retry is the pause before a failed disk is opened again, and before a failed copy is
 	// written again.

@@ -18,7 +18,7 @@ import (
 func TestSet_RandomFaults_IsRegularRegister(t *testing.T) {
 	const quickly = 20 * time.Millisecond
 	vary := func(r *rig) {
-		r.opts.Retry, r.opts.Timeout = quickly, quickly
+		r.opts.Retry, r.opts.Timeout, r.opts.Hung = quickly, quickly, quickly/2
 		for _, delay := range []time.Duration{1, 2, 4, 8} {
 			r.always = append(r.always, disktest.Fault{Delay: delay * time.Millisecond, Chance: 0.25})
 		}

@@ -216,6 +216,7 @@ func (s *Set) beginRead(m *member, rd *reading) {
 	case m.state == Down:
 		rd.answers <- answer{member: m.position, err: m.err}
 	case m.state == Up && m.reads < maxReads:
+		m.begins()
 		m.reads++
 		go s.readMember(m, m.dev, rd, m.failures)
 	default:
@@ -230,15 +231,14 @@ func (s *Set) readMember(m *member, dev blockdev.Device, rd *reading, failures i
 		buf := pool.Get(rd.n)
 		err := dev.Read(buf, rd.off)
 		s.mu.Lock()
-		if err != nil {
-			s.recheck(m, err)
-		}
+		err = s.confirm(m, err)
 		unused := s.deliver(m, rd, answer{m.position, buf, err}, failures)
 		m.reads--
 		rd = nil
 		if m.state == Up && len(m.queue) > 0 {
 			rd, dev, failures = m.queue[0], m.dev, m.failures
 			m.queue = slices.Delete(m.queue, 0, 1)
+			m.begins()
 			m.reads++
 		}
 		s.mu.Unlock()

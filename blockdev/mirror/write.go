@@ -133,6 +133,7 @@ func (m *member) nextWrite() (r *register, content []byte) {
 		m.ready = m.ready[1:]
 		r.copies[m.position].listed = false
 		if r.ready(m.position) { // it may have been dropped
+			m.begins()
 			m.writes++
 			return r, r.begin(m.position)
 		}
@@ -156,9 +157,7 @@ func (s *Set) writeMember(m *member, dev blockdev.Device, r *register, content [
 	for r != nil {
 		err := dev.Write(content, r.off)
 		s.mu.Lock()
-		if err != nil {
-			s.recheck(m, err)
-		}
+		err = s.confirm(m, err)
 		unused := content
 		if m.replaced {
 			delete(m.landing, r.off)

@@ -20,6 +20,9 @@ import (
 const (
 	DefaultTimeout = 2 * time.Second
 	DefaultRetry   = time.Second
+
+	// minHung is the least Hung of package mirror. An initiator that lost its target logs in again after more.
+	minHung = time.Second
 )
 
 // DiskOptions configure OpenDisks. A lockspace on one disk uses ReadOnly alone. A position counts from
@@ -139,6 +142,7 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
 		ReadOnly: o.ReadOnly, Check: d.check, Changed: o.Changed, Timeout: o.Timeout,
 		Patience: cmp.Or(o.Patience, timing.Of(d.sb).ClaimBudget()/2), // a claim looks and decides within its budget
+		Hung:     max(minHung, timing.Of(d.sb).Budget()),              // a disk that keeps to the budget is not checked
 		Retry:    o.Retry,
 	})
 	if err != nil {

@@ -26,6 +26,7 @@ type disk struct {
 	quietly  bool   // a process notices by a write of a host record first
 	changed  bool   // it has forgotten
 	forgot   bool   // it is blank, or has earlier contents, or will soon
+	stopped  bool   // no request returns
 }
 
 // badness is how a sector is unreadable.

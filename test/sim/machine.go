@@ -53,11 +53,12 @@ type process struct {
 	alive  bool
 	began  time.Time
 
-	behind map[*disk]bool   // disks that it must not open: they were set back before
-	acked  map[*disk][]byte // the host record that a disk acknowledged last
-	last   *term            // lease when it ended; nil before, or if none
-	epoch  uint64           // greatest in a host record that it wrote
-	filler *handle          // of a disk that is no member yet; nil if none
+	behind map[*disk]bool      // disks that it must not open: they were set back before
+	acked  map[*disk][]byte    // the host record that a disk acknowledged last
+	waits  map[*disk]time.Time // since when a request hangs on a disk that stopped
+	last   *term               // lease when it ended; nil before, or if none
+	epoch  uint64              // greatest in a host record that it wrote
+	filler *handle             // of a disk that is no member yet; nil if none
 
 	clients sync.WaitGroup
 }
@@ -143,7 +144,7 @@ func (m *machine) start() {
 
 // begin returns the next process.
 func (m *machine) begin() *process {
-	m.proc = &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, began: time.Now(), behind: map[*disk]bool{}, acked: map[*disk][]byte{}}
+	m.proc = &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true, began: time.Now(), behind: map[*disk]bool{}, acked: map[*disk][]byte{}, waits: map[*disk]time.Time{}}
 	m.w.trace.step(m.n, "starts")
 	return m.proc
 }

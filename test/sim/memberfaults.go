@@ -48,7 +48,7 @@ func (f *faults) chooseMembers() {
 	// Slots of an id that no host takes again would stay half-written without that disk: README.md.
 	replaces := f.w.disk.replacing != nil
 	if f.rng.IntN(3) == 0 && f.w.machines[0].hostID != 0 && !replaces {
-		f.kinds = append(f.kinds, kind{"disk forgets", (*faults).forgets})
+		f.kinds = append(f.kinds, kind{"disk forgets", (*faults).forgets}, kind{"disk forgets while it hangs", (*faults).forgetsSilently})
 		for _, d := range f.w.disk.members {
 			f.w.after(f.rng, f.lease(), storm, func() { d.snapshot = slices.Clone(d.bytes) })
 		}
@@ -102,6 +102,42 @@ func (f *faults) forgets(*machine) {
 		d.away, d.changed = false, true
 		f.w.count(map[bool]string{false: "disk became blank", true: "disk was set back"}[to[0] != 0])
 		f.w.trace.step(0, "forgot", int64(d.n), boolean(to[0] != 0))
+	})
+}
+
+// hung is longer than a member may give no answer until it is checked again.
+const hung = 1100 * time.Millisecond
+
+// forgetsSilently makes a disk blank while a request of every process hangs there for longer than hung. Then all
+// requests are answered, without an error.
+func (f *faults) forgetsSilently(*machine) {
+	d := f.w.disk.members[f.rng.IntN(len(f.w.disk.members))]
+	for _, m := range f.w.machines {
+		if m.without(d) >= f.w.disk.spare() || d.forgot || d.stopped {
+			return
+		}
+	}
+	d.stopped = true
+	f.w.after(f.rng, hung, 2*hung, func() {
+		waits := func(m *machine) bool {
+			return m.proc == nil || !m.proc.waits[d].IsZero() && time.Since(m.proc.waits[d]) > hung
+		}
+		for !f.done && f.w.sleep(f.lease()/20) {
+			if !slices.ContainsFunc(f.w.machines, func(m *machine) bool { return !waits(m) }) {
+				clear(d.bytes)
+				d.forgot, d.changed = true, true
+				f.w.count("disk became blank while it hung")
+				f.w.trace.step(0, "forgot", int64(d.n))
+				break
+			}
+		}
+		d.stopped = false
+		for _, m := range f.w.machines {
+			if m.proc != nil {
+				delete(m.proc.waits, d)
+			}
+			m.paths[d.n-1].restore()
+		}
 	})
 }
 

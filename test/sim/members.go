@@ -240,7 +240,7 @@ func (m *machine) troubled() bool { return slices.ContainsFunc(m.paths, (*path).
 // without returns the number of disks other than d that the machine may not have.
 func (m *machine) without(d *disk) (n int) {
 	for _, p := range m.paths {
-		if p.d != d && (p.troubled() || p.stray > 0 || p.d.forgot) {
+		if p.d != d && (p.troubled() || p.stray > 0 || p.d.forgot || p.d.stopped) {
 			n++
 		}
 	}

@@ -41,7 +41,7 @@ func (p *path) sticks(off int64, n int, write bool) bool {
 			return true
 		}
 	}
-	return p.hangs
+	return p.hangs || p.d.stopped
 }
 
 var (
@@ -152,6 +152,9 @@ func (h *handle) sleep(d time.Duration) error {
 func (h *handle) answered(off int64, n int, write bool) error {
 	for h.p.sticks(off, n, write) {
 		changed := h.p.changed
+		if d := h.p.d; d.stopped && !h.searches && h.proc.waits[d].IsZero() {
+			h.proc.waits[d] = time.Now()
+		}
 		select {
 		case <-changed:
 		case <-h.proc.killed:
@@ -228,8 +231,12 @@ func (h *handle) Read(b []byte, off int64) error {
 	if err := h.sleep(latency / time.Duration(moments+1)); err != nil {
 		return err
 	}
+	had := d.changed
 	if err := h.answered(off, len(b), false); err != nil {
 		return err
+	}
+	if d.changed && !had {
+		copy(b, d.bytes[off:])
 	}
 	if err == nil {
 		err = h.fails()

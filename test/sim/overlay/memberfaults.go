@@ -15,6 +15,11 @@ var memberFaults = []fault{
 	{"own", "a disk that lost what its host wrote is used (OWN)", "IDENTITY", false, []patch{
 		{"daemon/lockspace/disks.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
 	}},
+	{"hung", "an answer that ends a silence counts without a check (HUNG)", "IDENTITY", false, []patch{
+		{"blockdev/mirror/member.go", `	if s.opts.Hung != 0 && silence > s.opts.Hung {
+`, `	if s.opts.Hung < 0 {
+`},
+	}},
 	{"locked", "a disk is used while a write of an earlier process is in flight there (FIFO)", "WRITER", false, []patch{
 		{"daemon/memberdisks.go", `	if host == 0 {
 		return nil
