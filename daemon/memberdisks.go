@@ -121,8 +121,7 @@ func (d *memberDisks) take(host int) {
 	}
 }
 
-// check returns an error if a member does not have what this host wrote there last (OWN), or if it cannot
-// be locked, or if other hosts could not fence this one there.
+// check returns an error if a member cannot be locked, or if other hosts could not fence this one there.
 func (d *memberDisks) check(position int, dev blockdev.Device) error {
 	d.mu.Lock()
 	set, sb, host, keys, opened := d.set, d.sb, d.host, d.keys, maps.Clone(d.opened)
@@ -134,9 +133,6 @@ func (d *memberDisks) check(position int, dev blockdev.Device) error {
 					return err
 				}
 			}
-		}
-		if err := set.CheckOwn(host, position, dev); err != nil {
-			return err
 		}
 	}
 	if keys == nil {

@@ -149,6 +149,49 @@ func (s *Set) confirm(m *member, err error) error {
 	return err
 }
 
+// lookEvery is the time between two looks at a member.
+const lookEvery = 3 * time.Second
+
+// startMember starts the check of a new member, and the looks at it. Called with mu held.
+func (s *Set) startMember(m *member) {
+	s.startCheck(m)
+	if s.opts.Look != nil {
+		s.owned.Go(func() { s.watch(m) })
+	}
+}
+
+// watch looks at a member while it is up, until it is replaced or the set is closed. It has one look in flight: one
+// that hangs delays nothing, except as another read of that disk does.
+func (s *Set) watch(m *member) {
+	for {
+		select {
+		case <-time.After(lookEvery):
+		case <-s.closing:
+			return
+		}
+		s.mu.Lock()
+		dev, state, replaced, failures := m.dev, m.state, m.replaced, m.failures
+		s.mu.Unlock()
+		switch {
+		case replaced:
+			return
+		case state == Up:
+			if err := s.opts.Look(m.position, dev); err != nil {
+				s.distrust(m, failures, err)
+			}
+		}
+	}
+}
+
+// distrust checks a member after a look, unless an error has made that necessary since the look began.
+func (s *Set) distrust(m *member, failures int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if failures == m.failures {
+		s.recheck(m, err)
+	}
+}
+
 // startCheck starts the check of a member that has none. Called with mu held.
 func (s *Set) startCheck(m *member) {
 	m.checking = true

@@ -21,8 +21,8 @@
 //     is not repeated over newer content.
 //   - UNKNOWN: after a write failed, the copy there counts as not acknowledged until a later write
 //     returned.
-//   - IDENTITY: a member is read and written only after its check passed. After an error it is
-//     checked again. An answer to a read from before that check counts for nothing.
+//   - IDENTITY: a member is read and written only after its check passed. After an error, and after a look
+//     that did not pass, it is checked again. An answer to a read from before that check counts for nothing.
 //   - HUNG: an answer that ends a silence of more than [Options.Hung] counts only after the check of its member
 //     passed again, and so does each answer that returns before that: a target that restarts with an empty
 //     disk answers the requests that hung, without an error.
@@ -95,6 +95,11 @@ type Options struct {
 	// name the set and the position, or if it lost what this process had written there. It must
 	// not use the set, except for Set.Kept. It may still run for a disk that was replaced.
 	Check func(position int, dev blockdev.Device) error
+
+	// Look is the part of Check that costs little. It is called every lookEvery for a member that is up: a disk
+	// that was overwritten returns no error, and reads may never wait for it. It may use what Check may use.
+	// nil if not needed.
+	Look func(position int, dev blockdev.Device) error
 
 	// Changed is called, in a goroutine, after members changed or their state; nil if not needed.
 	Changed func()

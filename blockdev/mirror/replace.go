@@ -58,7 +58,7 @@ func (s *Set) Replace(position int, m Member) {
 	s.replaced = make(chan struct{})
 	s.changed.Broadcast()
 	s.announce()
-	s.startCheck(now)
+	s.startMember(now)
 }
 
 // placed is a content for a new member.

@@ -64,7 +64,7 @@ func Open(members []Member, opts Options) (*Set, error) {
 	}, s.serve, s.release)
 	s.mu.Lock()
 	for _, m := range s.members {
-		s.startCheck(m)
+		s.startMember(m)
 	}
 	s.mu.Unlock()
 	if err := s.awaitMembers(); err != nil {

@@ -91,6 +91,9 @@ var (
 	// ErrVacant is the error of a position that has no disk.
 	ErrVacant = errors.New("vacant: its disk is being replaced, or a replacement was interrupted")
 
+	// ErrLostWrites is the error of a disk that lost what this host had written there.
+	ErrLostWrites = errors.New("lost writes")
+
 	// ErrReplaced is the error of a member whose path leads to another disk, which is no member, or not yet.
 	ErrReplaced = errors.New("it was replaced")
 )
@@ -134,13 +137,17 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 			o.LeftOut(f.path, fmt.Errorf("%s, but the disk is not a member in epoch %d; remove it from --device or BAKERYD_DEVICE", f.describe(), d.sb.Members.Epoch))
 		}
 	}
+	look := d.look
+	if o.ReadOnly { // it is open for a short time
+		look = nil
+	}
 	var members []mirror.Member
 	for i := range d.sb.Members.Positions {
 		members = append(members, d.member(i))
 	}
 	set, err := mirror.Open(members, mirror.Options{
 		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
-		ReadOnly: o.ReadOnly, Check: d.check, Changed: o.Changed, Timeout: o.Timeout,
+		ReadOnly: o.ReadOnly, Check: d.check, Look: look, Changed: o.Changed, Timeout: o.Timeout,
 		Patience: cmp.Or(o.Patience, timing.Of(d.sb).ClaimBudget()/2), // a claim looks and decides within its budget
 		Hung:     max(minHung, timing.Of(d.sb).Budget()),              // a disk that keeps to the budget is not checked
 		Retry:    o.Retry,
@@ -209,15 +216,26 @@ func (m MemberDisk) Remedy() string {
 		return fmt.Sprintf("if no replacement is running, run bakeryctl disk replace %d NEW", m.Position)
 	case errors.Is(m.Err, ErrNoPath):
 		return "add its path to --device or BAKERYD_DEVICE"
-	case strings.Contains(m.Name, " or "): // the error may be that of a disk that is to be a member
+	case m.isOneOf():
 		return "check these devices; if none of them is the disk, add its path to --device or BAKERYD_DEVICE"
 	case errors.Is(m.Err, ErrReplaced):
 		return "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"
-	case errors.Is(m.Err, layout.ErrBlank):
+	case m.Overwritten() || errors.Is(m.Err, ErrLostWrites):
 		return fmt.Sprintf("check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace %d NEW, where NEW may be this disk, with --force", m.Position)
 	}
 	return ""
 }
+
+// isOneOf reports whether several paths may lead to a disk: its error may be that of a disk that is to be a member.
+func (m MemberDisk) isOneOf() bool { return strings.Contains(m.Name, " or ") }
+
+// Overwritten reports whether a disk is not up because it has no superblock of the member.
+func (m MemberDisk) Overwritten() bool {
+	return m.State != mirror.Up && !m.isOneOf() && slices.ContainsFunc(otherContents, func(err error) bool { return errors.Is(m.Err, err) })
+}
+
+// otherContents are the errors of superblocks that are not those of a member.
+var otherContents = []error{layout.ErrBlank, layout.ErrMagic, layout.ErrVersion, layout.ErrChecksum, layout.ErrIdentity, ErrInterrupted}
 
 // Set is the device of a lockspace on several disks. [Disks] implements it.
 type Set interface {
@@ -329,10 +347,18 @@ func (d *Disks) openAt(path string, i int) (blockdev.Device, error) {
 
 // check implements IDENTITY of package mirror.
 func (d *Disks) check(i int, dev blockdev.Device) error {
-	if _, err := d.identify(i, dev); err != nil || d.o.Check == nil {
+	if err := d.look(i, dev); err != nil || d.o.Check == nil {
 		return err
 	}
 	return d.o.Check(i, dev)
+}
+
+// look returns an error if dev is not the member at a position, or lost what this host wrote there.
+func (d *Disks) look(i int, dev blockdev.Device) error {
+	if _, err := d.identify(i, dev); err != nil {
+		return err
+	}
+	return d.checkOwn(i, dev)
 }
 
 // identify returns the superblock with the list by which dev is the member at a position, or an error if it
@@ -377,22 +403,39 @@ func (d *Disks) identify(i int, dev blockdev.Device) (in layout.Superblock, err 
 	return in, nil
 }
 
-// CheckOwn returns an error if a disk has an older version of a host's record than it acknowledged to this process, as
-// the member at a position (OWN).
-func (d *Disks) CheckOwn(host, position int, dev blockdev.Device) error {
-	sb := d.Superblock()
-	off := sb.Geometry.Host(host)
+// ownRecord is the host record that this process writes.
+type ownRecord struct {
+	host        int
+	incarnation uint64
+}
+
+// Own names the record that this process writes from now on: that of a host, with an incarnation.
+func (d *Disks) Own(host int, incarnation uint64) { d.own.Store(&ownRecord{host, incarnation}) }
+
+// checkOwn returns an error if a disk has an older version of this host's record than it acknowledged to this process,
+// as the member at a position (OWN). A claim of another host that read the same record has the generation of
+// the own one.
+func (d *Disks) checkOwn(i int, dev blockdev.Device) error {
+	own, sb := d.own.Load(), d.Superblock()
+	if own == nil { // nothing was written
+		return nil
+	}
+	off := sb.Geometry.Host(own.host)
+	acked := d.Kept(off, i) // before the read: a write may be acknowledged meanwhile
 	buf := Pool.Get(sb.Geometry.Stride)
 	defer Pool.Put(buf)
 	if err := dev.Read(buf, off); err != nil {
 		return fmt.Errorf("read the record of this host: %w", err)
 	}
-	acked := d.Kept(off, position)
-	if found, err := NewCodec(sb).Version(buf, off, position); err == nil && found.Less(acked) {
-		return fmt.Errorf("%s lost writes: it has version %d.%d of the record of this host, and acknowledged %d.%d: it is blank or an old copy; replace it",
-			dev.Info().Path, found.Epoch, found.Counter, acked.Epoch, acked.Counter)
+	found, err := NewCodec(sb).Version(buf, off, i)
+	if err != nil || !found.Less(acked) {
+		return nil
 	}
-	return nil
+	if r, err := sb.Space().DecodeHost(buf, own.host); found.Epoch == acked.Epoch && (err != nil || r.Incarnation != own.incarnation) {
+		return nil
+	}
+	return fmt.Errorf("%s %w: it has version %d.%d of the record of this host, and acknowledged %d.%d: it is blank or an old copy",
+		dev.Info().Path, ErrLostWrites, found.Epoch, found.Counter, acked.Epoch, acked.Counter)
 }
 
 // differs returns why a superblock is not that of the member at a position of the lockspace in use.

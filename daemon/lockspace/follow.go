@@ -19,6 +19,7 @@ type Disks struct {
 	opened  chan struct{}       // closed when Set is set, or is not going to be
 	follows singleflight.Group
 	used    atomic.Pointer[layout.Superblock] // with the list that Set has
+	own     atomic.Pointer[ownRecord]         // nil if none was written
 
 	exchanging sync.Mutex // held while members are exchanged
 

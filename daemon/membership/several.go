@@ -22,6 +22,7 @@ import (
 type Set interface {
 	blockdev.Device
 	ReadCopies(p []byte, off int64, need mirror.Positions, visit func(mirror.Copy)) error
+	Own(host int, incarnation uint64)
 	WriteCount(p []byte, off int64) (acked mirror.Positions, err error)
 	Drop(off, n int64) (inFlight mirror.Positions)
 	Finish(off, n int64, most time.Duration) (inFlight mirror.Positions)
@@ -224,6 +225,7 @@ func (mb *Member) write(buf []byte, r layout.HostRecord) (members []int, err err
 	}
 	off := mb.cfg.SB.Geometry.Host(r.ID)
 	version, latest := mirror.Version{Epoch: uint64(r.Generation), Counter: r.Sequence}, mb.cfg.Clock.Now()+mb.times().ClaimBudget()/2
+	mb.set.Own(r.ID, r.Incarnation)
 	acked, err := mb.set.WriteCount(buf, off)
 	switch {
 	case err != nil:

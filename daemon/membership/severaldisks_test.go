@@ -136,7 +136,7 @@ func (d *disks) bootWithout(name string, earlier *machine, missing ...int) *mach
 	for i := range d.disk {
 		paths = append(paths, fmt.Sprintf("disk%d", i))
 	}
-	dev, _, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{Open: m.open, Check: m.check,
+	dev, _, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{Open: m.open,
 		Timeout: d.times().ClaimBudget() / 2, Patience: d.times().ClaimBudget() / 2, Retry: d.times().Retry()})
 	require.NoError(d.t, err)
 	m.Disks = dev.(*lockspace.Disks)
@@ -170,21 +170,6 @@ func (m *machine) open(path string, readOnly bool) (lockspace.Disk, error) {
 		m.views[i] = f
 	}
 	return heldDisk{f}, nil
-}
-
-// check passes a disk that has what host 1 wrote there.
-func (m *machine) check(position int, dev blockdev.Device) error {
-	if m.Disks == nil { // being opened
-		return nil
-	}
-	p, off := blockdev.Alloc(512), m.sb.Geometry.Host(1)
-	if err := dev.Read(p, off); err != nil {
-		return err
-	}
-	if v, err := m.Version(p, off, position); err == nil && v.Less(m.Kept(off, position)) {
-		return errors.New("it lost a record")
-	}
-	return nil
 }
 
 // view returns a disk as this machine opened it last.

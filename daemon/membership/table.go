@@ -26,6 +26,9 @@ func (mb *Member) readTable(a lease.ReadTable) {
 		mb.useList()
 	}
 	epoch, err := mb.readRows(records, a.Counted)
+	if err != nil && mb.overwritten() {
+		err = fmt.Errorf("%w: %w", errReplaced, err)
+	}
 	mb.returned(&mb.reading)
 	switch {
 	case errors.Is(err, errReplaced):
@@ -111,6 +114,18 @@ func (mb *Member) readRows(records []lease.Record, counted []int) (epoch uint64,
 		err = nil
 	}
 	return epoch, err
+}
+
+// overwritten reports whether a majority of the member disks has no superblock of the lockspace that was joined. They
+// may be down for that before a read shows it.
+func (mb *Member) overwritten() bool {
+	n := 0
+	for _, m := range lockspace.MemberDisks(mb.cfg.Dev) {
+		if m.Overwritten() {
+			n++
+		}
+	}
+	return n > mb.cfg.Lease.Members/2
 }
 
 // otherLockspace returns errReplaced unless a superblock is that of the lockspace that was joined.

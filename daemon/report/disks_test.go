@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
@@ -92,13 +93,18 @@ func TestDisksOf(t *testing.T) {
 		" -> a host that loses one more disk loses its lease; add its path to --device or BAKERYD_DEVICE", r.Problems[0].String())
 	require.Nil(t, DisksOf(nil))
 
+	lost := "check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace 3 NEW, where NEW may be this disk, with --force"
 	for _, c := range []struct {
 		err    error
 		remedy string
 	}{
 		{lockspace.ErrReplaced, "add the path of the new disk to --device or BAKERYD_DEVICE, and restart bakeryd"},
-		{layout.ErrBlank, "check that the path is right; if so, the disk lost its contents: run bakeryctl disk replace 3 NEW, where NEW may be this disk, with --force"},
-		{layout.ErrChecksum, ""},
+		{layout.ErrBlank, lost},
+		{layout.ErrMagic, lost},
+		{layout.ErrChecksum, lost},
+		{layout.ErrIdentity, lost},
+		{lockspace.ErrLostWrites, lost},
+		{unix.EIO, ""},
 	} {
 		down := DisksOf([]lockspace.MemberDisk{{Position: 3, Status: mirror.Status{Name: "/dev/c", State: mirror.Down, Err: c.err}}})
 		require.Equal(t, c.remedy, down[0].Remedy)

@@ -73,6 +73,9 @@ type Fixed struct {
 // Superblock returns SB.
 func (f Fixed) Superblock() layout.Superblock { return f.SB }
 
+// Own does nothing.
+func (f Fixed) Own(int, uint64) {}
+
 // Follow finds no other list.
 func (f Fixed) Follow() (changed bool, err error) { return false, nil }
 

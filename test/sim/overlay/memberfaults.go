@@ -13,7 +13,7 @@ var memberFaults = []fault{
 `},
 	}},
 	{"own", "a disk that lost what its host wrote is used (OWN)", "IDENTITY", false, []patch{
-		{"daemon/lockspace/disks.go", `err == nil && found.Less(acked) {`, `err == nil && acked.Less(acked) {`},
+		{"daemon/lockspace/disks.go", `err != nil || !found.Less(acked) {`, `err != nil || !acked.Less(acked) {`},
 	}},
 	{"hung", "an answer that ends a silence counts without a check (HUNG)", "IDENTITY", false, []patch{
 		{"blockdev/mirror/member.go", `	if s.opts.Hung != 0 && silence > s.opts.Hung {
