@@ -2,6 +2,7 @@ package lockspace
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,8 +40,8 @@ type DiskOptions struct {
 	// is the member. It may be an older one than the list in use. nil if not needed.
 	Lock func(position int, disk Disk, sb layout.Superblock) error
 
-	// InFlight reports whether an earlier process of this host may have a request in flight to a member
-	// disk. nil if not needed.
+	// InFlight reports whether an earlier term of this host, of this process or another one, may have a request
+	// in flight to a member disk. nil if not needed.
 	InFlight func(disk layout.UUID) bool
 
 	// Kept returns the disks of a lockspace that InFlight may report, also those that are no members any
@@ -119,6 +120,7 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	}
 	o.Timeout, o.Retry = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.Retry, DefaultRetry)
 	d := &Disks{o: o, paths: slices.Clone(paths), reads: new(singleflight.Group), opened: make(chan struct{}), at: map[string]layout.UUID{}}
+	d.over, d.end = context.WithCancel(context.Background())
 	defer close(d.opened)
 	if o.Open == nil {
 		d.reads, d.o.Open = &pathReads, openPath
@@ -153,13 +155,14 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 		Retry:    o.Retry,
 	})
 	if err != nil {
+		d.end()
 		return nil, layout.Superblock{}, 0, err
 	}
 	d.Set = set
 	return d, d.Superblock(), copyUsed, nil
 }
 
-// Drop is that of the set. It also returns the members to which an earlier process of this host may have a
+// Drop is that of the set. It also returns the members to which an earlier term of this host may have a
 // request in flight.
 func (d *Disks) Drop(off, n int64) mirror.Positions { return d.Set.Drop(off, n) | d.earlier() }
 
@@ -168,7 +171,7 @@ func (d *Disks) Finish(off, n int64, most time.Duration) mirror.Positions {
 	return d.Set.Finish(off, n, most) | d.earlier()
 }
 
-// earlier returns the members to which an earlier process of this host may have a request in flight. At a vacant
+// earlier returns the members to which an earlier term of this host may have a request in flight. At a vacant
 // position that is any disk that is no member: VACANT of package mirror.
 func (d *Disks) earlier() (ps mirror.Positions) {
 	if d.o.InFlight == nil {
@@ -331,6 +334,11 @@ func (d *Disks) open(i int) (blockdev.Device, error) {
 }
 
 func (d *Disks) openAt(path string, i int) (blockdev.Device, error) {
+	select { // see pathReads
+	case <-d.reads.DoChan(path, func() (any, error) { return d.o.readPath(path), nil }):
+	case <-d.over.Done():
+		return nil, blockdev.ErrClosed
+	}
 	disk, err := d.o.Open(path, d.o.ReadOnly)
 	if err != nil {
 		return nil, err

@@ -454,6 +454,25 @@ func TestOpenDisks_LockedMember_Waits(t *testing.T) {
 	})
 }
 
+// TestOpenDisks_PathHangs_IsReadOnce: each read occupies a thread until the disk answers.
+func TestOpenDisks_PathHangs_IsReadOnce(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, s *shelf) {
+		opened, answers := 0, make(chan struct{})
+		set := s.set("a b c", DiskOptions{Open: func(path string, readOnly bool) (Disk, error) {
+			if path == s.path("c") {
+				opened++
+				<-answers
+			}
+			return openPath(path, readOnly)
+		}})
+		time.Sleep(time.Hour)
+		require.Equal(t, []mirror.State{mirror.Up, mirror.Up, mirror.Checking}, states(set))
+		require.Equal(t, 1, opened)
+		require.NoError(t, set.Close(), "it waits for that read")
+		close(answers)
+	})
+}
+
 // TestSurvey_PathHangs_GivenUp: the disks that answer are used, soon if they are a majority.
 func TestSurvey_PathHangs_GivenUp(t *testing.T) {
 	for hung, most := range map[string]time.Duration{"b": DefaultTimeout / 10, "b a": DefaultTimeout} {

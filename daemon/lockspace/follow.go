@@ -1,6 +1,7 @@
 package lockspace
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,18 +18,19 @@ type Disks struct {
 	o       DiskOptions
 	reads   *singleflight.Group // see survey
 	opened  chan struct{}       // closed when Set is set, or is not going to be
+	over    context.Context     // ended by end: no disk is opened any more, and no list followed
+	end     context.CancelFunc
 	follows singleflight.Group
 	used    atomic.Pointer[layout.Superblock] // with the list that Set has
 	own     atomic.Pointer[ownRecord]         // nil if none was written
 
 	exchanging sync.Mutex // held while members are exchanged
 
-	mu     sync.Mutex        // guards the fields below
-	sb     layout.Superblock // with the list by which members are checked: used, or the next one
-	paths  []string
-	at     map[string]layout.UUID // disk that a path led to when it was read last; none if never to one of the lockspace
-	closed bool
-	owned  sync.WaitGroup // calls of Follow by notice
+	mu    sync.Mutex        // guards the fields below
+	sb    layout.Superblock // with the list by which members are checked: used, or the next one
+	paths []string
+	at    map[string]layout.UUID // disk that a path led to when it was read last; none if never to one of the lockspace
+	owned sync.WaitGroup         // calls of Follow by notice
 }
 
 // Superblock returns the superblock with the list in use.
@@ -118,7 +120,7 @@ func (d *Disks) exchange(m layout.Members) (changed bool) {
 func (d *Disks) notice() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.over.Err() != nil {
 		return
 	}
 	d.owned.Go(func() {
@@ -131,7 +133,7 @@ func (d *Disks) notice() {
 // Close implements blockdev.Device: see [mirror.Set.Close].
 func (d *Disks) Close() error {
 	d.mu.Lock()
-	d.closed = true
+	d.end()
 	d.mu.Unlock()
 	d.owned.Wait()
 	return d.Set.Close()

@@ -24,8 +24,8 @@ func (f finding) describe() string {
 	return fmt.Sprintf("%s is member %d of lockspace %s, epoch %d", f.path, f.sb.Position, DescribeSuperblock(f.sb), f.sb.Members.Epoch)
 }
 
-// pathReads are those of disks under way. A path that hangs is not read once more at every attempt to join:
-// each read occupies a thread.
+// pathReads are those of disks under way. A path that hangs is not read once more at every attempt to join or to
+// open its disk: each read occupies a thread.
 var pathReads singleflight.Group
 
 // survey reads the superblock at each path, all at the same time. One that does not answer in time is

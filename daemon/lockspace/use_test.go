@@ -36,7 +36,7 @@ func TestUse_OldDiskIsBeingOpened_IsNotLockedAsTheNewOne(t *testing.T) {
 				disk, err := openPath(path, readOnly)
 				mu.Lock()
 				defer mu.Unlock()
-				if err == nil && hangs && path == s.path("b") {
+				if err == nil && hangs && !readOnly && path == s.path("b") {
 					hangs = false
 					return slow{disk, begun, returns}, nil
 				}
