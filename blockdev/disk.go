@@ -156,7 +156,7 @@ func lock(fd int, path string, off, n int64) error {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: off, Len: n}
 	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
 	if err == unix.EAGAIN {
-		err = fmt.Errorf("%w: another process has it, or has a request in flight", ErrBusy)
+		err = fmt.Errorf("%w: another process has it, or a request is in flight", ErrBusy)
 	}
 	if err != nil {
 		return fmt.Errorf("lock %d bytes at %d of %s: %w", n, off, path, err)

@@ -241,7 +241,7 @@ func TestDisk_Lock_EndsWithLastRequest(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, d.Close())
 		require.EqualError(t, next.Lock(4096, 512), "lock 512 bytes at 4096 of "+path+
-			": device is in use: another process has it, or has a request in flight")
+			": device is in use: another process has it, or a request is in flight")
 		require.NoError(t, unix.Close(inFlight))
 		require.NoError(t, next.Lock(4096, 512))
 		require.NoError(t, next.Close())

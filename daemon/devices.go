@@ -55,7 +55,6 @@ func (d purposeDevice) request(do func([]byte, int64) error, of *tally.Requests,
 type memberSet interface {
 	membership.Set
 	All() mirror.Positions
-	AwaitRequests() error
 }
 
 // purposeSet is purposeDevice for a lockspace on several disks.

@@ -28,13 +28,13 @@ func (h *Host) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 	}
-	// If IO hangs, the lock file stays taken until it returns.
+	// If IO of a lockspace on one disk hangs, the lock file stays taken until it returns.
 	return bounded(ctx, "leave the lockspace", func() error {
 		h.Wait()
 		h.mem.Leave()
 		h.mem.Wait()
 		h.mem.Unregister()
-		return h.close(false)
+		return h.close()
 	})
 }
 
@@ -63,27 +63,23 @@ func (h *Host) StopTimeout() time.Duration {
 	return h.disk.SB.Lease + h.times().Grace()
 }
 
-// close frees the host's resources. With wait it waits until no IO is in flight. Otherwise a member disk that
-// hangs keeps the lock file of the host id until this process has ended. The next bakeryd uses that disk when
-// its requests have returned, and writes no other entry of the directory before: [hostid.Options.KeepDisk].
-func (h *Host) close(wait bool) error {
+// close frees the host's resources. It does not wait for a member disk that hangs: the next term, of this process
+// or another one, uses that disk when its requests have returned, and writes no other entry of the directory
+// before: [hostid.Options.KeepDisk].
+func (h *Host) close() error {
 	h.ending.End()
 	h.sessions.Wait()
 	h.Manager.WaitClients()
 	h.tasks.Wait()
 	err := h.disk.Dev.Close()
-	hung := errors.Is(err, mirror.ErrInFlight)
-	if hung && wait {
-		err, hung = h.disk.Dev.(memberSet).AwaitRequests(), false
+	if errors.Is(err, mirror.ErrInFlight) {
+		h.log.Warn("member disk hangs, this host does not use it again until its requests have returned", "err", err)
+		err = nil
 	}
 	if h.handover != nil {
 		if discarded := h.handover.Discard(); discarded != nil {
 			h.log.Warn("removing the state for a restart failed", "err", discarded)
 		}
-	}
-	if hung {
-		h.log.Warn("member disk hangs, the next bakeryd does not use it until its requests have returned", "err", err)
-		return nil
 	}
 	h.ids.ReleaseLockFiles()
 	return err
@@ -96,8 +92,8 @@ func (h *Host) Drained() <-chan struct{} { return h.ending.Drained }
 // handover file has them all. The process must end after it.
 func (h *Host) HandOver() bool { return h.sessions.HandOver() }
 
-// giveUp closes a host whose lease was lost, once all holders have stopped and no IO is in flight
-// that could still write.
+// giveUp closes a host whose lease was lost, once all holders have stopped and its IO has ended: that on
+// several disks ends with a majority of them.
 func (h *Host) giveUp(ctx context.Context) error {
 	if err := h.sessions.Unheld(ctx); err != nil {
 		return err
@@ -105,6 +101,6 @@ func (h *Host) giveUp(ctx context.Context) error {
 	return bounded(ctx, "IO on the device is still under way", func() error {
 		h.Wait()
 		h.mem.Wait()
-		return h.close(true)
+		return h.close()
 	})
 }

@@ -65,7 +65,7 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 }
 
 // lock locks what this host writes on a member that was opened, once the host is known. That fails while
-// an earlier process has a request in flight there, which could land over later ones (FIFO).
+// an earlier term has a request in flight there, which could land over later ones (FIFO).
 func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) (err error) {
 	at, id := openedDisk{Disk: disk, position: position}, sb.Members.Disks[position]
 	if at.file, err = d.identity.KeepDisk(disk, sb.UUID, id); err != nil {
@@ -91,7 +91,7 @@ func (at openedDisk) lockOwn(sb layout.Superblock, host int) error {
 	return hostid.LockDisk(at.file, host)
 }
 
-// inFlight reports whether an earlier process may have a request of this host in flight to a disk.
+// inFlight reports whether an earlier term may have a request of this host in flight to a disk.
 func (d *memberDisks) inFlight(disk layout.UUID) bool {
 	d.mu.Lock()
 	host, at, sb := d.host, d.opened[disk], d.sb

@@ -75,9 +75,9 @@ type Codec interface {
 type Member struct {
 	Name string // for errors, usually the path
 
-	// Open opens the disk, and locks what this process writes there (blockdev.Disk.Lock): FIFO
-	// includes the requests of an earlier process. It is called again, with pauses, after the
-	// disk was missing or failed.
+	// Open opens the disk, and locks what the caller writes there (blockdev.Disk.Lock): FIFO
+	// includes the requests of an earlier process, and of an earlier set of this one. It is called
+	// again, with pauses, after the disk was missing or failed.
 	Open func() (blockdev.Device, error)
 
 	ID [16]byte // of the disk, for Status; zero if the position is vacant: Open returns an error

@@ -18,7 +18,8 @@ const ringsGone = 300
 
 // KeepDisk makes an opened member disk keep a file of the disk, and returns it. It returns nil if the disk is
 // simulated. A process of this machine locks the byte N of the file while a request of host N to the disk may
-// be in flight, also after the end of the process: see [blockdev.Disk.Keep]. A lock on the disk itself is one
+// be in flight, also after the end of its term, and of the process: see [blockdev.Disk.Keep]. Each term opens the
+// file, so its lock conflicts with that of another term of the process, too. A lock on the disk itself is one
 // on the path to it. No process removes the file.
 func (o Options) KeepDisk(opened blockdev.Device, lockspace, disk layout.UUID) (*os.File, error) {
 	keeper, ok := opened.(interface{ Keep(f *os.File) })
@@ -58,7 +59,7 @@ func (o Options) KeptDisks(lockspace layout.UUID) (disks []layout.UUID, err erro
 }
 
 // LockDisk locks the byte of a host in a file of KeepDisk; nil has none. It returns [blockdev.ErrBusy] if a
-// request of an earlier process may be in flight.
+// request of an earlier term may be in flight.
 func LockDisk(file *os.File, host int) (err error) {
 	if file == nil {
 		return nil
@@ -72,8 +73,8 @@ func LockDisk(file *os.File, host int) (err error) {
 	return err
 }
 
-// InFlight reports whether an earlier process may have a request of a host in flight to a member disk. It
-// has none to one that this process locked by LockDisk.
+// InFlight reports whether an earlier term may have a request of a host in flight to a member disk. It
+// has none to one that this term locked by LockDisk.
 func (o Options) InFlight(own *os.File, lockspace, disk layout.UUID, host int) bool {
 	if own != nil && blockdev.LockFile(own, int64(host), 1) == nil {
 		return false

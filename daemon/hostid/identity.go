@@ -144,7 +144,8 @@ func stillAt(f *os.File, path string) bool {
 	return err == nil && thereErr == nil && os.SameFile(open, there)
 }
 
-// ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight.
+// ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight, except to a disk that
+// keeps a file of KeepDisk.
 func (id *Identity) ReleaseLockFiles() {
 	id.files.Range(func(host, _ any) bool {
 		if file, held := id.files.LoadAndDelete(host); held { // once, even if two calls release it

@@ -89,7 +89,7 @@ func (m *Manager) awaitCarriedOut(lk *Lock) error {
 }
 
 // returned returns ErrInFlight if a copy of the entry whose intent was kept is in flight after a wait, also
-// of an earlier process: RETURNED. Then this host writes no entry. It does not wait longer: a member may
+// of an earlier term: RETURNED. Then this host writes no entry. It does not wait longer: a member may
 // hang for minutes.
 func (m *Manager) returned(most time.Duration) error {
 	if lock := int(m.kept.Load()); lock != 0 {

@@ -5,6 +5,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestExit_MemberHangs_NextServes(t *testing.T) {
 			measured(t, "a member hangs, "+name+" to end of bakeryd", sinceBoot()-began)
 
 			a.up()
-			a.loses(2, "has a request in flight")
+			a.loses(2, "a request is in flight")
 			require.Zero(t, a.lock("-w", "60", "x", "--", "true").code)
 			r := a.lock("-w", "60", "y", "--", "true")
 			require.NotZero(t, r.code)
@@ -45,6 +46,57 @@ func TestExit_MemberHangs_NextServes(t *testing.T) {
 			eventually(t, "host 1 creates locks", func() bool { return a.lock("-w", "60", "y", "--", "true").code == 0 })
 			require.Zero(t, b.ctl("rm", "x").code)
 			paths[2].neverTwice()
+			a.leave()
+			b.leave()
+		})
+	}
+}
+
+// TestLoss_MemberHangs_SameProcessServes: two members hang for a host, and its lease ends. When one is back, the
+// host joins again, as often as that happens, and uses the other one when the requests of all terms have returned.
+func TestLoss_MemberHangs_SameProcessServes(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"all", "writes"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := severalSpace(t)
+			a := s.machine("1")
+			returns, stays := a.breakableMember(1), a.breakableMember(2)
+			a.up()
+			b := s.host(2)
+			stays.trouble("hang", what)
+			require.Zero(t, a.lock("-w", "60", "x", "--", "true").code)
+			a.hangs(2)
+			losses := 0
+			losesAndRejoins := func() {
+				before := a.incarnation()
+				returns.trouble("hang", "all")
+				losses++
+				eventually(t, "the loss", func() bool { return strings.Count(a.said(), "lease lost") == losses })
+				repaired := sinceBoot()
+				returns.repair()
+				a.rejoins(before)
+				measured(t, "one of two disks that hang works again to host rejoined, lease "+briefLease.String(), sinceBoot()-repaired)
+				a.recovers(1)
+				require.False(t, a.disks()[2].Up())
+			}
+			losesAndRejoins()
+			require.Zero(t, a.lock("-w", "60", "x", "--", "true").code)
+			r := a.lock("-w", "60", "y", "--", "true")
+			require.NotZero(t, r.code)
+			require.Contains(t, r.stderr, "has not returned from a member disk")
+			require.Zero(t, b.lock("-w", "60", "x", "--", "true").code)
+			require.NotZero(t, b.ctl("rm", "x").code, "host 1 may write its entry")
+			hanging := stays.hanging()
+			losesAndRejoins()
+			losesAndRejoins()
+			require.Equal(t, hanging, stays.hanging(), "each term makes more requests")
+
+			stays.repair()
+			a.recovers(2)
+			eventually(t, "host 1 creates locks", func() bool { return a.lock("-w", "60", "y", "--", "true").code == 0 })
+			require.Zero(t, b.ctl("rm", "x").code)
+			stays.neverTwice()
 			a.leave()
 			b.leave()
 		})

@@ -71,6 +71,7 @@ func newDisk(w *world, n int) *disk {
 // submit begins a write of one record that lands after a delay.
 func (d *disk) submit(h *handle, p []byte, off int64, after time.Duration) *write {
 	m := h.p.m
+	h.landing++
 	wr := &write{m: m, h: h, boot: m.boots, off: off, data: append([]byte(nil), p...), done: make(chan struct{}), begun: time.Now()}
 	d.writing[off] = append(d.writing[off], wr)
 	wr.land = time.AfterFunc(after, func() { d.complete(wr, len(wr.data)) })
@@ -99,6 +100,8 @@ func (d *disk) complete(wr *write, n int) {
 		}
 	}
 	d.writing[wr.off] = left
+	wr.h.landing--
+	wr.h.lets()
 	close(wr.done)
 }
 

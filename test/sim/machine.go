@@ -59,6 +59,7 @@ type process struct {
 	last   *term               // lease when it ended; nil before, or if none
 	epoch  uint64              // greatest in a host record that it wrote
 	filler *handle             // of a disk that is no member yet; nil if none
+	keep   []*handle           // that kept a file
 
 	clients sync.WaitGroup
 }
@@ -188,11 +189,14 @@ func (p *process) joined(d *daemon.Host) {
 }
 
 // retire copies the files of a process for the next one. The old process, which may still run,
-// keeps its own.
+// keeps its own, and shares those that its requests lock.
 func (m *machine) retire(p *process) {
 	p.alive = false
 	m.proc = nil
 	close(p.killed)
+	for _, h := range p.keep {
+		h.lets()
+	}
 	m.runs++
 	if err := os.MkdirAll(m.files(), 0o755); err != nil {
 		panic(err)
@@ -203,6 +207,12 @@ func (m *machine) retire(p *process) {
 	}
 	for _, e := range old {
 		if strings.HasSuffix(e.Name(), ".lock") || !e.Type().IsRegular() {
+			continue
+		}
+		if strings.HasSuffix(e.Name(), ".disk") {
+			if err := os.Link(filepath.Join(p.dir, e.Name()), filepath.Join(m.files(), e.Name())); err != nil {
+				panic(err)
+			}
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(p.dir, e.Name()))

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -173,7 +174,7 @@ func (h *handle) Lock(off, _ int64) error {
 	key, d := lockKey{h.p.m, off}, h.p.d
 	if o := d.locked[key]; o != nil && o != h && o.open() {
 		h.p.m.w.count("locked by an earlier process")
-		return fmt.Errorf("%w: another process has it, or has a request in flight", blockdev.ErrBusy)
+		return fmt.Errorf("%w: another process has it, or a request is in flight", blockdev.ErrBusy)
 	}
 	d.locked[key] = h
 	return nil
@@ -181,12 +182,22 @@ func (h *handle) Lock(off, _ int64) error {
 
 // open reports whether the file is open for its process, or for a write.
 func (h *handle) open() bool {
-	for _, wr := range h.p.d.of(h.p.m) {
-		if wr.h == h {
-			return true
-		}
+	return h.landing > 0 || h.proc.alive && (!h.shut || h.busy > 0)
+}
+
+// Keep is that of [blockdev.Disk]: the locks on the file last while h is open.
+func (h *handle) Keep(f *os.File) {
+	h.kept = f
+	h.proc.keep = append(h.proc.keep, h)
+	h.lets()
+}
+
+// lets closes the file of Keep unless h is open.
+func (h *handle) lets() {
+	if h.kept != nil && !h.open() {
+		h.kept.Close()
+		h.kept = nil
 	}
-	return h.proc.alive && (!h.shut || h.busy > 0)
 }
 
 // opens makes a process open the machine's disks.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -97,6 +98,9 @@ type handle struct {
 	busy int
 	idle chan struct{} // closed when the handle is closed and nothing is in flight
 	shut bool
+
+	landing int      // number of its writes in flight, also of a process that was killed
+	kept    *os.File // see Keep; nil if none
 
 	searches bool // reads the head of the disk alone, to find a lockspace there
 }
@@ -347,5 +351,6 @@ func (h *handle) Close() error {
 		close(h.idle)
 	}
 	<-h.idle
+	h.lets()
 	return nil
 }
