@@ -16,7 +16,8 @@
 //     later one. It returns an error once that is impossible.
 //   - VALID: a read takes the greatest version of a majority of valid copies. A damaged copy is no
 //     copy. The majority is counted for each record, not for each disk.
-//   - FIFO: a record has one write in flight on each member. A copy waits for the one before it.
+//   - FIFO: a record has one write in flight on each member. A copy waits for the one before it, also
+//     for that of an earlier process of the host, or of an earlier term of this one (see [Member]).
 //   - NEWEST: of the contents that wait for a member, only the newest is kept. A write that failed
 //     is not repeated over newer content.
 //   - UNKNOWN: after a write failed, the copy there counts as not acknowledged until a later write
@@ -34,9 +35,10 @@
 //     not know yet that it is no member.
 //
 // Assumed of each member: a write that failed does not land after a later write of the same
-// process to the same record has returned. Assumed of the caller: a record gets another writer only
-// when the one before has no copy of it in flight (see [Set.Drop]). A new disk has what [Set.Replace] says, and when
-// it is the member, no host uses the one before.
+// host to the same record has returned, also if that is one of its next process. Assumed of the
+// caller: a record gets another writer only when the one before has no copy of it in flight (see
+// [Set.Drop]). A new disk has what [Set.Replace] says, and when it is the member, no host uses the
+// one before.
 package mirror
 
 import (

@@ -21,6 +21,8 @@ type scenario struct {
 	drops    int  // number of calls of drop
 	unread   int  // number of reads of a member that fail
 	replaced int  // number of members that are replaced
+	restarts int  // number of ends of the process; the next one is of the same host
+	leaves   int  // number of ends of the host, by LEFT; the next one has the same record
 	flicker  bool // a copy in flight may read as garbage
 }
 
@@ -34,8 +36,10 @@ type world struct {
 	reg     *register
 	waiters []*waiter // that have not returned
 	disks   [3]disk
-	floor   int  // greatest version whose write returned nil
-	dropped bool // since the last write
+	floor   int   // greatest version whose write returned nil
+	dropped bool  // since the last write
+	begun   int   // greatest version that was ever written
+	older   uint8 // versions of earlier processes, if mutation.outlives
 
 	poll  *poll // nil if no read is under way
 	since int   // floor when the read began
@@ -64,7 +68,17 @@ type request struct {
 	content int
 	version Version // as which the machine began it
 	landed  bool
+	from    origin
 }
+
+// origin is the process that began a request. A host that joins again in one process is the next one, too.
+type origin uint8
+
+const (
+	current origin = iota + 1
+	earlier        // an earlier one of the same host
+	former         // one of a host that has left: the next host does not know of it
+)
 
 // mutation leaves out a rule, to show that its loss is noticed.
 type mutation struct {
@@ -72,13 +86,16 @@ type mutation struct {
 	write    func(before, after []copyState)
 	returned func(before copyState, after *copyState, err error)
 	waiters  func(ws []*waiter, position int)
-	failsNot bool // a request that failed counts as acknowledged
-	acks     int  // number of acknowledgements that suffice; 0: decided by the machine
-	copies   int  // number of valid copies that suffice; 0: decided by the machine
-	invalid  bool // a damaged copy counts as one of the oldest version
-	repeats  bool // drop does not keep a request in flight from being repeated
-	keeps    bool // the acknowledgements of a replaced member count
-	forgets  bool // a new member does not get what another lacks
+	failsNot bool   // a request that failed counts as acknowledged
+	acks     int    // number of acknowledgements that suffice; 0: decided by the machine
+	copies   int    // number of valid copies that suffice; 0: decided by the machine
+	invalid  bool   // a damaged copy counts as one of the oldest version
+	repeats  bool   // drop does not keep a request in flight from being repeated
+	keeps    bool   // the acknowledgements of a replaced member count
+	forgets  bool   // a new member does not get what another lacks
+	shares   bool   // a process uses a member to which an earlier one has a request in flight
+	outlives bool   // a request of an earlier process that failed lands after a later one returned
+	ignores  origin // a host leaves with such requests in flight; 0: with none
 }
 
 var errIO = errors.New("input/output error")
@@ -118,7 +135,7 @@ func (w *world) key() string {
 		k := append([]byte{byte(d.content), d.lost, byte(d.part), byte(len(d.requests))}, c.next...)
 		k = append(k, byte(len(c.next)), byte(c.version.Counter), byte(c.acked.Counter), bit(c.inFlight != nil), bit(c.paused), bit(c.once))
 		for _, r := range d.requests {
-			k = append(k, byte(r.content), byte(r.version.Counter), bit(r.landed))
+			k = append(k, byte(r.content), byte(r.version.Counter), bit(r.landed), byte(r.from))
 		}
 		for _, waits := range w.waiters {
 			k = append(k, bit(waits.acked.Has(i)), bit(waits.errs[i] != nil))
@@ -130,7 +147,8 @@ func (w *world) key() string {
 	}
 	slices.SortFunc(members[:], bytes.Compare)
 	k := bytes.Join(members[:], []byte{0xff})
-	k = append(k, byte(w.reg.newest.Counter), byte(w.floor), bit(w.dropped), byte(w.writes), byte(w.failures), byte(w.drops), byte(w.unread), byte(w.replaced))
+	k = append(k, byte(w.reg.newest.Counter), byte(w.floor), bit(w.dropped), byte(w.writes), byte(w.failures), byte(w.drops), byte(w.unread), byte(w.replaced),
+		byte(w.begun), w.older, byte(w.restarts), byte(w.leaves))
 	for _, waits := range w.waiters {
 		k = append(k, byte(waits.version.Counter))
 	}
@@ -159,8 +177,17 @@ func (w *world) next() map[string]*world {
 	if w.writes > 0 {
 		event("write", (*world).write)
 	}
+	if w.reg.newest == (Version{}) && w.begun > 0 {
+		event("write again", func(w *world) { w.submit(w.begun) }) // NOTE-FIRST of bakery/PROTOCOL.md
+	}
 	if w.drops > 0 {
 		event("drop", (*world).drop)
+	}
+	if w.restarts > 0 {
+		event("restart", (*world).restart)
+	}
+	if w.leaves > 0 && !w.mayLand() {
+		event("leave", (*world).leave)
 	}
 	if w.poll == nil {
 		event("read", func(w *world) { w.poll, w.since = newPoll(3, 1), w.floor })
@@ -184,7 +211,7 @@ func (w *world) memberEvents(i int, event func(string, func(*world))) {
 	if w.mutation.begin != nil {
 		ready = w.mutation.begin(c)
 	}
-	if ready {
+	if ready && (w.shares || !d.has(earlier)) {
 		event("begins", func(w *world) { w.begin(i) })
 	}
 	if c.paused {
@@ -286,7 +313,11 @@ func (w *world) replace(i int) {
 
 func (w *world) write() {
 	w.writes--
-	v := int(w.reg.newest.Counter) + 1
+	w.submit(w.begun + 1)
+}
+
+func (w *world) submit(v int) {
+	w.begun = v
 	before := slices.Clone(w.reg.copies)
 	waits := &waiter{}
 	if err := w.reg.write(Version{Counter: uint64(v)}, [][]byte{content(v), content(v), content(v)}, waits); err != nil {
@@ -309,12 +340,49 @@ func (w *world) drop() {
 	}
 }
 
+// restart ends the process. The next one knows nothing of what was written, only which members have a
+// request in flight.
+func (w *world) restart() {
+	w.restarts--
+	w.succeed(earlier)
+}
+
+// leave ends the last process of the host.
+func (w *world) leave() {
+	w.leaves--
+	w.succeed(former)
+}
+
+func (w *world) succeed(from origin) {
+	for i := range w.disks {
+		for n := range w.disks[i].requests {
+			r := &w.disks[i].requests[n]
+			r.from = max(r.from, from)
+		}
+	}
+	w.reg, w.waiters, w.dropped = newRegister(0, 3), nil, false
+	if w.outlives {
+		w.older = 2<<w.begun - 1
+	}
+}
+
+// mayLand reports whether the host knows of a request in flight.
+func (w *world) mayLand() bool {
+	return slices.ContainsFunc(w.disks[:], func(d disk) bool {
+		return d.has(current) && w.ignores != current || d.has(earlier) && w.ignores != earlier
+	})
+}
+
+func (d *disk) has(from origin) bool {
+	return slices.ContainsFunc(d.requests, func(r request) bool { return r.from == from })
+}
+
 func (w *world) begin(i int) {
 	if w.dropped {
 		w.fault = "DROP: a copy is begun after it was dropped"
 	}
 	body := w.reg.begin(i)
-	w.disks[i].requests = append(w.disks[i].requests, request{int(body[0]), w.reg.copies[i].version, false})
+	w.disks[i].requests = append(w.disks[i].requests, request{int(body[0]), w.reg.copies[i].version, false, current})
 }
 
 func (w *world) land(i, n int) {
@@ -333,7 +401,7 @@ func (w *world) acknowledge(i, n int) {
 	if r := d.requests[n]; !r.landed || d.content < r.content {
 		w.land(i, n)
 	}
-	d.lost = 0
+	d.lost &= w.older
 	w.returned(i, n, nil)
 }
 
@@ -353,6 +421,9 @@ func (w *world) returned(i, n int, err error) {
 	d, c := &w.disks[i], &w.reg.copies[i]
 	r := d.requests[n]
 	d.requests = slices.Delete(d.requests, n, n+1)
+	if r.from != current {
+		return
+	}
 	c.inFlight, c.version = content(r.content), r.version
 	before := *c
 	if w.failsNot {
@@ -365,8 +436,8 @@ func (w *world) returned(i, n int, err error) {
 	if w.mutation.waiters != nil && err == nil {
 		w.mutation.waiters(w.waiters, i)
 	}
-	if len(d.requests) > 0 {
-		c.inFlight = content(d.requests[0].content)
+	if n := slices.IndexFunc(d.requests, func(r request) bool { return r.from == current }); n >= 0 {
+		c.inFlight = content(d.requests[n].content)
 	}
 }
 
@@ -401,7 +472,7 @@ func (w *world) settle() {
 	}
 	r := w.poll.records[0]
 	if w.poll.state() == pollSettled || w.copies > 0 && r.valid >= w.copies {
-		if v := int(r.best.Counter); v < w.since || v > int(w.reg.newest.Counter) {
+		if v := int(r.best.Counter); v < w.since || v > w.begun {
 			w.fault = fmt.Sprintf("REGULAR: a read returns version %d after the write of %d had returned", v, w.since)
 		}
 		w.poll = nil
@@ -412,7 +483,7 @@ func (w *world) settle() {
 
 // check returns the rule that a state breaks, "" if none.
 func (w *world) check() string {
-	idle := !w.dropped
+	idle := !w.dropped && int(w.reg.newest.Counter) == w.begun
 	for i, c := range w.reg.copies {
 		d := &w.disks[i]
 		if acked := int(c.acked.Counter); acked != 0 && len(d.requests) == 0 && d.content != acked {
@@ -483,6 +554,12 @@ func TestExplore(t *testing.T) {
 		"a write, a drop, a failure":          {scenario{writes: 1, failures: 1, drops: 1}, false},
 		"a write, a replacement, a failure":   {scenario{writes: 1, failures: 1, replaced: 1}, false},
 		"two writes, a replacement":           {scenario{writes: 2, replaced: 1, unread: 1}, false},
+		"a write, a restart":                  {scenario{writes: 1, restarts: 1, unread: 1}, false},
+		"two writes, a restart":               {scenario{writes: 2, restarts: 1}, false},
+		"two writes, a restart, a failure":    {scenario{writes: 2, restarts: 1, failures: 1}, true},
+		"two writes, two restarts":            {scenario{writes: 2, restarts: 2, unread: 1}, true},
+		"two writes, a restart, then LEFT":    {scenario{writes: 2, restarts: 1, leaves: 1}, true},
+		"three writes, a restart":             {scenario{writes: 3, restarts: 1}, true},
 		"two writes, two replacements":        {scenario{writes: 2, replaced: 2, drops: 1, failures: 1}, true},
 		"two writes, a drop, a failure":       {scenario{writes: 2, failures: 1, drops: 1, unread: 1}, true},
 		"two writes, two failures":            {scenario{writes: 2, failures: 2, unread: 1, flicker: true}, true},
@@ -549,6 +626,13 @@ func TestMutations(t *testing.T) {
 			}}},
 		{"a request that was in flight when it was dropped is repeated", "DROP", scenario{writes: 1, failures: 1, drops: 1},
 			mutation{repeats: true}},
+		{"FIFO: a process uses a member to which an earlier one has a request in flight", "ACKED", scenario{writes: 2, restarts: 1},
+			mutation{shares: true}},
+		{"LEFT: a host leaves with a request in flight", "ACKED", scenario{writes: 2, leaves: 1}, mutation{ignores: current}},
+		{"LEFT: a host leaves with a request of an earlier process in flight", "ACKED", scenario{writes: 2, restarts: 1, leaves: 1},
+			mutation{ignores: earlier}},
+		{"a request of an earlier process that failed lands later", "ACKED", scenario{writes: 2, restarts: 1, failures: 1},
+			mutation{outlives: true}},
 		{"REPLACED: an acknowledgement of the disk before counts", "REGULAR", scenario{writes: 1, replaced: 1}, mutation{keeps: true}},
 		{"REPLACED: the new member does not get what another lacks", "NEWEST", scenario{writes: 1, replaced: 1}, mutation{forgets: true}},
 	} {

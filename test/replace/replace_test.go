@@ -1,6 +1,7 @@
 // Package replace explores the replacement of a disk of a lockspace on several: its writer, a reader and
 // the replacer in every interleaving. bakery/PROTOCOL.md, section "Replacing a disk", has the rules by name.
-// world_test.go has the hosts, replacer_test.go the replacer.
+// world_test.go has the hosts, replacer_test.go the replacer. The next process of a host is also one that
+// joins again without a restart: what it had in flight before counts as that of an earlier process.
 package replace
 
 import (
@@ -49,6 +50,10 @@ const (
 	leavesEarly         // LEFT: with a copy in flight to a disk that was vacated
 	lateCopy            // assumption: no copy of a dead replacer lands later
 	noEnding            // FILL: no wait at the end
+	sharesMember        // FIFO: a process uses a disk to which an earlier one has a copy in flight
+	leavesEarlier       // LEFT: with a copy of an earlier process in flight
+	vacantForgets       // VACANT: the same, to a disk that was vacated
+	reusesBusy          // a new disk to which an earlier process has a copy in flight
 )
 
 // result is what a search found.
@@ -67,6 +72,9 @@ func begin(sc *scenario) *world {
 		if !sc.joins[i] {
 			w.hosts[i] = host{phase: live, using: l, shown: 1}
 		}
+	}
+	if sc.hung {
+		w.disks[0].earlier = 1
 	}
 	for d := range sc.n {
 		w.disks[d].sb, w.disks[d].rec = l, 1
@@ -146,10 +154,19 @@ var scenarios = []scenario{
 	{name: "a death", n: 3, left: budget{writes: 1, changes: 1, deaths: 1}},
 	{name: "a sector gone bad", n: 3, left: budget{writes: 1, changes: 1, bad: 1}},
 	{name: "a former member as new disk", n: 3, reuse: true, left: budget{writes: 1, changes: 1}},
+	{name: "a restart with copies in flight", n: 3, left: budget{writes: 2, restarts: 1}},
+	{name: "a restart with copies in flight, the owner leaves", n: 3, left: budget{writes: 2, restarts: 1, leaves: 1}},
+	{name: "a copy of an earlier process in flight", n: 3, hung: true, left: budget{writes: 1, changes: 1}},
+	{name: "a copy of an earlier process in flight, a crash", n: 3, hung: true, left: budget{writes: 1, changes: 1, crashes: 1}, large: true},
+	{name: "a copy of an earlier process in flight, a former member", n: 3, hung: true, reuse: true, left: budget{writes: 1, changes: 2}, large: true},
+	{name: "a copy of an earlier process in flight, the owner leaves", n: 3, hung: true, left: budget{writes: 1, changes: 1, leaves: 1}, large: true},
 	{name: "a reader that joins", n: 3, joins: late, left: budget{writes: 1, changes: 1}, large: true},
 	{name: "two writes", n: 3, left: budget{writes: 2, changes: 1}, large: true},
 	{name: "a crash", n: 3, left: budget{writes: 1, changes: 1, crashes: 1}, large: true},
 	{name: "a restart", n: 3, left: budget{writes: 1, changes: 1, restarts: 1}, large: true},
+	{name: "a restart with copies in flight, two writes", n: 3, steady: true, left: budget{writes: 2, changes: 1, restarts: 1}, large: true},
+	{name: "two restarts with copies in flight", n: 3, steady: true, left: budget{writes: 1, changes: 1, restarts: 2}, large: true},
+	{name: "a restart with copies in flight, and the owner leaves", n: 3, steady: true, left: budget{writes: 2, changes: 1, restarts: 1, leaves: 1}, large: true},
 	{name: "two replacements", n: 3, second: true, left: budget{writes: 1, changes: 2}, large: true},
 	{name: "the same, no wait at the end", n: 3, second: true, rule: noEnding, left: budget{writes: 1, changes: 2}, large: true},
 	{name: "the owner leaves", n: 3, left: budget{writes: 2, changes: 1, leaves: 1}, large: true},
@@ -202,6 +219,11 @@ func TestExplore_RuleLeftOut_Stale(t *testing.T) {
 		{"a copy of a dead replacer lands later", lateCopy, crash},
 		{"the owner leaves with a copy in flight to the old disk", leavesEarly, scenario{n: 3, left: budget{writes: 2, changes: 1, leaves: 1}}},
 		{"the same, later, and that is the new disk again", none, scenario{n: 3, reuse: true, left: budget{writes: 2, changes: 2, leaves: 1}, large: true}},
+		{"a process uses a disk with a copy of an earlier one in flight", sharesMember, scenario{n: 3, left: budget{writes: 2, restarts: 1}}},
+		{"the same, while a disk is replaced", sharesMember, scenario{n: 3, hung: true, left: budget{writes: 1, changes: 1}}},
+		{"the owner leaves with a copy of an earlier process in flight", leavesEarlier, scenario{n: 3, left: budget{writes: 2, restarts: 1, leaves: 1}}},
+		{"the same, to the old disk", vacantForgets, scenario{n: 3, hung: true, left: budget{writes: 1, changes: 1, leaves: 1}}},
+		{"the new disk is a former member with such a copy in flight", reusesBusy, scenario{n: 3, hung: true, reuse: true, left: budget{writes: 1, changes: 1}}},
 	} {
 		sc := m.scenario
 		if sc.large && !*full {

@@ -111,11 +111,13 @@ func (w *world) begin(l list) {
 	}
 }
 
-// news visits the disks that may become members: blank ones, and those of an earlier run.
+// news visits the disks that may become members: blank ones, and those of an earlier run, none of them with a copy of an
+// earlier process in flight.
 func (w *world) news(l list, visit func(x int)) {
 	for x := range w.all() {
 		alike := x > w.sc.n && w.disks[x] == w.disks[x-1]
-		if !w.has(l, x) && (x >= w.sc.n || w.sc.reuse) && !alike {
+		busy := w.disks[x].earlier > 0 && !w.without(reusesBusy)
+		if !w.has(l, x) && (x >= w.sc.n || w.sc.reuse) && !alike && !busy {
 			visit(x)
 		}
 	}
@@ -225,6 +227,9 @@ func (w *world) endCopy() {
 // fill begins to write the list with the new disk.
 func (w *world) fill() {
 	w.enter(filling)
+	if k := &w.disks[w.r.new-1]; k.earlier > 0 { // the disk has a new uuid, by which no host knows of that copy
+		w.stray, k.earlier = [2]uint8{w.r.new, k.earlier}, 0
+	}
 	w.r.using.at[w.r.position] = w.r.new
 	w.r.using.epoch = w.nextEpoch(w.r.using)
 }

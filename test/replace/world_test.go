@@ -20,6 +20,7 @@ type disk struct {
 	sb          list
 	rec         uint8 // copy of the record: version + 1; 0: no reader accepts it
 	flying      uint8 // the same, of the owner's copy in flight; 0: none
+	earlier     uint8 // the same, of an earlier process of the owner; the next one knows that there is one
 	got         uint8 // the same, as the read under way found it; 0: not read
 	hosts       uint8 // bits: the host's own record is here
 	checked     uint8 // bits: the host has read the superblock again
@@ -101,6 +102,8 @@ type scenario struct {
 	joins   [2]bool // the host claims its id later
 	second  bool    // position 2 may change, too
 	reuse   bool    // a former member may become the new disk
+	steady  bool    // the reader does not restart
+	hung    bool    // an earlier process of the owner has a copy of v0 in flight to A
 	left    budget
 	large   bool   // with -full alone
 	rule    rule   // left out
@@ -174,14 +177,20 @@ func (w *world) step(who string, change func(c *world), format string, args ...a
 	w.to(c)
 }
 
-// send puts copies of the owner's write in flight to each member that it uses, one at a time (FIFO).
+// send puts copies of the owner's write in flight to each member that it uses, one at a time (FIFO), also after one of
+// an earlier process.
 func (w *world) send() {
 	h := &w.hosts[writer]
 	for d := range w.all() {
-		if k := &w.disks[d]; h.phase == live && w.writing && w.has(h.using, d) && k.flying == 0 && !k.acked {
+		if k := &w.disks[d]; h.phase == live && w.writing && w.has(h.using, d) && w.free(writer, d) && k.flying == 0 && !k.acked {
 			k.flying = w.version + 1
 		}
 	}
+}
+
+// free reports whether a host may use a disk: no earlier process of it has a copy in flight there.
+func (w *world) free(i, d int) bool {
+	return i != writer || w.disks[d].earlier == 0 || w.without(sharesMember)
 }
 
 // check finds different disks that two live hosts use at one position: their majorities may have no disk in common.
@@ -229,7 +238,7 @@ func (w *world) hostMoves(i int) {
 		})
 	case claiming:
 		w.members(h.using, func(d int, k *disk) {
-			if k.hosts&bit == 0 {
+			if k.hosts&bit == 0 && w.free(i, d) {
 				w.step(who, func(c *world) {
 					c.disks[d].hosts |= bit
 					if c.count(h.using, func(k *disk) bool { return k.hosts&bit != 0 }) < w.majority() {
@@ -244,7 +253,7 @@ func (w *world) hostMoves(i int) {
 		})
 	case checking:
 		w.members(h.using, func(d int, k *disk) {
-			if k.checked&bit == 0 {
+			if k.checked&bit == 0 && w.free(i, d) {
 				w.step(who, func(c *world) {
 					c.disks[d].checked |= bit
 					if k.sb.epoch > h.using.epoch {
@@ -286,7 +295,7 @@ func (w *world) liveMoves(i int, who string) {
 	if h.shown < h.using.epoch {
 		w.step(who, func(c *world) { c.hosts[i].shown = h.using.epoch }, "shows %d", h.using.epoch)
 	}
-	if w.left.restarts > 0 {
+	if w.left.restarts > 0 && (i == writer || !w.sc.steady) {
 		w.step(who, func(c *world) {
 			c.left.restarts--
 			c.hosts[i].phase = away
@@ -295,6 +304,7 @@ func (w *world) liveMoves(i int, who string) {
 					k.got, c.floor = 0, 0
 				} else {
 					k.acked = false
+					k.earlier, k.flying = max(k.earlier, k.flying), 0
 				}
 			})
 		}, "restarts")
@@ -306,6 +316,10 @@ func (w *world) liveMoves(i int, who string) {
 func (w *world) writerMoves() {
 	h := w.hosts[writer]
 	for d := range w.all() {
+		if k := w.disks[d]; k.earlier > 0 {
+			w.step("W", func(c *world) { c.disks[d].rec, c.disks[d].earlier = k.earlier, 0 },
+				"the copy of v%d of its earlier process lands on %s", k.earlier-1, w.name(d))
+		}
 		if k := w.disks[d]; k.flying > 0 {
 			w.step("W", func(c *world) {
 				c.disks[d].rec, c.disks[d].flying = k.flying, 0
@@ -345,8 +359,8 @@ func (w *world) writerMoves() {
 			c.left.leaves--
 			c.hosts[writer].phase = away
 			for d, k := range w.disks {
-				if k.flying > 0 {
-					c.stray, c.disks[d].flying = [2]uint8{uint8(d + 1), k.flying}, 0
+				if late := max(k.flying, k.earlier); late > 0 {
+					c.stray, c.disks[d].flying, c.disks[d].earlier = [2]uint8{uint8(d + 1), late}, 0, 0
 				}
 			}
 		}, "leaves; another host takes its id")
@@ -356,9 +370,11 @@ func (w *world) writerMoves() {
 // mayLand reports whether a copy may land on a member of any host, by what the owner knows (LEFT): that of a list whose
 // position is vacant may be one for another host.
 func (w *world) mayLand(l list) bool {
-	vacant := slices.Contains(l.at[:w.sc.changing()], 0) && !w.without(leavesEarly)
+	vacant := slices.Contains(l.at[:w.sc.changing()], 0)
 	for d, k := range w.disks {
-		if k.flying > 0 && (vacant || w.has(l, d)) {
+		in := w.has(l, d)
+		if k.flying > 0 && (in || vacant && !w.without(leavesEarly)) ||
+			k.earlier > 0 && !w.without(leavesEarlier) && (in || vacant && !w.without(vacantForgets)) {
 			return true
 		}
 	}
