@@ -51,6 +51,7 @@ const (
 	lateCopy            // assumption: no copy of a dead replacer lands later
 	noEnding            // FILL: no wait at the end
 	sharesMember        // FIFO: a process uses a disk to which an earlier one has a copy in flight
+	sharesNew           // FIFO: the same, for a new disk
 	leavesEarlier       // LEFT: with a copy of an earlier process in flight
 	vacantForgets       // VACANT: the same, to a disk that was vacated
 	reusesBusy          // a new disk to which an earlier process has a copy in flight
@@ -221,6 +222,7 @@ func TestExplore_RuleLeftOut_Stale(t *testing.T) {
 		{"the same, later, and that is the new disk again", none, scenario{n: 3, reuse: true, left: budget{writes: 2, changes: 2, leaves: 1}, large: true}},
 		{"a process uses a disk with a copy of an earlier one in flight", sharesMember, scenario{n: 3, left: budget{writes: 2, restarts: 1}}},
 		{"the same, while a disk is replaced", sharesMember, scenario{n: 3, hung: true, left: budget{writes: 1, changes: 1}}},
+		{"the same, of a new disk", sharesNew, scenario{n: 3, steady: true, left: budget{writes: 2, changes: 1, restarts: 1}, large: true}},
 		{"the owner leaves with a copy of an earlier process in flight", leavesEarlier, scenario{n: 3, left: budget{writes: 2, restarts: 1, leaves: 1}}},
 		{"the same, to the old disk", vacantForgets, scenario{n: 3, hung: true, left: budget{writes: 1, changes: 1, leaves: 1}}},
 		{"the new disk is a former member with such a copy in flight", reusesBusy, scenario{n: 3, hung: true, reuse: true, left: budget{writes: 1, changes: 1}}},

@@ -190,7 +190,7 @@ func (w *world) send() {
 
 // free reports whether a host may use a disk: no earlier process of it has a copy in flight there.
 func (w *world) free(i, d int) bool {
-	return i != writer || w.disks[d].earlier == 0 || w.without(sharesMember)
+	return i != writer || w.disks[d].earlier == 0 || w.without(sharesMember) || w.without(sharesNew) && d >= w.sc.n
 }
 
 // check finds different disks that two live hosts use at one position: their majorities may have no disk in common.
