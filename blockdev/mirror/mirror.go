@@ -109,8 +109,12 @@ type Options struct {
 	// Timeout limits how long Open and Close wait for members that the majority can do without.
 	Timeout time.Duration
 
-	// Patience limits how long a read waits for copies beyond those of a majority.
+	// Patience limits how long a read waits for members beyond a majority.
 	Patience time.Duration
+
+	// RecordPatience is the same for a record without a majority of valid copies among those that were read.
+	// Such a record may be damaged on one disk, and fine on the slowest. Not below Patience.
+	RecordPatience time.Duration
 
 	// Hung is how long a member may give no answer, while a request is in flight there, before it is checked
 	// again: HUNG. 0: any time.

@@ -79,7 +79,8 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 	defer func() { s.endRead(rd, &bufs) }()
 	var late, again <-chan time.Time
 	var next time.Time // when members that failed are read again at the earliest
-	for state := pollWaits; state == pollWaits || state == pollSettled && !q.has(need); state = q.state() {
+	lateForNeed := false
+	for state := pollWaits; state == pollWaits || state == pollSettled && !q.has(need) && !lateForNeed; state = q.state() {
 		if late == nil && q.enough() {
 			timer := time.NewTimer(s.opts.Patience)
 			defer timer.Stop()
@@ -106,6 +107,10 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 			s.readFailed(q, rd)
 			continue
 		case <-late:
+			if rest := s.opts.RecordPatience - s.opts.Patience; q.open > 0 && rest > 0 && !lateForNeed {
+				late, lateForNeed = time.After(rest), true
+				continue
+			}
 		case <-replaced:
 		case <-s.aborted:
 			return blockdev.ErrClosed

@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -256,6 +257,34 @@ func TestRead_BadSectors_CostOneCopyEach(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []int{5, -1, 5, 5}, got)
 		require.Equal(t, timeout, time.Since(start))
+	})
+}
+
+// A record is damaged on one disk, and another disk is far away. Members in need are not waited for so long.
+func TestRead_DamagedCopyAndSlowDisk_WaitsLongerThanForNeed(t *testing.T) {
+	const slow, short, long = 100 * time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond
+	bubbleWith(t, 3, func(r *rig) { r.opts.Patience, r.opts.RecordPatience = short, long }, func(t *testing.T, r *rig) {
+		for record := 1; record <= 2; record++ {
+			require.NoError(t, r.put(record, 5))
+		}
+		synctest.Wait()
+		r.damage(0, 1)
+		r.members[2].Inject(disktest.Fault{Op: blockdev.OpRead, Delay: slow})
+		read := func(record int, need mirror.Positions, readable bool, copies int, took time.Duration) {
+			t.Helper()
+			start, got := time.Now(), 0
+			p := blockdev.Alloc(stride)
+			require.NoError(t, r.ReadCopies(p, int64(record)*stride, need, func(mirror.Copy) { got++ }))
+			require.Equal(t, took, time.Since(start))
+			require.Equal(t, copies, got)
+			require.Equal(t, readable, !strings.HasPrefix(string(p), "no majority"))
+		}
+		read(1, 0, true, 3, slow)
+		read(2, 0, true, 2, 0)
+		read(2, r.All(), true, 2, short)
+		r.members[2].RemoveFaults()
+		r.members[2].Hang(disktest.Fault{Op: blockdev.OpRead})
+		read(1, r.All(), false, 2, long)
 	})
 }
 

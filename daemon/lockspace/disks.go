@@ -147,12 +147,14 @@ func OpenDisks(paths []string, o DiskOptions) (dev blockdev.Device, sb layout.Su
 	for i := range d.sb.Members.Positions {
 		members = append(members, d.member(i))
 	}
+	times := timing.Of(d.sb)
+	patience := cmp.Or(o.Patience, times.ClaimBudget()/2) // a claim looks and decides within its budget
 	set, err := mirror.Open(members, mirror.Options{
 		Stride: d.sb.Geometry.Stride, Size: d.sb.Geometry.Size(), Codec: NewCodec(d.sb),
 		ReadOnly: o.ReadOnly, Check: d.check, Look: look, Changed: o.Changed, Timeout: o.Timeout,
-		Patience: cmp.Or(o.Patience, timing.Of(d.sb).ClaimBudget()/2), // a claim looks and decides within its budget
-		Hung:     max(minHung, timing.Of(d.sb).Budget()),              // a disk that keeps to the budget is not checked
-		Retry:    o.Retry,
+		Patience: patience, RecordPatience: max(patience, times.Budget()/4), // a table read may wait three times
+		Hung:  max(minHung, times.Budget()), // a disk that keeps to the budget is not checked
+		Retry: o.Retry,
 	})
 	if err != nil {
 		d.end()
