@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,37 @@ func TestSet_LookReturnsLate_CountsForNothing(t *testing.T) {
 				time.Sleep(lookEvery)
 				synctest.Wait()
 				require.Equal(t, at+1, looks[2].Load()) // the looks continue
+			})
+		})
+	}
+}
+
+// TestRead_DiskIsLostAfterItsAnswer_IsRepeated: member 0 answers with zeroes, and is found to be blank while the read
+// waits. Member 1 lacks the last write.
+func TestRead_DiskIsLostAfterItsAnswer_IsRepeated(t *testing.T) {
+	for name, fault := range map[string]disktest.Fault{"another hangs": {Op: blockdev.OpRead, Hang: true}, "another is back": {Op: blockdev.OpRead, Err: unix.EIO, Times: 1}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, r *rig) {
+				require.NoError(t, r.put(1, 1))
+				synctest.Wait()
+				late := r.members[1].Hang(disktest.Fault{Op: blockdev.OpWrite})
+				require.NoError(t, r.put(1, 2))
+				synctest.Wait()
+				newest := r.members[2].Hang(disktest.Fault{Op: blockdev.OpRead})
+				other := r.members[1].Inject(at(1, fault))
+				superblock := r.members[1].Hang(at(0, disktest.Fault{Op: blockdev.OpRead}))
+				require.NoError(t, r.disks[0].Open().Write(blockdev.Alloc(records*stride), 0))
+				var done sync.WaitGroup
+				returned := begin(&done, func() { r.requireGet(1, 2) })
+				r.Recheck(0, errors.New("it is blank"))
+				require.Equal(t, mirror.Down, r.state(0).State)
+				other.Release()
+				superblock()
+				synctest.Wait()
+				require.False(t, returned.Load())
+				newest()
+				done.Wait()
+				late()
 			})
 		})
 	}

@@ -61,6 +61,7 @@ type member struct {
 	heard  time.Time // when it answered last, or when a request began with none in flight: HUNG
 	doubts int       // number of times that HUNG asked for a check
 	passed int       // doubts when the last check that passed began
+	lost   int       // number of checks that did not pass
 
 	reads  int         // number in flight
 	queue  []*reading  // reads that wait
@@ -310,6 +311,7 @@ func (s *Set) announce() {
 func (s *Set) setDown(m *member, err error) {
 	s.setState(m, Down)
 	m.err = err
+	m.lost++
 	for _, rd := range m.queue {
 		rd.answers <- answer{member: m.position, err: err}
 	}

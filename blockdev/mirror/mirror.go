@@ -23,7 +23,8 @@
 //   - UNKNOWN: after a write failed, the copy there counts as not acknowledged until a later write
 //     returned.
 //   - IDENTITY: a member is read and written only after its check passed. After an error, and after a look
-//     that did not pass, it is checked again. An answer to a read from before that check counts for nothing.
+//     that did not pass, it is checked again. An answer to a read from before that check counts for nothing. If
+//     the check does not pass, a read that counted an answer from before it, and has not returned, is repeated.
 //   - HUNG: an answer that ends a silence of more than [Options.Hung] counts only after the check of its member
 //     passed again, and so does each answer that returns before that: a target that restarts with an empty
 //     disk answers the requests that hung, without an error.

@@ -64,14 +64,16 @@ func (s *Set) read(r blockdev.Request, need Positions, visit func(Copy)) error {
 	}
 }
 
-// tryRead reads as read does, or returns errReplaced (REPLACED). A member that failed is read again when a
+// tryRead reads as read does, or returns errReplaced (REPLACED, IDENTITY). A member that failed is read again when a
 // member is back, with pauses of Options.Retry: a bad sector fails each time, and its member is back each time.
 func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) error {
 	q := newPoll(len(s.members), len(r.Bytes)/s.opts.Stride)
 	rd := &reading{off: r.Off, n: len(r.Bytes), answers: make(chan answer, len(s.members))}
 	s.mu.Lock()
 	replaced, back := s.replaced, s.back
-	for _, m := range s.members {
+	var lost [maxMembers]int
+	for i, m := range s.members {
+		lost[i] = m.lost
 		s.beginRead(m, rd)
 	}
 	s.mu.Unlock()
@@ -104,7 +106,7 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 				continue
 			}
 			again, next = nil, time.Now().Add(s.opts.Retry)
-			s.readFailed(q, rd)
+			s.readFailed(q, rd, &lost)
 			continue
 		case <-late:
 			if rest := s.opts.RecordPatience - s.opts.Patience; q.open > 0 && rest > 0 && !lateForNeed {
@@ -122,6 +124,9 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 		return errReplaced
 	default:
 	}
+	if s.lostSince(q, &lost) {
+		return errReplaced
+	}
 	if visit != nil {
 		s.visit(q, r, &bufs, visit)
 	}
@@ -135,15 +140,29 @@ func (s *Set) tryRead(r blockdev.Request, need Positions, visit func(Copy)) erro
 
 // readFailed reads the members again that failed in a read and are up. The answers of the others count: a disk
 // with a bad sector may be back before these.
-func (s *Set) readFailed(q *poll, rd *reading) {
+func (s *Set) readFailed(q *poll, rd *reading, lost *[maxMembers]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, m := range s.members {
 		if q.failed.Has(i) && m.state == Up {
 			q.failed &^= At(i)
+			lost[i] = m.lost
 			s.beginRead(m, rd)
 		}
 	}
+}
+
+// lostSince reports whether a member did not pass a check after its read began, and answered: IDENTITY. The read may
+// have waited for others since.
+func (s *Set) lostSince(q *poll, lost *[maxMembers]int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, m := range s.members {
+		if q.answered.Has(i) && m.lost != lost[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // count counts the copies of a member that answered, and puts the newest into the result.
