@@ -355,10 +355,14 @@ func (d *Disks) openAt(path string, i int) (blockdev.Device, error) {
 	return disk, nil
 }
 
-// check implements IDENTITY of package mirror.
+// check implements IDENTITY of package mirror. A check of a set that is closed may return late, from a disk that
+// hung. Then it must not register the key of its term, which replaces that of the next one.
 func (d *Disks) check(i int, dev blockdev.Device) error {
 	if err := d.look(i, dev); err != nil || d.o.Check == nil {
 		return err
+	}
+	if d.over.Err() != nil {
+		return blockdev.ErrClosed
 	}
 	return d.o.Check(i, dev)
 }

@@ -2,11 +2,14 @@ package lockspace
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -67,5 +70,37 @@ func TestUse_OldDiskIsBeingOpened_IsNotLockedAsTheNewOne(t *testing.T) {
 		defer mu.Unlock()
 		require.Equal(t, layout.UUID{2}, locked[s.path("b")])
 		require.Equal(t, layout.UUID{4}, locked[s.path("d")])
+	})
+}
+
+// TestCheck_ReturnsAfterClose_RegistersNoKey: the disk hung while it was opened again, and the next term may have
+// registered its key there.
+func TestCheck_ReturnsAfterClose_RegistersNoKey(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, s *shelf) {
+		var hangs atomic.Bool
+		var checked [3]atomic.Int32
+		begun, returns := make(chan struct{}, 10), make(chan struct{})
+		s.remove("b")
+		set := s.set("a b c", DiskOptions{
+			Open: func(path string, readOnly bool) (Disk, error) {
+				disk, err := openPath(path, readOnly)
+				if err == nil && hangs.Load() && !readOnly && path == s.path("b") {
+					return slow{disk, begun, returns}, nil
+				}
+				return disk, err
+			},
+			Check: func(position int, _ blockdev.Device) error {
+				checked[position].Add(1)
+				return nil
+			},
+		})
+		hangs.Store(true)
+		s.put("b", s.at(2))
+		<-begun
+		require.ErrorIs(t, set.Close(), mirror.ErrInFlight)
+		close(returns)
+		_ = set.AwaitRequests()
+		require.Equal(t, int32(1), checked[0].Load())
+		require.Zero(t, checked[1].Load())
 	})
 }
