@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -165,10 +166,20 @@ func planReplacement(ctx context.Context, cfg daemon.Config, o Order) (r *replac
 		return nil, errors.Join(err, r.disk.Close())
 	}
 	r.done = Replaced{Lockspace: sb, Position: position, Old: sb.Members.Disks[position-1], New: r.disk.UUID(), Device: o.New}
-	if old := disks[position-1]; old.State == mirror.Up || old.Name == o.New {
+	switch old := disks[position-1]; {
+	case old.Name == o.New || sameFile(old.Name, o.New): // bakeryd has this path
+		r.done.OldDevice, r.done.Device = old.Name, old.Name
+	case old.State == mirror.Up:
 		r.done.OldDevice = old.Name
 	}
 	return r, nil
+}
+
+// sameFile reports whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // refuseVacancy returns an error if another position is vacant.

@@ -147,6 +147,8 @@ func (m *members) judge(r *copies, off int64) {
 		switch {
 		case r.errs[i] != nil:
 			add(i, ruleDamaged, strings.TrimPrefix(r.errs[i].Error(), fmt.Sprintf("copy of the record at byte %d: ", off)), "")
+		case r.valid.Has(i) && off < m.sb.Geometry.Host(1) && r.versions[i] == (mirror.Version{}):
+			add(i, ruleDamaged, "it is blank", "")
 		case r.valid.Has(i) && r.versions[i].Less(r.newest):
 			old = append(old, i)
 		}

@@ -103,6 +103,10 @@ func (s *several) damage(off int64, on ...int) {
 	}
 }
 
+func (s *several) zero(off int64, i int) {
+	require.NoError(s.t, s.disks[i].Open().Write(blockdev.Alloc(s.geo.Stride), off))
+}
+
 const setTimeout = time.Second
 
 func (s *several) open() lockspacetest.Fixed {
@@ -152,6 +156,8 @@ func TestCheck_SeveralDisks_Findings(t *testing.T) {
 			{SeverityWarning, "superblock", 2, "checksum", "from the other one on this disk", true}}},
 		"copy damaged": {func(s *several) { s.damage(512, 2) }, []want{
 			{SeverityWarning, "copy of the superblock", 3, "checksum", "from the other one on this disk", true}}},
+		"superblock zeroed": {func(s *several) { s.zero(0, 1) }, []want{
+			{SeverityWarning, "superblock", 2, "it is blank", "from the other one on this disk", true}}},
 		"superblocks of a majority damaged": {func(s *several) { s.damage(0, 0, 1) }, []want{
 			{SeverityWarning, "superblock", 1, "checksum", "on this disk", true},
 			{SeverityWarning, "superblock", 2, "checksum", "on this disk", true},

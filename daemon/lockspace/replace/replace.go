@@ -62,13 +62,15 @@ func FindPosition(name string, disks []lockspace.MemberDisk, open Opener) (int, 
 	if id, err := uuid.Parse(name); err == nil {
 		return positionWhere(name, disks, func(d lockspace.MemberDisk) bool { return d.UUID == layout.UUID(id) })
 	}
-	disk, found, err := inspect(name, open)
-	if err != nil || found.Position == 0 {
-		return positionWhere(name, disks, func(d lockspace.MemberDisk) bool { return d.Name == name })
+	if disk, found, err := inspect(name, open); err == nil && found.Position != 0 {
+		position, err := positionWhere(name, disks, func(d lockspace.MemberDisk) bool {
+			return d.UUID == diskOf(found) || d.State == mirror.Up && disk != "" && diskAt(d.Name, open) == disk
+		})
+		if err == nil {
+			return position, nil
+		}
 	}
-	return positionWhere(name, disks, func(d lockspace.MemberDisk) bool {
-		return d.UUID == diskOf(found) || d.State == mirror.Up && disk != "" && diskAt(d.Name, open) == disk
-	})
+	return positionWhere(name, disks, func(d lockspace.MemberDisk) bool { return d.Name == name }) // also with other contents
 }
 
 func positionWhere(name string, disks []lockspace.MemberDisk, is func(lockspace.MemberDisk) bool) (int, error) {

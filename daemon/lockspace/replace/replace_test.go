@@ -368,6 +368,12 @@ func TestDisk_Files(t *testing.T) {
 	find(same, 1)
 	disks[1].Name, disks[1].State = "/dev/lost", mirror.Down
 	find("/dev/lost", 2)
+	other := filepath.Join(dir, "other")
+	_, err = format.Format(t.Context(), []string{other + "1", other + "2", other + "3"}, format.Options{Hosts: 4, Locks: 8, Lease: time.Second})
+	require.NoError(t, err)
+	disks[1].Name = other + "2" // the path is known, and has other contents now
+	find(other+"2", 2)
+	find(other+"3", 0)
 	for _, name := range []string{"0", "4", "/dev/none", layout.UUID{5}.String()} {
 		find(name, 0)
 	}

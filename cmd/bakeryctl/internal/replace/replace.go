@@ -96,6 +96,9 @@ func lacking(ctx context.Context, socket string, done *replacement.Replaced) (wh
 			return ""
 		}
 		why = cmp.Or(d.Error, d.State)
+		if d.Remedy != "" {
+			why += "\nhint: " + d.Remedy
+		}
 		if retry.Pause(ctx, 100*time.Millisecond) != nil {
 			return ""
 		}
@@ -171,7 +174,11 @@ func Show(w io.Writer, r *replacement.Replaced) {
 	if r.Unreadable > 0 {
 		fmt.Fprintf(w, "  unreadable\t%s, which could not be read; bakeryctl check names them\n", render.Count(r.Unreadable, "record"))
 	}
-	fmt.Fprintf(w, "  next\ton every host: bakeryctl disks must show disk %d up; if not, add %s to BAKERYD_DEVICE and restart bakeryd\n", r.Position, device)
+	otherwise := "add " + device + " to BAKERYD_DEVICE and restart bakeryd"
+	if r.Old == r.New { // it may have lost its contents, which a restarted bakeryd does not know
+		otherwise = "do what its warning says"
+	}
+	fmt.Fprintf(w, "  next\ton every host: bakeryctl disks must show disk %d up; if not, %s\n", r.Position, otherwise)
 	if r.OldDevice != r.Device {
 		fmt.Fprintf(w, "  then\tremove %s from BAKERYD_DEVICE; bakeryd reads it at its next start\n", path)
 	}
