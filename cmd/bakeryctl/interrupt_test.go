@@ -74,7 +74,8 @@ func TestDiskReplace_Interrupted_NextRunContinues(t *testing.T) {
 		paths = append(paths, filepath.Join(dir, name))
 	}
 	require.NoError(t, os.WriteFile(paths[3], make([]byte, 1<<20), 0o600))
-	_, err := format.Format(t.Context(), paths[:3], format.Options{Hosts: 4, Locks: 4, Lease: 5 * time.Second, Policy: layout.PolicyManual}) // a host that loses it is not declared dead
+	const lease = 5 * time.Second // a host that loses it is not declared dead
+	_, err := format.Format(t.Context(), paths[:3], format.Options{Hosts: 4, Locks: 4, Lease: lease, Policy: layout.PolicyManual})
 	require.NoError(t, err)
 	put := func(r layout.HostRecord) {
 		dev, sb, _, err := lockspace.OpenDisks(paths[:3], lockspace.DiskOptions{})
