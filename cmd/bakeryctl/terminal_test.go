@@ -106,6 +106,11 @@ func (x *terminal) shown() string {
 
 func (x *terminal) await(text string) {
 	x.t.Helper()
+	x.t.Cleanup(func() {
+		if x.t.Failed() {
+			x.t.Logf("the terminal has %q", x.shown())
+		}
+	})
 	eventually(x.t, fmt.Sprintf("%q on the terminal", text), func() bool { return strings.Contains(x.shown(), text) })
 }
 
