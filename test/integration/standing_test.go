@@ -365,11 +365,12 @@ func TestStanding_SlotStaysUnreadable_LockPassesOn(t *testing.T) {
 }
 
 // writeThrough stops the kernel from sending flushes to the host's device: a flush waits up to 5 s
-// while another write hangs.
+// while another write hangs. A loop device keeps the setting for its next file: the test ends by taking it back.
 func (h *host) writeThrough() {
 	h.t.Helper()
 	path := "/sys/block/" + filepath.Base(h.dev) + "/queue/write_cache"
 	require.NoError(h.t, os.WriteFile(path, []byte("write through"), 0))
+	h.t.Cleanup(func() { require.NoError(h.t, os.WriteFile(path, []byte("write back"), 0)) })
 }
 
 // getsAgain waits until a client of a host that may have to join again has had a lock.
