@@ -147,9 +147,17 @@ func (h *Host) settleAndLeave(ctx context.Context) (err error) {
 	return errors.Join(err, h.CloseSoon(ctx))
 }
 
-// CloseSoon leaves the lockspace, even if ctx is done.
+// CloseSoon leaves the lockspace, even if ctx is done. If a lock cannot be released it ends the lease instead, as the
+// end of the process would: other hosts assume until then that this host holds it.
 func (h *Host) CloseSoon(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.times().Grace())
+	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.times().Grace())
 	defer cancel()
-	return h.Close(ctx)
+	err := h.Manager.Close(soon)
+	if err == nil {
+		return h.Close(soon)
+	}
+	h.mem.LoseFor(err)
+	soon, cancel = context.WithTimeout(context.WithoutCancel(ctx), h.times().Grace())
+	defer cancel()
+	return errors.Join(err, h.giveUp(soon))
 }

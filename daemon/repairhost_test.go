@@ -1,15 +1,19 @@
 package daemon
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 )
 
 // repairHost repairs the record of a host, from another machine.
@@ -53,5 +57,24 @@ func TestRepairHost_ProcessHasID_RefusesToWrite(t *testing.T) {
 		_, err = repairHost(t.Context(), f, c.SB, cfg, func(string) {})
 		require.ErrorIs(t, err, check.ErrNotRepaired)
 		require.ErrorIs(t, err, hostid.ErrTaken)
+	})
+}
+
+// TestCloseSoon_ReleaseFails_EndsTheLease: as the end of the process would. Nothing of the host remains in the bubble.
+func TestCloseSoon_ReleaseFails_EndsTheLease(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		d, err := Join(t.Context(), c.config(1, through(f)))
+		require.NoError(t, err)
+		h := acquire(t, d, locks.Request{Name: "x"})
+		f.Inject(disktest.Fault{Op: blockdev.OpWrite, Err: disktest.ErrCrashed})
+		released := make(chan error, 1)
+		go func() { released <- h.Release() }()
+		err = d.CloseSoon(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, `lock "x" is still held`)
+		require.ErrorContains(t, d.mem.Err(), `lock "x" is still held`)
+		require.ErrorIs(t, <-released, api.ErrLeaseLost)
+		require.Equal(t, layout.StateLive, c.HostRecord(1).State, "others wait for the end of its lease")
 	})
 }

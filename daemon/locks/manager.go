@@ -26,6 +26,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -112,6 +113,9 @@ func (m *Manager) Close(ctx context.Context) error {
 		select {
 		case <-lk.Done():
 		case <-ctx.Done():
+			if lk.Entry == lockspace.DirectoryEntry {
+				return fmt.Errorf("the directory's lock is still held: %w", context.Cause(ctx))
+			}
 			return fmt.Errorf("lock %q is still held: %w", lk.Entry.Name, context.Cause(ctx))
 		}
 	}
