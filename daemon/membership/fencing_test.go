@@ -7,9 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/fencetest"
 )
 
@@ -38,6 +40,8 @@ func TestFence_LeaseEndsInAWindow_IsTriedAgainThen(t *testing.T) {
 			}
 		}
 		a, b := d.boot("a", nil).start(as(1)).live(), d.boot("b", nil).start(as(2)).live()
+		// The same two disks answer first: silence counts from the first read of a copy (PER-MEMBER).
+		a.view(2).Inject(disktest.Fault{Op: blockdev.OpRead, Delay: time.Millisecond})
 		b.renewal()
 		silent := time.Now()
 		b.kill()
