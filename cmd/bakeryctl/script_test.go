@@ -174,7 +174,7 @@ func openDisk(ts *testscript.TestScript, paths ...string) *disk {
 	for i, path := range paths {
 		paths[i] = ts.MkAbs(path)
 	}
-	dev, sb, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{})
+	dev, sb, _, err := lockspace.OpenDisks(paths, lockspace.DiskOptions{Timeout: time.Minute}) // the machine may stand still
 	must(ts, err)
 	return &disk{ts, dev, sb}
 }
