@@ -42,7 +42,7 @@ func TestLock_BakerydRestarts_CommandContinues(t *testing.T) {
 
 func TestLock_BakerydIsGone_CommandIsStoppedInTime(t *testing.T) {
 	t.Parallel()
-	lease, grace := standstill.Outlives(6*time.Second), standstill.Outlives(2*time.Second)
+	lease, grace := standstill.Outlives(12*time.Second), standstill.Outlives(6*time.Second)
 	for _, test := range []struct {
 		name   string
 		broken bool // the connection breaks, which is reported first

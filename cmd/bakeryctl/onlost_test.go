@@ -99,7 +99,7 @@ func TestOnLost_NoLoss_DoesNotRun(t *testing.T) {
 
 func TestOnLost_Warning_RunsOnce(t *testing.T) {
 	t.Parallel()
-	lease, grace := standstill.Outlives(4*time.Second), standstill.Outlives(time.Second)
+	lease, grace := standstill.Outlives(8*time.Second), standstill.Outlives(4*time.Second)
 	b := serve(t, func(x *exchange) {
 		x.Grace = grace
 		x.Grant(lease)

@@ -37,7 +37,8 @@ func newLog(t testing.TB) *Log {
 // kept returns a log with a file, and the file.
 func kept(t testing.TB, change ...func(*Log)) (*Log, string) {
 	t.Helper()
-	l, path := newLog(t), filepath.Join(t.TempDir(), "x.events")
+	path := filepath.Join(t.TempDir(), "x.events") // removed after the log is closed
+	l := newLog(t)
 	for _, f := range change {
 		f(l)
 	}
