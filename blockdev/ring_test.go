@@ -57,7 +57,7 @@ func faultyLoop(t *testing.T) (path string, faults *fusetest.Faults, flushes *at
 	}
 	t.Cleanup(func() { require.NoError(t, fusetest.Unmount(dir)) })
 	path = loop(t, filepath.Join(dir, "disk"), 512)
-	// The device may still have the setting of whatever used its number before: without flushes.
+	// A loop device keeps the setting of its file before, which may be without flushes.
 	require.NoError(t, os.WriteFile("/sys/block/"+filepath.Base(path)+"/queue/write_cache", []byte("write back"), 0))
 	t.Cleanup(faults.Repair)
 	return path, faults, flushes

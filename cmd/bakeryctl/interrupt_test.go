@@ -97,7 +97,7 @@ func TestDiskReplace_Interrupted_NextRunContinues(t *testing.T) {
 	db2.State, db2.Sequence = layout.StateLeft, 2
 	put(db2)
 	x = onTerminal(t, args...)
-	x.await("replaced disk 3 of lockspace ") // at the begin of a line, or over the progress
+	x.await("replaced disk 3 of lockspace ") // at the beginning of a line, or over the progress
 	x.await("\r\n  new ")
 	require.Equal(t, 0, x.wait())
 }
