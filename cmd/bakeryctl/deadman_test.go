@@ -18,7 +18,7 @@ import (
 
 func TestLock_BakerydRestarts_CommandContinues(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(2 * time.Second)
+	lease := standstill.Lease
 	script := func(x *exchange) {
 		x.Grace = lease / 6
 		x.Hold(lease)
@@ -116,7 +116,7 @@ func TestLock_BakerydIsGone_PrintsAMessage(t *testing.T) {
 
 func TestLock_RenewalAfterTheWarning_CommandIsStopped(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(4 * time.Second)
+	lease := 2 * standstill.Lease
 	asked := make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Grace = lease / 2
@@ -148,7 +148,7 @@ func TestLock_RenewalAfterTheWarning_CommandIsStopped(t *testing.T) {
 
 func TestLock_SuspendedBeyondTheLease_CommandIsStopped(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(time.Second)
+	lease := standstill.Lease
 	b := serve(t, func(x *exchange) {
 		x.Grace = lease / 6
 		x.Hold(lease)

@@ -106,14 +106,14 @@ func TestLock_Lost_StopsDescendants(t *testing.T) {
 		members []string
 		stderr  string
 	}{
-		{"of a command that ends immediately", standstill.Outlives(3 * time.Second), family + `exec sleep 1000`, familyMembers, stopping + killed},
-		{"of a command that ignores SIGTERM", standstill.Outlives(3 * time.Second), family + `trap "" TERM; exec sleep 1000`, familyMembers, stopping + killed},
+		{"of a command that ends immediately", standstill.Lease, family + `exec sleep 1000`, familyMembers, stopping + killed},
+		{"of a command that ignores SIGTERM", standstill.Lease, family + `trap "" TERM; exec sleep 1000`, familyMembers, stopping + killed},
 		{"that handle SIGTERM, without SIGKILL", time.Hour, `cd "$0"
 			exec 2>/dev/null
 			setsid sh -c 'echo $$ >session; sleep 1000; :' &
 			(sh -c 'echo $$ >orphan; sleep 1000; :' &)
 			sleep 1000; :`, []string{"session", "orphan"}, stopping},
-		{"that fork all the time", standstill.Outlives(2 * time.Second), `cd "$0"; exec 2>/dev/null; trap "" TERM
+		{"that fork all the time", standstill.Lease, `cd "$0"; exec 2>/dev/null; trap "" TERM
 			sh -c 'echo $$ >forker; while :; do (sleep 0.05 & sleep 0.05 &); done' &
 			wait; exec sleep 1000`, []string{"forker"}, stopping + killed},
 	}

@@ -150,7 +150,7 @@ func TestHold_Lost_EndsAfterTheGrace(t *testing.T) {
 		lose   func(x *exchange)
 		stderr string
 	}{
-		{"no renewal", standstill.Outlives(3 * grace), func(x *exchange) { <-x.Gone }, "its lease is about to end without a renewal"},
+		{"no renewal", grace + standstill.Lease, func(x *exchange) { <-x.Gone }, "its lease is about to end without a renewal"},
 		{"evicted", time.Hour, func(x *exchange) { x.Lose("evicted") }, "lock lost: evicted"},
 	}
 	for _, test := range tests {

@@ -43,7 +43,7 @@ func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 	for _, step := range []string{"granted", "ordering", "ordered", "received", "checked"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			lease := standstill.Outlives(2 * time.Second)
+			lease := standstill.Lease
 			b := serve(t, func(x *exchange) {
 				if x.Nth > 1 {
 					x.Refuse("unavailable", "joining", "") // as after a restart
@@ -131,7 +131,7 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	for _, step := range []string{"granted", "ordering", "ordered", "received"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			lease := standstill.Outlives(2 * time.Second)
+			lease := standstill.Lease
 			b := serve(t, func(x *exchange) { x.Hold(lease) })
 			p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)

@@ -58,13 +58,13 @@ func TestLock_Lost_StopsTheCommand(t *testing.T) {
 		stdout  string // after the process id
 		stderr  string
 	}{
-		{"kills a command that ignores SIGTERM at the end of the lease", standstill.Outlives(2 * time.Second), lost,
+		{"kills a command that ignores SIGTERM at the end of the lease", standstill.Lease, lost,
 			stubborn, "", "TERM\n", stopping + "host 3 was evicted\n" + killed},
 		{"ends with the command that handles SIGTERM", time.Hour, lost,
 			`exec 2>/dev/null; trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", stopping + "host 3 was evicted\n"},
 		{"wakes a command that was stopped", time.Hour, lost,
 			`echo $$; kill -STOP $$; sleep 1000`, "T", "", stopping + "host 3 was evicted\n"},
-		{"kills immediately if the lease is over", standstill.Outlives(3 * time.Second), func(x *exchange) { <-x.Gone },
+		{"kills immediately if the lease is over", standstill.Lease, func(x *exchange) { <-x.Gone },
 			stubborn, "", "", stopping + "the lease ended without a renewal\n" + killed},
 	}
 	for _, test := range tests {
@@ -148,7 +148,7 @@ func TestLock_LostWithStderrBlocked_StopsTheCommand(t *testing.T) {
 
 func TestLock_SuspendedWhileRenewed_KeepsTheLock(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(time.Second)
+	lease := standstill.Lease
 	b := serve(t, func(x *exchange) {
 		x.Grant(lease)
 		for {
@@ -218,7 +218,7 @@ func TestLock_BackgroundDescendant_KeepsTheLock(t *testing.T) {
 // No bakeryd takes the processes over before the lease ends.
 func TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(2 * time.Second)
+	lease := standstill.Lease
 	b := serve(t, func(x *exchange) {
 		x.Grace = lease / 6
 		x.Grant(lease)
@@ -249,7 +249,7 @@ func TestLock_BackgroundDescendantWithClose_DoesNotKeepTheLock(t *testing.T) {
 // The processes have just been sent SIGKILL.
 func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(time.Second)
+	lease := standstill.Lease
 	b := serve(t, func(x *exchange) {
 		if x.Nth > 1 {
 			x.Refuse("unavailable", "joining", "") // as after a restart

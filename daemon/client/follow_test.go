@@ -25,7 +25,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 func TestHoldOutlivesBakeryd(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(time.Second)
+	lease := standstill.Lease
 	renewing := func(x *exchange) { x.Hold(lease) }
 	var first, again clienttest.Request
 	b := clienttest.Serve(t, func(x *exchange) { first = x.Request; renewing(x) })
@@ -214,7 +214,7 @@ func TestStaleEventsCountFromWhenTheyWereSent(t *testing.T) {
 
 func TestWarningStands(t *testing.T) {
 	t.Parallel()
-	lease, warned := standstill.Outlives(time.Second), make(chan struct{})
+	lease, warned := standstill.Lease, make(chan struct{})
 	h := mustLock(t, serve(t, func(x *exchange) {
 		x.Grace = lease * 7 / 10
 		x.Grant(lease)

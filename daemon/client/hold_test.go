@@ -59,7 +59,7 @@ func TestLost(t *testing.T) {
 
 func TestRenewalMovesTheDeadline(t *testing.T) {
 	t.Parallel()
-	lease := standstill.Outlives(time.Second)
+	lease := standstill.Lease
 	h := mustLock(t, serve(t, func(x *exchange) {
 		x.Grant(lease)
 		x.Send(`{"event":"renewed","lease_ms":60000}`)

@@ -13,6 +13,10 @@ var longest, _ = time.ParseDuration(os.Getenv("BAKERY_TEST_STALL"))
 // renewed, or for the grace in which a command must stop.
 func Outlives(d time.Duration) time.Duration { return d + 2*longest }
 
+// Lease is a lease in which a busy machine certainly starts a process and renews the lease, for tests
+// that wait until it is over.
+var Lease = Outlives(5 * time.Second)
+
 // Expected reports whether the machine may be stopped for seconds: then the order of two events is
 // not certain.
 func Expected() bool { return longest > 0 }

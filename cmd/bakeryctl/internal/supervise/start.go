@@ -175,7 +175,7 @@ func (c *command) begin(g *Grant, env []string) error {
 			// which would have received the signal.
 			<-c.ended
 			return nil
-		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && c.begun():
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && c.hungUp():
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return errTooLate
@@ -215,9 +215,9 @@ func (c *command) receiveAnswer() (stubAnswer, error) {
 	return parseAnswer(fields)
 }
 
-// begun reports whether the stub has become the command: its end of the socket is closed, and no
-// answer is pending. The read deadline does not affect it.
-func (c *command) begun() (is bool) {
+// hungUp reports whether the stub's end of the socket is closed and no answer is pending: the stub has
+// become the command, or has ended. The read deadline does not affect it.
+func (c *command) hungUp() (is bool) {
 	raw, err := c.stub.SyscallConn()
 	if err != nil {
 		return false

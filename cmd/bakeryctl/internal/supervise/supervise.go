@@ -132,7 +132,7 @@ func Run(l Launch, inbox *signals.Inbox, early bool, acquire Acquirer) (int, err
 func (s *supervisor) start() (err error) {
 	Reached("granted")
 	g, l, c := s.grant, s.launch, s.command
-	if c == nil || IsClosed(c.ended) {
+	if c == nil || c.hungUp() || IsClosed(c.ended) {
 		if c, err = startStub(l); err != nil {
 			return err
 		}
