@@ -147,8 +147,8 @@ func (h *Host) settleAndLeave(ctx context.Context) (err error) {
 	return errors.Join(err, h.CloseSoon(ctx))
 }
 
-// CloseSoon leaves the lockspace, even if ctx is done. If a lock cannot be released it ends the lease instead, as the
-// end of the process would: other hosts assume until then that this host holds it.
+// CloseSoon leaves the lockspace, even if ctx is done. If a lock cannot be released, it ends the lease
+// instead, as the end of the process would: other hosts wait for that.
 func (h *Host) CloseSoon(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.times().Grace())
 	defer cancel()

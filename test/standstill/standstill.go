@@ -13,8 +13,8 @@ var longest, _ = time.ParseDuration(os.Getenv("BAKERY_TEST_STALL"))
 // renewed, or for the grace in which a command must stop.
 func Outlives(d time.Duration) time.Duration { return d + 2*longest }
 
-// Lease is a lease in which a busy machine certainly starts a process and renews the lease, for tests
-// that wait until it is over.
+// Lease is a lease long enough for a busy machine to start processes, and to renew it, and short enough
+// for tests that wait for its end.
 var Lease = Outlives(5 * time.Second)
 
 // Expected reports whether the machine may be stopped for seconds: then the order of two events is
