@@ -54,8 +54,7 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("BAKERY_SOCKET", filepath.Join(env.WorkDir, "no.sock"))
 			env.Setenv("PATH", env.Getenv("PATH")+":/usr/sbin:/sbin")
-			env.Setenv("LEASE", standstill.Outlives(time.Second).String())
-			env.Setenv("LONG_LEASE", standstill.Lease.String()) // of hosts that keep it on slow disks
+			env.Setenv("LEASE", standstill.Lease.String())
 			return nil
 		},
 		Condition: condition,
@@ -249,7 +248,7 @@ func cmdRenew(ts *testscript.TestScript, neg bool, args []string) {
 			case <-stop:
 				done <- nil
 				return
-			case <-time.After(d.sb.Lease / 10):
+			case <-time.After(100 * time.Millisecond):
 			}
 			if sb, _, err := lockspace.FindLockspace(d.dev); err != nil || sb.UUID != d.sb.UUID {
 				done <- nil
