@@ -48,8 +48,8 @@ Exit codes:
 	cmd.Example = `  bakeryctl bench
   bakeryctl bench --device ./demo.img
   bakeryctl bench --only handover --duration 10s
-  bakeryctl bench --json | jq '.uncontended.p50_us, .floor.p50_us, .toy.p50_us, .reacquire.p50_us, .handover.ratio'
-  bakeryctl bench --json --only handoff | jq '.handoff.per_second, .toy.handoff_per_second'`
+  bakeryctl bench --json | jq '.uncontended.p50_us, .floor.p50_us'
+  bakeryctl bench --json --only handoff | jq .handoff.per_second`
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := o.Check(cmd.Flags().Changed); err != nil {
 			return cli.Usage("bench", "%w", err)

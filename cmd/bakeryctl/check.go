@@ -39,7 +39,7 @@ Exit codes:
 	cmd.Example = `  bakeryctl check /dev/mapper/locks
   bakeryctl check /dev/mapper/locks --repair
   bakeryctl check /dev/mapper/locks1 /dev/mapper/locks2 /dev/mapper/locks3
-  bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`
+  bakeryctl check /dev/mapper/locks --json | jq '.findings[]'`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()

@@ -54,7 +54,8 @@ Exit codes:
   128+N  signal N ended it: the message says whether something was changed`
 	cmd.Example = `  bakeryctl disk replace 3 /dev/mapper/locks4
   bakeryctl disk replace /dev/mapper/locks3 /dev/mapper/locks4
-  bakeryctl disk replace 3 /dev/mapper/locks4 --device /dev/mapper/locks1 --device /dev/mapper/locks2`
+  bakeryctl disk replace 3 /dev/mapper/locks4 \
+    --device /dev/mapper/locks1 --device /dev/mapper/locks2`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()

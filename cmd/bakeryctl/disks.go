@@ -26,7 +26,7 @@ reach other disks.
 Without --device bakeryd is asked. With --device the disks are read, without bakeryd.`
 	cmd.Example = `  bakeryctl disks
   bakeryctl disks --json | jq '.disks[] | select(.state != "up")'
-  bakeryctl disks --device /dev/mapper/a --device /dev/mapper/b --device /dev/mapper/c`
+  bakeryctl disks --device /dev/mapper/locks1 --device /dev/mapper/locks2`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		status, err := a.status(cmd.Context())
 		if err != nil {

@@ -41,16 +41,25 @@ func defineEvents(a *app, cmd *cobra.Command) {
 released locks; and hosts that joined, became silent and died. With NAME only the
 events of that lock are shown, and those of hosts, which concern all locks.
 
-    request   a client requested the lock          waiting   it waits, with those ahead
-    choosing  the host announced it on the disk    ticket    it drew a number, and who is ahead
-    enter     it acquired the lock, with its token exit      it released the lock
-    timeout   it was not granted in time           cancel    the client gave up or ended
-    mode      its mode is now shared or exclusive  busy      it did not want to wait
-    refused   the request was refused              removed   the lock was removed
-    orphan    the client has ended, its command    kill      the command was sent a signal
-              keeps the lock                       remains   processes survived SIGKILL
-    wanted    "by" requested it from the holder    lost      the lock or the lease was lost
-    resumed   kept through a restart of bakeryd    gap       events are missing here
+  request   a client requested the lock
+  choosing  the host announced it on the disk
+  ticket    it drew a number; with those ahead
+  waiting   it waits; with those ahead
+  enter     it acquired the lock, with its token
+  exit      it released the lock
+  timeout   it was not granted in time
+  busy      it did not want to wait
+  cancel    the client gave up or ended
+  refused   the request was refused
+  mode      its mode is now shared or exclusive
+  wanted    "by" requested it from the holder
+  orphan    the client has ended, its command keeps the lock
+  kill      the command was sent a signal
+  remains   processes survived SIGKILL
+  lost      the lock or the lease was lost
+  resumed   kept through a restart of bakeryd
+  removed   the lock was removed
+  gap       events are missing here
 
 joined, at risk (it does not renew its lease), seen (it renews again), asked (to leave),
 fenced, dead and left are events of hosts; "by" is the host that reports it. disk lost and

@@ -46,8 +46,8 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 	cmd.Example = `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
   bakeryctl format /dev/mapper/locks1 /dev/mapper/locks2 /dev/mapper/locks3
-  bakeryctl format /dev/mapper/locks --policy fence --force
-  bakeryctl format /dev/mapper/locks --policy fence --fence-after 6s --force`
+    bakeryctl format /dev/mapper/locks --policy fence --force
+  bakeryctl format /dev/mapper/locks --policy fence --fence-after 6s`
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if o.Stride, err = format.ParseStride(stride); err != nil {
 			return formatFailure(err)

@@ -13,12 +13,13 @@ import (
 
 // With the build tag packaging, bakeryctl has a hidden command that writes the manual and the completions:
 //
-//	go run -tags packaging ./cmd/bakeryctl generate VERSION YYYY-MM-DD BAKERYD FORMAT.md OUT
+//	go run -tags packaging ./cmd/bakeryctl generate VERSION YYYY-MM-DD BAKERYD FORMAT.md POLICY OUT
 //
-// BAKERYD is the path of that program, and FORMAT.md that of layout/FORMAT.md.
+// BAKERYD is the path of that program, FORMAT.md that of layout/FORMAT.md, and POLICY that of
+// packaging/policy.example.
 func init() {
-	use := "generate VERSION YYYY-MM-DD BAKERYD FORMAT.md OUT"
-	commands = append(commands, command{use, "", cobra.ExactArgs(5), defineGenerate})
+	use := "generate VERSION YYYY-MM-DD BAKERYD FORMAT.md POLICY OUT"
+	commands = append(commands, command{use, "", cobra.ExactArgs(6), defineGenerate})
 }
 
 func defineGenerate(_ *app, cmd *cobra.Command) {
@@ -33,6 +34,7 @@ func defineGenerate(_ *app, cmd *cobra.Command) {
 		}
 		return generate.Source{
 			Version: args[0], Date: date, Bakeryctl: newRoot(&app{}, nil), Bakeryd: args[2], Format: args[3],
-		}.Write(args[4])
+			Policy: args[4],
+		}.Write(args[5])
 	}
 }

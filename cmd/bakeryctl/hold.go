@@ -47,7 +47,8 @@ Exit codes:
   77   permission denied: this user may not use the lock
   128+N  signal N ended the wait for the lock`
 
-const holdExample = `  # The service web runs on the host that holds the lock web, and on the next host if that one fails. With
+const holdExample = `  # The service web runs on the host that holds the lock web, and on the
+  # next host if that one fails. With
   #   [Unit]     BindsTo=bakery-lock@web.service
   #              After=bakery-lock@web.service
   #   [Service]  TimeoutStopSec=4
@@ -56,7 +57,8 @@ const holdExample = `  # The service web runs on the host that holds the lock we
   systemctl enable web.service
   systemctl enable --now bakery-lock@web.service
 
-  # In a unit of your own, of Type=notify, TimeoutStartSec=infinity and Restart=always:
+  # In a unit of your own, with Type=notify, Restart=always and
+  # TimeoutStartSec=infinity:
   ExecStart=/usr/bin/bakeryctl hold --shared catalogue
 
   # Manually, until Ctrl-C.

@@ -67,8 +67,8 @@ Exit codes:
   127  COMMAND was not found
   128+N  signal N killed COMMAND, or ended the wait for the lock`
 
-const lockExample = `  # Every host runs this nightly; one host makes the backup, the others skip it.
-  0 3 * * *  root  bakeryctl lock -n -E 0 nightly-backup -- /usr/local/bin/backup
+const lockExample = `  # In /etc/crontab of each host: one makes the backup, the others skip it.
+  0 3 * * * root bakeryctl lock -n -E 0 nightly -- /usr/local/bin/backup
 
   # Wait for five minutes at most.
   bakeryctl lock -w 5m deploy -- ./deploy.sh production
@@ -76,17 +76,18 @@ const lockExample = `  # Every host runs this nightly; one host makes the backup
   # Any number of readers, but no writer among them.
   bakeryctl lock --shared catalogue -- sh -c 'report < /srv/catalogue'
 
-  # Publish the address of the leader; bakeryctl value get leader prints it.
+  # Publish the leader's address; bakeryctl value get leader prints it.
   bakeryctl lock --value "$(hostname):5432" leader -- ./serve
 
   # Log when the service is stopped because its lock is about to be lost.
-  bakeryctl lock --on-lost 'logger -p crit "no lock: stopping"' service -- /usr/local/bin/service
+  bakeryctl lock --on-lost 'logger -p crit "lock lost"' web -- ./serve
 
-  # A backup that stops when another user runs bakeryctl request nightly-backup.
+  # A backup that stops at a bakeryctl request nightly-backup of any user.
   bakeryctl lock --on-request TERM nightly-backup -- /usr/local/bin/backup
 
   # Without bakeryd, on a file: try it in two terminals.
-  bakeryctl lock --device ./demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
+  bakeryctl lock --device ./demo.img --create demo -- \
+    sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
 
 func defineLock(a *app, cmd *cobra.Command) {
 	o := lock.Options{}

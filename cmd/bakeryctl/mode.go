@@ -31,10 +31,12 @@ Exit codes:
   75   the lock is not held any more
   77   permission denied: the lock is held by another user`
 	cmd.Example = `  # Look for work among other readers, and do it alone.
-  bakeryctl lock -s queue -- sh -c 'grep -q todo jobs && bakeryctl mode exclusive && ./run jobs'
+  bakeryctl lock -s queue -- \
+    sh -c 'grep -q todo jobs && bakeryctl mode exclusive && ./run jobs'
 
   # Prepare alone, then let the readers in.
-  bakeryctl lock catalogue -- sh -c './build && bakeryctl mode shared && ./verify'`
+  bakeryctl lock catalogue -- \
+    sh -c './build && bakeryctl mode shared && ./verify'`
 	cmd.ValidArgs = []cobra.Completion{"shared", "exclusive"}
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

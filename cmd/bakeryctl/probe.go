@@ -40,9 +40,9 @@ Exit codes:
 	cmd.Example = `  bakeryctl probe /dev/mapper/locks
   bakeryctl probe /dev/mapper/locks --write
   bakeryctl probe /dev/mapper/locks1 /dev/mapper/locks2 /dev/mapper/locks3
-  bakeryctl probe /dev/sdb --write --for 10m --path /dev/sdc    # two paths to one LUN
-  bakeryctl probe /dev/mapper/locks --with db2                  # and on db2: --with db1
-  bakeryctl probe /dev/mapper/locks --json | jq '.findings[] | select(.verdict != "ok")'`
+  bakeryctl probe /dev/sdb --write --path /dev/sdc   # two paths to one LUN
+  bakeryctl probe /dev/mapper/locks --with db2       # on db2: --with db1
+  bakeryctl probe /dev/mapper/locks --json | jq '.findings[].verdict'`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := validateProbe(cmd, args, o); err != nil {
 			return err

@@ -30,7 +30,7 @@ Exit codes:
   66  the device or its lockspace is not usable
   69  bakeryd is unreachable, or refuses
   77  permission denied: this user may not use the lock`
-	cmd.Example = `  # Stop the backup that runs under  bakeryctl lock --on-request TERM nightly-backup.
+	cmd.Example = `  # Stop a backup that runs under bakeryctl lock --on-request TERM.
   bakeryctl request nightly-backup --message 'need the bandwidth'
   bakeryctl lock nightly-backup -- /usr/local/bin/restore
 

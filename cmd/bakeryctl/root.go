@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/topics"
 	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -72,8 +73,8 @@ var commands = []command{
 	{"check DEVICE...", "Verify every record of a lockspace, and repair damage", some("DEVICE"), defineCheck},
 	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, defineDump},
 	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", none, defineStress},
-	{"exit-codes", "The exit codes of bakeryctl", nil, defineExitCodes},
-	{"environment", "The variables that bakeryctl reads and sets", nil, defineEnvironment},
+	{"exit-codes", "The exit codes of bakeryctl", nil, func(_ *app, cmd *cobra.Command) { topics.ExitCodes(cmd) }},
+	{"environment", "The variables that bakeryctl reads and sets", nil, func(_ *app, cmd *cobra.Command) { topics.Environment(cmd) }},
 }
 
 // newRoot returns the root command. If the first argument names a command, only that one is created: creating

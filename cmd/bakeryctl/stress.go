@@ -70,8 +70,8 @@ Exit codes:
   # Four hosts on a file, or on a formatted device.
   bakeryctl stress --backend ./demo.img --workers 4 --iterations 50
 
-  # Twenty clients of two daemons.
-  bakeryctl stress --backend daemon --socket a.sock --socket b.sock --workers 20 --iterations 50`
+  # Clients of two daemons.
+  bakeryctl stress --backend daemon --socket a.sock --socket b.sock`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given := cmd.Flags().Changed
 		if debug {

@@ -38,18 +38,24 @@ host (the rotated part is read with it), or the output of "bakeryctl events --js
 what the other hosts saw of that host.
 
 Two holders of one lock at the same time, and decreasing tokens, are violations: they are
-marked, and printed on standard error. The exit code is then 1, after the page was
-written. Clocks need not agree: if the order of the tokens shows that they do not, the page
-corrects the times and says by how much. An overlap that clocks alone may explain is no
-violation; if nothing else bounds the clocks, the page says that the journals do not
-decide (doubt). Entries of a host that was stopped and declared dead meanwhile are no
-violations either (late).
+marked, and printed on standard error. Clocks need not agree: if the order of the tokens
+shows that they do not, the page corrects the times and says by how much. An overlap that
+clocks alone may explain is no violation; if nothing else bounds the clocks, the page says
+that the journals do not decide (doubt). Entries of a host that was stopped and declared
+dead meanwhile are no violations either (late).
 
 The page is written atomically, and readable only by its owner, as journals are. An
-existing file is replaced only if it is such a page.`
+existing file is replaced only if it is such a page.
+
+Exit codes:
+  0   the page was written, and shows no violation
+  1   the page was written, and shows violations
+  64  the command line is wrong
+  66  a journal cannot be read, has no events, or the page cannot be written`
 	cmd.Example = `  bakeryctl timeline /var/lib/bakery/*.events -o night.html
-  scp db1:/var/lib/bakery/*-1.events db2:/var/lib/bakery/*-2.events . && bakeryctl timeline *.events -o night.html
-  bakeryctl timeline db*.events --since 03:00 --until 03:30 --lock nightly-backup -o night.html
+  scp db1:/var/lib/bakery/*-1.events db2:/var/lib/bakery/*-2.events .
+  bakeryctl timeline *.events -o night.html
+  bakeryctl timeline *.events --since 03:00 --lock nightly -o night.html
   bakeryctl events --json --since 1h | bakeryctl timeline - -o hour.html`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(time.Now()); err != nil {

@@ -22,11 +22,11 @@ the last events of this host. The first lines say that all is well, or what is w
 
 Keys:
 
-    q, ctrl-c  quit             up, down, page up, page down, home, end  select
-    enter      details          tab  hosts or locks
+    q, ctrl-c  quit      up, down, page up, page down, home, end  select
+    enter      details   tab  hosts or locks
     /          filter: names of locks and hosts, commands, "pid 7314"
     s          sort locks by need, by name, by number of waiters, by age
-    p          pause            ?    help
+    p          pause     ?    help
 
 top asks bakeryd for the data of the status page: any number of viewers cause no more reads of the disk than one. While
 bakeryd does not answer, top says so and shows the last known data. With --device the device is read, without joining and

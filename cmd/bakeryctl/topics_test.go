@@ -30,7 +30,7 @@ func TestTopics(t *testing.T) {
 	_, variables, _ := ctl(t, "/nonesuch", "help", "environment")
 	found := 0
 	for _, file := range append(source, below...) {
-		if strings.HasSuffix(file, "_test.go") || file == "topics.go" {
+		if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == "topics.go" {
 			continue
 		}
 		text, err := os.ReadFile(file)
@@ -41,6 +41,10 @@ func TestTopics(t *testing.T) {
 		}
 		for _, name := range regexp.MustCompile(`\bBAKERY_[A-Z_]*[A-Z]\b`).FindAllString(string(text), -1) {
 			require.Regexp(t, `(?m)^  `+name+` `, variables, file)
+			found++
+		}
+		for _, m := range regexp.MustCompile(`(?:[eE]nv)\("([A-Z_]+)"\)`).FindAllStringSubmatch(string(text), -1) {
+			require.Regexp(t, `(?m)^  (?:[A-Z_]+, )*`+m[1]+`[ ,]`, variables, file)
 			found++
 		}
 	}

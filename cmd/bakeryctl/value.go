@@ -139,7 +139,8 @@ Exit codes:
   69   bakeryd is unreachable
   75   the lock is not held any more
   77   permission denied: the lock is held by another user`
-	cmd.Example = `  bakeryctl lock leader -- sh -c './start && bakeryctl value set "$(hostname):5432" && ./serve'
+	cmd.Example = `  bakeryctl lock leader -- \
+    sh -c './start && bakeryctl value set "$(hostname):5432" && ./serve'
   bakeryctl lock journal -- sh -c 'tail -1 log | bakeryctl value set -'
   bakeryctl lock leader -- bakeryctl value set ''`
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 )
 
 // flag is a flag of bakeryd.
@@ -49,10 +48,4 @@ func bakerydFlags(program string) (flags []flag, err error) {
 		flags = append(flags, f)
 	}
 	return flags, nil
-}
-
-// quoting has the functions that quote a text for single quotes in a shell.
-var quoting = template.FuncMap{
-	"zsh":  strings.NewReplacer("[", `\[`, "]", `\]`, ":", `\:`, "'", `'\''`).Replace,
-	"fish": strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace,
 }

@@ -1,6 +1,7 @@
 // Package generate writes the files of the packages that derive from the programs: the manual, bakeryd.env and the
-// completions. Those of bakeryctl come from cobra (bakeryctl.go), so the help of a command is its page. The others
-// are templates, filled with the flags of bakeryd (bakeryd.go). Only a bakeryctl with the build tag packaging has this
+// completions. Pages are templates in Markdown. Those of bakeryctl are filled with the help of its commands
+// (bakeryctl.go), so each command has a page, as in git: "man bakeryctl-lock" finds it, and so does completion. The
+// others are filled with the flags of bakeryd (bakeryd.go). Only a bakeryctl with the build tag packaging has this
 // package: only package main of bakeryctl knows the commands.
 package generate
 
@@ -25,6 +26,7 @@ type Source struct {
 	Bakeryctl *cobra.Command // the root of all commands, not executed yet
 	Bakeryd   string         // path of the program
 	Format    string         // path of layout/FORMAT.md
+	Policy    string         // path of packaging/policy.example
 }
 
 //go:embed templates
@@ -33,7 +35,9 @@ var templates embed.FS
 // outputs has the files that are written for templates, by name.
 var outputs = map[string]string{
 	"bakeryd.8.md":          "man/bakeryd.8",
+	"bakeryd.env.5.md":      "man/bakeryd.env.5",
 	"bakery-lockspace.5.md": "man/bakery-lockspace.5",
+	"bakery-policy.5.md":    "man/bakery-policy.5",
 	"bakeryd.env":           "bakeryd.env",
 	"bakeryd.bash":          "completion/bash/bakeryd",
 	"bakeryd.zsh":           "completion/zsh/_bakeryd",
@@ -64,15 +68,16 @@ func (s Source) files() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	format, err := os.ReadFile(s.Format)
-	if err != nil {
+	format, formatErr := os.ReadFile(s.Format)
+	policy, policyErr := os.ReadFile(s.Policy)
+	if err := errors.Join(formatErr, policyErr); err != nil {
 		return nil, err
 	}
 	data := map[string]any{
-		"version": s.Version, "date": s.Date.Format(coarse), "flags": flags, "format": formatPage(string(format)),
-		"commands": s.Bakeryctl.Commands(),
+		"version": s.Version, "date": s.Date.Format(time.DateOnly), "flags": flags, "format": formatPage(string(format)),
+		"policy": strings.TrimSpace(string(policy)),
 	}
-	all, err := template.New("").Funcs(quoting).ParseFS(templates, "templates/*")
+	all, err := template.New("").Funcs(functions).ParseFS(templates, "templates/*")
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +90,37 @@ func (s Source) files() (map[string]string, error) {
 	for name, path := range outputs {
 		made[path] = fill(name)
 		if strings.HasSuffix(name, ".md") {
-			made[path] = s.finish(string(md2man.Render([]byte(made[path]))))
+			made[path] = roff(made[path])
 		}
 	}
-	s.Bakeryctl.Long += "\n\n" + fill("bakeryctl.1.md")
-	return made, errors.Join(err, s.completions(made), s.pages(s.Bakeryctl, made))
+	topics := map[string]string{}
+	for _, c := range s.Bakeryctl.Commands() {
+		if c.IsAdditionalHelpTopicCommand() {
+			topics[c.Name()] = c.Long
+			data["page"] = topicPage(c)
+			made["man/bakeryctl-"+c.Name()+".7"] = roff(fill("topic.md"))
+		}
+	}
+	commands := pages(s.Bakeryctl, topics)
+	refer(commands)
+	for _, p := range commands {
+		data["page"] = p
+		made["man/"+p.Name+".1"] = roff(fill("command.md"))
+	}
+	return made, errors.Join(err, s.completions(made))
+}
+
+// functions are those of the templates.
+var functions = template.FuncMap{
+	"upper": strings.ToUpper,
+	"list":  func(all ...string) []string { return all },
+	"bold": func(page string) string { // of a page and its section
+		at := strings.Index(page, "(")
+		return "**" + page[:at] + "**" + page[at:]
+	},
+	// The next two quote a text for single quotes in a shell.
+	"zsh":  strings.NewReplacer("[", `\[`, "]", `\]`, ":", `\:`, "'", `'\''`).Replace,
+	"fish": strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace,
 }
 
 var (
@@ -107,9 +138,6 @@ func formatPage(markdown string) string {
 	return row.ReplaceAllStringFunc(markdown, func(r string) string { return strings.ReplaceAll(r, "`", "") })
 }
 
-// coarse is the format of the date that cobra writes.
-const coarse = "Jan 2006"
-
 // plain makes a rendered page show the characters of the source, so that commands can be copied from it; and tables
 // without boxes, at most as wide as the terminal.
 var plain = strings.NewReplacer(
@@ -122,9 +150,39 @@ var plain = strings.NewReplacer(
 
 var titleLine = regexp.MustCompile(`(?m)^\.TH .*`)
 
-// finish completes a page that md2man has rendered: its characters, its tables, its date, and no hyphenation.
-func (s Source) finish(page string) string {
-	return titleLine.ReplaceAllStringFunc(plain.Replace(page), func(line string) string {
-		return strings.Replace(line, s.Date.Format(coarse), s.Date.Format(time.DateOnly), 1) + "\n.nh\n.ad l"
+// roff returns a page in Markdown as man(1) shows it: with the characters of the source, tables without boxes, and
+// no hyphenation.
+func roff(markdown string) string {
+	page := foldCells(plain.Replace(string(md2man.Render([]byte(markdown)))))
+	return titleLine.ReplaceAllStringFunc(page, func(line string) string {
+		return strings.ReplaceAll(line, `\-`, "-") + "\n.nh\n.ad l" // mandoc reads the date
 	})
+}
+
+// foldCells makes the long cells of tables text blocks: tbl breaks the lines of these only.
+func foldCells(page string) string {
+	const short = 16
+	var b strings.Builder
+	table, block := false, false
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		switch {
+		case cells[0] == ".TS":
+			table = true
+		case cells[0] == ".TE":
+			table = false
+		case table && len(cells) > 1 && (!block || cells[0] == "T}"):
+			for i, c := range cells {
+				if len(c) > short {
+					cells[i] = "T{\n" + c + "\nT}"
+				}
+			}
+			line = strings.Join(cells, "\t") + "\n"
+		}
+		if table {
+			block = cells[len(cells)-1] == "T{" || block && cells[0] != "T}"
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }

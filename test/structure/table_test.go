@@ -112,6 +112,7 @@ var imports = []struct{ path, imports string }{
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
 	{"cmd/internal/flags", ""},
 	{"ctl/cli", ""},
+	{"ctl/topics", "ctl/cli"},
 	{"ctl/term", ""},
 	{"ctl/signals", "ctl/cli"},
 	{"ctl/render", "ctl/term"},
@@ -129,7 +130,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/replace", "blockdev ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/lease daemon/lockspace daemon/lockspace/format daemon/lockspace/replace daemon/replacement daemon/report daemon/retry daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
-	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/bench ctl/call ctl/check ctl/cli ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
+	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/bench ctl/call ctl/check ctl/cli ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/supervise ctl/term ctl/top ctl/topics daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "cmd/internal/flags daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/lockspace daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server"},
 
 	// For tests.
