@@ -40,6 +40,7 @@ var files = []file{
 	{"/var/lib/bakery/UUID-N.events", "the journal of this host, with id N in the lockspace UUID; UUID-N.events.1 has what came before",
 		func(p *page) bool { return p.is([]string{"bakeryctl", "events", "timeline"}) }},
 	{"/usr/share/doc/bakeryd/guides", "guides: storage, lease and policy, failures, upgrades", func(p *page) bool { return p.Path == "bakeryctl" }},
+	{"/usr/share/doc/bakeryd/guides/errors.md", "error messages and exit codes, with remedies", func(p *page) bool { return p.Path == "bakeryctl" }},
 }
 
 // files returns the files that a command uses.
