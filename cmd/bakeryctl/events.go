@@ -66,9 +66,9 @@ fenced, dead and left are events of hosts; "by" is the host that reports it. dis
 disk back are those of a member disk, as this host sees it; replaced, of its position.
 
 bakeryd keeps the events of its own host, in memory and in a file of its state
-directory that survives restarts and reboots: /var/lib/bakery/LOCKSPACE-ID.events,
-up to 32 MiB including its predecessor. For the events of several hosts, ask each
-host, or give their files with --file.`
+directory that survives restarts and reboots: /var/lib/bakery/UUID-N.events, up to
+32 MiB including its predecessor; UUID is the lockspace's, N the host id. For the
+events of several hosts, ask each host, or give their files with --file.`
 	cmd.Example = `  bakeryctl events nightly-backup
   bakeryctl events --since 03:00 --until 03:30 nightly-backup
   bakeryctl events --follow
@@ -184,7 +184,7 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 			return nil
 		})
 		if err != nil {
-			return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "give files of bakeryd's --state-dir: LOCKSPACE-ID.events"}
+			return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "give files of bakeryd's --state-dir: UUID-N.events"}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b events.Event) int { return a.At.Compare(b.At) })

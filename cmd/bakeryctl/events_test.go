@@ -134,5 +134,5 @@ func TestEventsOfFiles(t *testing.T) {
 	require.NoError(t, os.Remove(paths[1]))
 	code, out, errs := ctl(t, "/nonexistent", "events", "--file", paths[1])
 	require.Equal(t, []any{cli.ExitNoDevice, ""}, []any{code, out})
-	require.Equal(t, "bakeryctl: read the journal "+paths[1]+": no such file or directory\nhint: give files of bakeryd's --state-dir: LOCKSPACE-ID.events\n", errs)
+	require.Equal(t, "bakeryctl: read the journal "+paths[1]+": no such file or directory\nhint: give files of bakeryd's --state-dir: UUID-N.events\n", errs)
 }

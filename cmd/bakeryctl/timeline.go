@@ -32,7 +32,7 @@ func defineTimeline(a *app, cmd *cobra.Command) {
 shows the holders with their tokens, how long clients waited and for which others, and which
 hosts died or were declared dead. The page needs no network and no other file.
 
-EVENTS are the files that bakeryd keeps, /var/lib/bakery/LOCKSPACE-ID.events of each
+EVENTS are the files that bakeryd keeps, /var/lib/bakery/UUID-N.events of each
 host (the rotated part is read with it), or the output of "bakeryctl events --json";
 - is standard input. Give the files of all hosts: if one is missing, the page shows only
 what the other hosts saw of that host.
@@ -140,7 +140,7 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 
 // readSources reads the journals, which must belong to one lockspace.
 func (a *app) readSources(paths []string) (all []timeline.Source, err error) {
-	const hint = "give files of bakeryd's --state-dir, LOCKSPACE-ID.events, or the output of bakeryctl events --json"
+	const hint = "give files of bakeryd's --state-dir, UUID-N.events, or the output of bakeryctl events --json"
 	space, of := "", ""
 	for _, path := range paths {
 		var s timeline.Source

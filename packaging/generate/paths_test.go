@@ -24,7 +24,7 @@ var (
 	pathOfProject = regexp.MustCompile(`(?:^|[^\w/.:-])(/(?:etc|run|var|usr|opt|srv)[\w./%*@-]*bakery[\w./%*@-]*)`)
 	installed     = regexp.MustCompile(`dst: (\S+?),? `)
 	ofUnit        = regexp.MustCompile(`(?m)^(?:EnvironmentFile=-?|Environment=BAKERYD_SOCKET=)(\S+)$`)
-	ofHost        = regexp.MustCompile(`^/(run|var/lib)/bakery/(?:(?:UUID|LOCKSPACE|[0-9a-f]+-\.{3}|\*)-(?:N|ID|\d+)|\*)(\.[a-z]+)(?:\.1)?$`)
+	ofHost        = regexp.MustCompile(`^/(run|var/lib)/bakery/(?:(?:UUID|[0-9a-f]+-\.{3}|\*)-(?:N|\d+)|\*)(\.[a-z]+)(?:\.1)?$`)
 )
 
 // pathTable knows which paths the code and the packages use.
