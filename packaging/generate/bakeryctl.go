@@ -31,6 +31,7 @@ func (s Source) completions(made map[string]string) error {
 type page struct {
 	Name, Short, Path string // bakeryctl-value-get, Print the value..., bakeryctl value get
 	Arguments         string // in the synopsis
+	Aliases           []string
 	Description       string // this and the following are Markdown
 	Commands          []page // below it
 	Options           []flag
@@ -52,6 +53,7 @@ func pages(c *cobra.Command, topics map[string]string) []page {
 	p := page{
 		Name: strings.ReplaceAll(c.CommandPath(), " ", "-"), Short: c.Short, Path: c.CommandPath(),
 		Arguments: strings.TrimPrefix(c.UseLine(), c.CommandPath()+" "), Examples: unindent(c.Example),
+		Aliases: c.Aliases,
 	}
 	text, exit, _ := strings.Cut(c.Long, "Exit codes:\n")
 	p.Description, p.Exit = markdown(strings.TrimSpace(text)), markdown(cmp.Or(exit, commonCodes(c, topics["exit-codes"])))

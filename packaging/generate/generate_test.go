@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -265,6 +266,15 @@ func TestSections(t *testing.T) {
 		require.Regexp(t, `(?m)^\.TH .*2026-03-01.*1\.2\.3\\\(ti4\.abc`, made[name])
 		require.Regexp(t, "^ *"+strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))+" - \\S", parts["NAME"])
 	}
+}
+
+// TestAliases: the synopsis has the other names of a command.
+func TestAliases(t *testing.T) {
+	root := &cobra.Command{Use: "bakeryctl"}
+	root.AddCommand(&cobra.Command{Use: "locks [NAME]", Aliases: []string{"list"}, Run: func(*cobra.Command, []string) {}})
+	made, err := Source{Bakeryctl: root, Bakeryd: filepath.Join(bin, "bakeryd"), Format: "../../layout/FORMAT.md", Policy: "../policy.example"}.files()
+	require.NoError(t, err)
+	require.Contains(t, made["man/bakeryctl-locks.1"], ".SH SYNOPSIS\n\\fBbakeryctl locks\\fP [NAME] [flags]\n.br\n\\fBbakeryctl list\\fP [NAME] [flags]\n")
 }
 
 // TestUses: the page of a command has the variables and files that it uses, and the pages that it names.
