@@ -25,15 +25,23 @@ func TestTutorial(t *testing.T) {
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp(base, "tutorial")
 	require.NoError(t, err)
+	loops := func() []string {
+		out, err := exec.Command("losetup", "--noheadings", "--output=NAME", "--associated", filepath.Join(dir, "disk.img")).CombinedOutput()
+		require.NoError(t, err, string(out))
+		return strings.Fields(string(out))
+	}
+	t.Cleanup(func() {
+		for _, dev := range loops() { // the test failed
+			require.NoError(t, exec.Command("losetup", "--detach", dev).Run())
+		}
+	})
 	typed := typedCommands(strings.ReplaceAll(string(text), "--lease 10s", leased(10*time.Second)))
 	require.Greater(t, len(typed), 30, "most commands were not found")
 	r := &reader{dir: dir, terminals: map[string]*terminal{}}
 	for _, c := range typed {
 		r.terminal(t, c.terminal).follow(t, c)
 	}
-	loops, err := exec.Command("losetup", "--associated", filepath.Join(dir, "disk.img")).CombinedOutput()
-	require.NoError(t, err)
-	require.Empty(t, string(loops), "the tutorial ends without its loop device")
+	require.Empty(t, loops(), "the tutorial detaches its loop device")
 }
 
 // typedCommand is what is typed into a terminal, and the output that follows. The line is empty if a
