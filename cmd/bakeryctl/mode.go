@@ -8,7 +8,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 func defineMode(a *app, cmd *cobra.Command) {
@@ -40,7 +39,7 @@ Exit codes:
 	cmd.ValidArgs = []cobra.Completion{"shared", "exclusive"}
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var mode layout.Mode
+		var mode client.Mode
 		if err := mode.UnmarshalText([]byte(args[0])); err != nil {
 			return cli.Usage("mode", "invalid mode %q, want shared or exclusive", args[0])
 		}

@@ -102,7 +102,7 @@ func (a *app) valueOfDaemon(ctx context.Context, name string) (locks.Value, erro
 	if err != nil {
 		return locks.Value{}, call.OrDevice(call.Failure(err))
 	}
-	return locks.Value{Name: name, Value: v.Value, Token: v.Token, Host: v.Host, HostName: v.HostName}, nil
+	return locks.Value{Name: name, Value: v.Value, Token: layout.Ticket(v.Token), Host: v.Host, HostName: v.HostName}, nil
 }
 
 func valueOfDevice(paths []string, name string) (locks.Value, error) {
@@ -169,7 +169,7 @@ func (a *app) inside(ctx context.Context, change func(context.Context, *client.A
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("find the lock of this command: %s and %s are not set", supervise.EnvSession, supervise.EnvToken),
 			Hint: hintInside}
 	}
-	var token layout.Ticket
+	var token client.Token
 	if err := token.UnmarshalText([]byte(text)); err != nil {
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", supervise.EnvToken, err), Hint: hintInside}
 	}

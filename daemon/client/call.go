@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/http1"
 )
 
 // callTimeout is how long bakeryd may take over a call that only waits for the device: longer than
@@ -18,7 +19,7 @@ import (
 const callTimeout = 40 * time.Second
 
 // Call makes a call of the API for which Client has no method, and whose answer is not a stream. It
-// sends body, unless nil, as JSON, and decodes the answer into answer. It waits for callTimeout at
+// sends body, unless nil, as JSON, and decodes the answer into answer. It waits for 40 s at
 // most.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
 	return c.callWithin(ctx, callTimeout, method, path, body, answer)
@@ -109,14 +110,32 @@ func roundTrip(conn io.ReadWriter, request []byte, limit int64) (io.Reader, erro
 	if _, err := conn.Write(request); err != nil && !hungUp(err) {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	a, err := readAnswer(conn, limit)
+	a, err := http1.Read(conn, limit)
 	switch {
 	case err != nil:
 		return nil, brokenOff(err)
-	case a.status == statusOK:
-		return a.body, nil
+	case a.Status == http1.StatusOK:
+		return a.Body, nil
 	}
 	return nil, refusal(a)
+}
+
+// refusal returns the error in the body of an answer.
+func refusal(a *http1.Answer) error {
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		return brokenOff(err)
+	}
+	var refused struct {
+		Error *Error `json:"error"`
+	}
+	if err := json.Unmarshal(text, &refused); err != nil {
+		return fmt.Errorf("%w: status %s: %w", ErrProtocol, a.Text, err)
+	}
+	if refused.Error == nil || refused.Error.Code == "" {
+		return fmt.Errorf("%w: status %s without an error", ErrProtocol, a.Text)
+	}
+	return refused.Error
 }
 
 // maxCall bounds an answer. The list of 65,536 locks with the longest names is smaller.

@@ -130,3 +130,11 @@ func TestCallEndsWithItsContext(t *testing.T) {
 		t.Errorf("error %v, want ErrUnreachable", err)
 	}
 }
+
+// TestCall_PathWithALineBreak_IsNoSecondRequest and reaches no server.
+func TestCall_PathWithALineBreak_IsNoSecondRequest(t *testing.T) {
+	err := New("/nonesuch").Call(t.Context(), "GET", "/v1/value?name=x HTTP/1.1\r\n\r\nPOST /v1/remove", nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "write the request: ") || errors.Is(err, ErrUnreachable) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Access changes a hold. It needs the hold's session and token, which the holder and the commands
@@ -13,11 +11,11 @@ import (
 type Access struct {
 	client  *Client
 	session string
-	token   layout.Ticket
+	token   Token
 }
 
 // Access returns the access to a hold of this bakeryd. It does no IO.
-func (c *Client) Access(session string, token layout.Ticket) *Access {
+func (c *Client) Access(session string, token Token) *Access {
 	return &Access{client: c, session: session, token: token}
 }
 
@@ -27,16 +25,16 @@ func (c *Client) Access(session string, token layout.Ticket) *Access {
 // While bakeryd restarts, SetMode retries until ctx ends. It returns ErrUpgrade, ErrLost if the
 // hold is over, another *Error, ErrProtocol, or the cause of ctx's end; in the last case the mode
 // may have changed.
-func (a *Access) SetMode(ctx context.Context, mode layout.Mode) error {
+func (a *Access) SetMode(ctx context.Context, mode Mode) error {
 	_, err := a.setMode(ctx, mode)
 	return err
 }
 
 // setMode also returns the number of the change.
-func (a *Access) setMode(ctx context.Context, mode layout.Mode) (change uint64, err error) {
+func (a *Access) setMode(ctx context.Context, mode Mode) (change uint64, err error) {
 	var answer struct {
-		Mode   layout.Mode `json:"mode"`
-		Change uint64      `json:"change"`
+		Mode   Mode   `json:"mode"`
+		Change uint64 `json:"change"`
 	}
 	body := map[string]any{"session": a.session, "token": a.token, "mode": mode}
 	err = a.callUntilAnswered(ctx, "/v1/mode", body, &answer)
@@ -46,7 +44,7 @@ func (a *Access) setMode(ctx context.Context, mode layout.Mode) (change uint64, 
 	return answer.Change, err
 }
 
-// SetValue sets the value of the lock, at most layout.MaxValue bytes; an empty one clears it. The
+// SetValue sets the value of the lock, at most MaxValue bytes; an empty one clears it. The
 // hold must be exclusive. The value is on the disk when SetValue returns. Errors are as for
 // SetMode.
 func (a *Access) SetValue(ctx context.Context, value []byte) error {
@@ -76,10 +74,10 @@ func (h *Hold) Session() string { return h.session.request.Session }
 
 // Mode returns the mode that bakeryd last reported. Another process that has Access may change it,
 // too.
-func (h *Hold) Mode() layout.Mode { return locked(&h.mu, &h.mode) }
+func (h *Hold) Mode() Mode { return locked(&h.mu, &h.mode) }
 
 // SetMode is Access.SetMode, but retries no longer than the hold lasts.
-func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
+func (h *Hold) SetMode(ctx context.Context, mode Mode) error {
 	ctx, stop := until(ctx, h.over.context())
 	defer stop()
 	change, err := h.access().setMode(ctx, mode)
@@ -101,12 +99,12 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 }
 
 func (h *Hold) access() *Access {
-	return h.session.client.Access(h.session.request.Session, h.granted.Token)
+	return h.session.client.Access(h.Session(), h.Token())
 }
 
 // applyMode sets the mode that bakeryd reports, unless a later change is known: the answer to a
 // change and the event of an earlier one arrive in any order.
-func (h *Hold) applyMode(mode layout.Mode, change uint64) {
+func (h *Hold) applyMode(mode Mode, change uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if change >= h.change {
@@ -116,10 +114,10 @@ func (h *Hold) applyMode(mode layout.Mode, change uint64) {
 
 // Value is the value of a lock, which its holders set for others to read.
 type Value struct {
-	Value    []byte        `json:"value"` // nil if none
-	Token    layout.Ticket `json:"token"` // of the hold that set or cleared it; 0 if no hold did
-	Host     int           `json:"host"`  // host of that hold; 0 if none
-	HostName string        `json:"host_name"`
+	Value    []byte `json:"value"` // nil if none
+	Token    Token  `json:"token"` // of the hold that set or cleared it; 0 if no hold did
+	Host     int    `json:"host"`  // host of that hold; 0 if none
+	HostName string `json:"host_name"`
 }
 
 // Value returns the value of a lock that was set under the highest token, even if its writer is

@@ -50,7 +50,7 @@ func await(t *testing.T, so func() bool) {
 
 func TestSetMode(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
-	h := mustLock(t, b.Socket, Options{Mode: layout.Shared})
+	h := mustLock(t, b.Socket, Options{Mode: Shared})
 	b.Answer("POST /v1/mode", func(w http.ResponseWriter, r *http.Request) {
 		c := readChange(t, r)
 		if c.Session != h.Session() || c.Token != token {
@@ -58,13 +58,13 @@ func TestSetMode(t *testing.T) {
 		}
 		fmt.Fprintf(w, `{"mode":%q,"token":%q}`, *c.Mode, token)
 	})
-	for _, mode := range []layout.Mode{layout.Exclusive, layout.Exclusive, layout.Shared} {
+	for _, mode := range []Mode{Exclusive, Exclusive, Shared} {
 		if err := h.SetMode(t.Context(), mode); err != nil || h.Mode() != mode {
 			t.Errorf("%v: %v, mode %v", mode, err, h.Mode())
 		}
 	}
 	b.Answer("POST /v1/mode", func(w http.ResponseWriter, r *http.Request) { refuse(w, 409, api.CodeUpgrade) })
-	if err := h.SetMode(t.Context(), layout.Exclusive); !errors.Is(err, ErrUpgrade) || h.Mode() != layout.Shared {
+	if err := h.SetMode(t.Context(), Exclusive); !errors.Is(err, ErrUpgrade) || h.Mode() != Shared {
 		t.Errorf("error %v, mode %v, want ErrUpgrade and shared", err, h.Mode())
 	}
 }
@@ -77,7 +77,7 @@ func TestModeIsHeard(t *testing.T) {
 		<-x.Gone
 	})
 	h := mustLock(t, b.Socket, Options{})
-	await(t, func() bool { return h.Mode() == layout.Shared })
+	await(t, func() bool { return h.Mode() == Shared })
 }
 
 // TestComesBackInTheModeThatItHas: the hold resumes with the mode that bakeryd reports.
@@ -89,7 +89,7 @@ func TestComesBackInTheModeThatItHas(t *testing.T) {
 		<-x.Gone
 	})
 	h := mustLock(t, b.Socket, Options{})
-	await(t, func() bool { return h.Mode() == layout.Shared })
+	await(t, func() bool { return h.Mode() == Shared })
 	b.Kill()
 	b.Start(func(x *exchange) {
 		back <- x.Request
@@ -100,7 +100,7 @@ func TestComesBackInTheModeThatItHas(t *testing.T) {
 	if got := <-back; got.Mode != layout.Shared || got.Token != token {
 		t.Errorf("came back %v with token %v", got.Mode, got.Token)
 	}
-	await(t, func() bool { return h.Mode() == layout.Exclusive })
+	await(t, func() bool { return h.Mode() == Exclusive })
 	if h.Err() != nil {
 		t.Error(h.Err())
 	}
@@ -121,7 +121,7 @@ func TestChangeIsAskedForAgain(t *testing.T) {
 			fmt.Fprintf(w, `{"mode":"shared","token":%q}`, token)
 		}
 	})
-	if err := h.SetMode(t.Context(), layout.Shared); err != nil || asked.Load() != 3 || h.Mode() != layout.Shared {
+	if err := h.SetMode(t.Context(), Shared); err != nil || asked.Load() != 3 || h.Mode() != Shared {
 		t.Errorf("error %v after %d requests, mode %v", err, asked.Load(), h.Mode())
 	}
 }
@@ -153,7 +153,7 @@ func TestChangeEndsWithTheHold(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("changed my mind")
 	cancel(why)
-	if err := New(b.Socket).Access(h.Session(), token).SetMode(ctx, layout.Shared); !errors.Is(err, why) {
+	if err := New(b.Socket).Access(h.Session(), Token(token)).SetMode(ctx, Shared); !errors.Is(err, why) {
 		t.Errorf("error %v, want %v", err, why)
 	}
 }
@@ -188,7 +188,7 @@ func TestValue(t *testing.T) {
 			t.Fatal(err)
 		}
 		v, err := c.Value(t.Context(), "a&b c")
-		if err != nil || string(v.Value) != value || v.Token != token || v.Host != 3 || v.HostName != "db3" {
+		if err != nil || string(v.Value) != value || v.Token != Token(token) || v.Host != 3 || v.HostName != "db3" {
 			t.Errorf("%q: %+v, %v", value, v, err)
 		}
 	}

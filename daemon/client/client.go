@@ -2,8 +2,8 @@
 // is HTTP with a stream of events, and how long a hold is valid. It never knows a device, a
 // ticket's meaning or a terminal.
 //
-// Begin with [Client.Lock], and with [Hold.Context] for the work under a lock; the examples show
-// both. Every Hold must be unlocked, even a lost one.
+// Begin with [Client.Lock] or [Client.TryLock], and with [Hold.Context] for the work under a lock;
+// the examples show them. Every Hold must be unlocked, even a lost one.
 //
 // A holder learns of a loss in time. bakeryd sends the lease with the grant and with every renewal.
 // This process counts it on CLOCK_BOOTTIME, so that the holder is warned and stopped by the
@@ -13,11 +13,14 @@
 //
 // bakeryctl lock runs a command under a lock, and also stops what the command has started.
 //
+// Programs that use this package also compile on macOS, Windows and the BSDs. bakeryd runs on Linux
+// only, so there each call returns [ErrUnsupported].
+//
 // A hold (hold.go) and a place in the wait queue outlive their connection: bakeryd
 // knows both by a session (session.go), under which the client asks again until the deadline.
 // link.go is the protocol of a connection, pool.go is what all holds of a client share, change.go
-// changes a hold and reads values, call.go makes the calls that are not streams, answer.go reads
-// HTTP answers.
+// changes a hold and reads values, call.go makes the calls that are not streams, mode.go has the
+// types of modes and tokens, socket_linux.go and other.go are what depends on the system.
 package client
 
 import (
@@ -25,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -35,6 +39,9 @@ import (
 // DefaultSocket is bakeryd's default socket.
 const DefaultSocket = "/run/bakery/bakeryd.sock"
 
+// MaxValue is the length of the longest value of a lock, in bytes.
+const MaxValue = layout.MaxValue
+
 // answerTimeout is how much longer than the requested wait bakeryd may take to answer: several IO
 // budgets of a slow device.
 const answerTimeout = 10 * time.Second
@@ -44,10 +51,14 @@ var (
 	// grant and does not come back in time.
 	ErrUnreachable = errors.New("bakeryd is unreachable")
 
+	// ErrUnsupported is returned by every call on systems other than Linux. It wraps
+	// errors.ErrUnsupported.
+	ErrUnsupported = fmt.Errorf("bakeryd runs on Linux only: %w on %s", errors.ErrUnsupported, runtime.GOOS)
+
 	// ErrProtocol is returned when the answer is not in bakeryd's protocol.
 	ErrProtocol = errors.New("not an answer of bakeryd")
 
-	// ErrBusy is returned when a non-blocking request finds the lock held.
+	// ErrBusy is returned by TryLock, and with Options.NonBlock, when the request would have to wait.
 	ErrBusy = api.ErrBusy
 
 	// ErrTimeout is returned when the lock was not granted within Options.Timeout.
@@ -95,7 +106,7 @@ func New(socket string) *Client {
 
 // Options describe a request for a lock. The zero value waits without limit for an exclusive hold.
 type Options struct {
-	Mode     layout.Mode   // layout.Exclusive or layout.Shared
+	Mode     Mode          // Exclusive or Shared
 	NonBlock bool          // return ErrBusy instead of waiting
 	Timeout  time.Duration // then ErrTimeout; 0: none; rounded up to milliseconds
 	Permits  int           // refuse a lock with another number of permits; 0: accept any
@@ -148,10 +159,18 @@ func (o Options) limit() (time.Duration, error) {
 
 func (o Options) request(name string) api.LockRequest {
 	return api.LockRequest{
-		Name: name, Mode: o.Mode, NonBlock: o.NonBlock, TimeoutMS: ceilMillis(o.Timeout), Permits: o.Permits, PID: o.PID,
+		Name: name, Mode: layout.Mode(o.Mode), NonBlock: o.NonBlock, TimeoutMS: ceilMillis(o.Timeout), Permits: o.Permits, PID: o.PID,
 		Command: layout.TruncateCommand(o.Command), Session: o.Session, Witness: o.Witness, Requests: o.Requests, Confirm: o.Confirm,
 		NoLinger: o.NoLinger,
 	}
+}
+
+// TryLock is Lock without waiting: it returns ErrBusy if the lock, exclusive or shared as o.Mode says,
+// is not granted immediately. It takes as long as bakeryd and the disk take to answer, 10 s at most.
+// It does not use o.NonBlock, o.Timeout and o.OnWaiting.
+func (c *Client) TryLock(ctx context.Context, name string, o Options) (*Hold, error) {
+	o.NonBlock, o.Timeout = true, 0
+	return c.Lock(ctx, name, o)
 }
 
 // Lock blocks until the lock is granted. If ctx ends first, Lock leaves the wait queue and returns

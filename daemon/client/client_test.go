@@ -26,7 +26,7 @@ func TestLockSendsWhatIsWanted(t *testing.T) {
 		<-x.Gone
 	})
 	h := mustLock(t, socket, Options{
-		Mode: layout.Shared, NonBlock: true, Timeout: 1500*time.Microsecond + 1, Permits: 3, PID: 17,
+		Mode: Shared, NonBlock: true, Timeout: 1500*time.Microsecond + 1, Permits: 3, PID: 17,
 		Command: "backup\n--all", NoLinger: true,
 	})
 	want := clienttest.Request{Name: "x", Mode: layout.Shared, NonBlock: true, TimeoutMS: 2, Permits: 3, PID: 17, Command: "backup?--all", NoLinger: true}
@@ -38,7 +38,7 @@ func TestLockSendsWhatIsWanted(t *testing.T) {
 	if g != want {
 		t.Errorf("request %+v, want %+v", g, want)
 	}
-	if h.Name != "x" || h.Mode() != layout.Shared || h.Token() != token || h.HostID() != clienttest.HostID {
+	if h.Name != "x" || h.Mode() != Shared || h.Token() != Token(token) || h.HostID() != clienttest.HostID {
 		t.Errorf("hold of %q %v, token %v, host %d", h.Name, h.Mode(), h.Token(), h.HostID())
 	}
 	if left := time.Until(h.Deadline()); left > time.Minute || left < time.Minute-soon {
@@ -46,6 +46,21 @@ func TestLockSendsWhatIsWanted(t *testing.T) {
 	}
 	if h.Err() != nil || !open(h.Lost()) {
 		t.Errorf("lost at once: %v", h.Err())
+	}
+}
+
+func TestTryLock_OfAnyOptions_DoesNotWait(t *testing.T) {
+	got := make(chan clienttest.Request, 1)
+	socket := serve(t, func(x *exchange) {
+		got <- x.Request
+		x.Refuse(api.CodeBusy, "held", "")
+	})
+	_, err := New(socket).TryLock(t.Context(), "x", Options{Mode: Shared, Timeout: -time.Second, Permits: 3})
+	if !errors.Is(err, ErrBusy) {
+		t.Errorf("error %v, want ErrBusy", err)
+	}
+	if g := <-got; !g.NonBlock || g.TimeoutMS != 0 || g.Mode != layout.Shared || g.Permits != 3 {
+		t.Errorf("request %+v, want one that does not wait", g)
 	}
 }
 
@@ -84,7 +99,7 @@ func TestLock_GrantNotConfirmedInTime_AsksAgain(t *testing.T) {
 	if !first.Confirm || !second.Confirm || second.TimeoutMS >= first.TimeoutMS || first.Session != second.Session {
 		t.Errorf("asked %+v, then %+v", first, second)
 	}
-	if h.Token() != token {
+	if h.Token() != Token(token) {
 		t.Errorf("token %v", h.Token())
 	}
 }

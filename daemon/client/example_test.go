@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // backup stands for work that needs the lock.
@@ -36,7 +35,28 @@ func Example() {
 	// Output: making the backup
 }
 
-// NonBlock and Timeout limit the wait.
+// Only one of several programs does the work; the others continue without waiting.
+func ExampleClient_TryLock() {
+	c := client.New(socket())
+	hold, err := c.TryLock(context.Background(), "cleanup", client.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer hold.Unlock()
+
+	_, err = c.TryLock(context.Background(), "cleanup", client.Options{})
+	if errors.Is(err, client.ErrBusy) {
+		fmt.Println("another program cleans up")
+	}
+	_, err = c.TryLock(context.Background(), "cleanup", client.Options{Mode: client.Shared})
+	fmt.Println("shared:", errors.Is(err, client.ErrBusy))
+	// Output:
+	// another program cleans up
+	// shared: true
+}
+
+// Timeout limits the wait.
 func ExampleClient_Lock() {
 	c := client.New(socket())
 	first, err := c.Lock(context.Background(), "deploy", client.Options{Command: "deploy production"})
@@ -44,8 +64,6 @@ func ExampleClient_Lock() {
 		fmt.Println(err)
 		return
 	}
-	_, err = c.Lock(context.Background(), "deploy", client.Options{NonBlock: true})
-	fmt.Println("busy:", errors.Is(err, client.ErrBusy))
 	_, err = c.Lock(context.Background(), "deploy", client.Options{Timeout: 100 * time.Millisecond})
 	fmt.Println("not in time:", errors.Is(err, client.ErrTimeout))
 
@@ -66,7 +84,6 @@ func ExampleClient_Lock() {
 	defer second.Unlock()
 	fmt.Println("held by", second.Name)
 	// Output:
-	// busy: true
 	// not in time: true
 	// lock "deploy": context deadline exceeded
 	// held by deploy
@@ -103,7 +120,7 @@ func ExampleClient_Lock_shared() {
 	c := client.New(socket())
 	var readers []*client.Hold
 	for range 3 {
-		reader, err := c.Lock(context.Background(), "catalogue", client.Options{Mode: layout.Shared})
+		reader, err := c.Lock(context.Background(), "catalogue", client.Options{Mode: client.Shared})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -111,7 +128,7 @@ func ExampleClient_Lock_shared() {
 		readers = append(readers, reader)
 	}
 	fmt.Println("readers:", len(readers))
-	_, err := c.Lock(context.Background(), "catalogue", client.Options{NonBlock: true})
+	_, err := c.TryLock(context.Background(), "catalogue", client.Options{})
 	fmt.Println("a writer is refused:", errors.Is(err, client.ErrBusy))
 
 	for _, reader := range readers {
@@ -159,11 +176,11 @@ func ExampleHold_Context() {
 // store keeps what holders of a lock write, and refuses late writes.
 type store struct {
 	mu    sync.Mutex
-	token layout.Ticket // greatest one seen
+	token client.Token // greatest one seen
 	text  string
 }
 
-func (s *store) write(token layout.Ticket, text string) error {
+func (s *store) write(token client.Token, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if token < s.token {
@@ -178,7 +195,7 @@ func (s *store) write(token layout.Ticket, text string) error {
 func ExampleHold_Token() {
 	c := client.New(socket())
 	var s store
-	var tokens []layout.Ticket
+	var tokens []client.Token
 	for range 2 {
 		hold, err := c.Lock(context.Background(), "store", client.Options{})
 		if err != nil {
@@ -210,7 +227,7 @@ func ExampleHold_Lost() {
 	defer hold.Unlock()
 	restart()
 
-	_, err = c.Lock(context.Background(), "service", client.Options{NonBlock: true})
+	_, err = c.TryLock(context.Background(), "service", client.Options{})
 	fmt.Println("busy:", errors.Is(err, client.ErrBusy))
 	select {
 	case <-hold.Lost():

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // silentAfter is how long a restart of bakeryd may take before Hold.Silent reports it.
@@ -58,7 +59,7 @@ func (h *Hold) read(l *link) error {
 		case e.Kind == api.Requested:
 			h.requested(Request{Host: e.Host, HostName: e.HostName, Message: e.Message})
 		case e.Kind == api.Mode:
-			h.applyMode(e.Mode, e.Change)
+			h.applyMode(Mode(e.Mode), e.Change)
 		case e.Kind == api.Renewed && h.overdue() > maxAlarmDelay:
 			return errPaused
 		case e.Kind == api.Renewed:
@@ -76,7 +77,7 @@ func (h *Hold) reattach() (*link, error) {
 	silence := time.AfterFunc(silentAfter, func() { poke(h.silent) })
 	defer silence.Stop()
 	var pause backoff
-	h.session.request.Mode = h.Mode() // after the grant only this goroutine uses session
+	h.session.request.Mode = layout.Mode(h.Mode()) // after the grant only this goroutine uses session
 	for {
 		l, granted, err := h.session.connect(h.over.context(), nil)
 		if err == nil {
@@ -105,7 +106,7 @@ func (h *Hold) adopt(l *link, granted api.Event) {
 	close(h.away)
 	h.away = nil
 	h.grace = believable(granted.GraceMS)
-	h.mode = granted.Mode
+	h.mode = Mode(granted.Mode)
 	h.change = granted.Change // another bakeryd restarts the count
 	h.mu.Unlock()
 	_ = old.conn.Close() // the new connection replaces it
@@ -137,7 +138,7 @@ type Request struct {
 const maxUnread = 16
 
 // Requests returns the channel of requests for the lock, nil without Options.Requests. Each request
-// is sent once; after a restart of bakeryd some may be sent again. The latest maxUnread are kept.
+// is sent once; after a restart of bakeryd some may be sent again. The latest 16 are kept.
 // The channel is never closed.
 func (h *Hold) Requests() <-chan Request { return h.requests }
 

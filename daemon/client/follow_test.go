@@ -29,7 +29,7 @@ func TestHoldOutlivesBakeryd(t *testing.T) {
 	renewing := func(x *exchange) { x.Hold(lease) }
 	var first, again clienttest.Request
 	b := clienttest.Serve(t, func(x *exchange) { first = x.Request; renewing(x) })
-	h := mustLock(t, b.Socket, Options{Mode: layout.Shared})
+	h := mustLock(t, b.Socket, Options{Mode: Shared})
 	for range 2 {
 		before, deadline := b.Requests(), h.Deadline()
 		b.Kill()

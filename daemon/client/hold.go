@@ -9,7 +9,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 const (
@@ -60,7 +59,7 @@ type Hold struct {
 	err          error
 	closed       bool
 	closedAt     time.Duration // on boottime; 0 unless closed
-	mode         layout.Mode
+	mode         Mode
 	change       uint64 // number of the latest known change of the mode
 }
 
@@ -68,7 +67,7 @@ func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 	s.request.Token, s.request.Confirm, s.request.TimeoutMS = granted.Token, false, 0
 	now := clock.Boottime.Now() // once: it is a system call
 	h := &Hold{
-		Name: s.request.Name, session: s, granted: granted, mode: granted.Mode, change: granted.Change,
+		Name: s.request.Name, session: s, granted: granted, mode: Mode(granted.Mode), change: granted.Change,
 		link: l, readerAt: now + readerAfter, until: l.until(now, granted), grace: believable(granted.GraceMS),
 		silent: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
@@ -91,7 +90,7 @@ func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 }
 
 // Token returns the fencing token of the hold.
-func (h *Hold) Token() layout.Ticket { return h.granted.Token }
+func (h *Hold) Token() Token { return Token(h.granted.Token) }
 
 // Uncontainable returns why bakeryd cannot stop all of a command by its cgroup. It is empty if
 // bakeryd can, and without Options.Confirm.
@@ -102,7 +101,7 @@ func (h *Hold) Uncontainable() string { return h.granted.Message }
 func (h *Hold) Connected() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.away == nil && h.err == nil && !h.gone && !h.link.closed()
+	return h.away == nil && h.err == nil && !h.gone && !h.link.conn.hungUp()
 }
 
 // HostID returns the id of this host in the lockspace.

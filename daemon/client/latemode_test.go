@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
@@ -27,11 +26,11 @@ func TestHold_EventOfAnEarlierModeComesLate_KeepsTheLaterMode(t *testing.T) {
 		n++
 		fmt.Fprintf(w, `{"mode":%q,"token":%q,"change":%d}`, *readChange(t, r).Mode, token, n)
 	})
-	for _, mode := range []layout.Mode{layout.Shared, layout.Exclusive} {
+	for _, mode := range []Mode{Shared, Exclusive} {
 		require.NoError(t, h.SetMode(t.Context(), mode))
 		require.Equal(t, mode, h.Mode())
 	}
 	close(late)
 	eventually(t, "the late api.Event is read", func() bool { return time.Until(h.Deadline()) > time.Minute })
-	require.Equal(t, layout.Exclusive, h.Mode())
+	require.Equal(t, Exclusive, h.Mode())
 }

@@ -9,12 +9,12 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/http1"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -76,15 +76,8 @@ func (l *link) write() error {
 
 // hungUp reports whether the other side has closed the connection. It may have sent the reason
 // before; reading returns that.
-func hungUp(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
-
-// closed reports whether the other side has closed the connection and everything it sent was read.
-func (l *link) closed() (is bool) {
-	err := l.conn.Control(func(fd uintptr) {
-		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		is = n == 0 && err == nil || hungUp(err)
-	})
-	return is || err != nil
+func hungUp(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // next returns the next event of a known kind.
@@ -124,16 +117,16 @@ func (l *link) next() (api.Event, error) {
 
 // accept reads the HTTP answer before the lines.
 func (l *link) accept() error {
-	a, err := readAnswer(l, maxAnswer)
+	a, err := http1.Read(l, maxAnswer)
 	if err != nil {
 		return brokenOff(err)
 	}
-	switch a.status {
-	case statusSwitchingProtocols:
-		lines, _ := a.in.Peek(a.in.Buffered()) // no error: they are there
+	switch a.Status {
+	case http1.StatusSwitchingProtocols:
+		lines, _ := a.In.Peek(a.In.Buffered()) // no error: they are there
 		l.in = line.NewReader(l, lines, maxLine)
 		return nil
-	case statusNotFound:
+	case http1.StatusNotFound:
 		return fmt.Errorf("%w: it has no links, as one that is older than this client", ErrProtocol)
 	}
 	l.soon = false

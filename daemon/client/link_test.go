@@ -388,7 +388,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("db/ä <1>", true, int64(5), 2, 99, "sh -c 'x && y'", uint8(3))
 	f.Add("", false, int64(0), 0, 0, "", uint8(16))
 	f.Fuzz(func(t *testing.T, name string, nonblock bool, timeout int64, permits, pid int, command string, kind uint8) {
-		o := Options{Mode: layout.Mode(kind % 2), NonBlock: nonblock, Permits: permits, PID: pid, Command: command, Witness: kind&2 != 0, Requests: kind&4 != 0,
+		o := Options{Mode: Mode(kind % 2), NonBlock: nonblock, Permits: permits, PID: pid, Command: command, Witness: kind&2 != 0, Requests: kind&4 != 0,
 			NoLinger: kind&16 != 0, Session: NewSession(), Timeout: time.Duration(timeout)}
 		r := o.request(name)
 		if kind&8 != 0 {
@@ -398,7 +398,7 @@ func FuzzRequest(f *testing.F) {
 		require.NotContains(t, string(text), "\n")
 		var got clienttest.Request
 		require.NoError(t, json.Unmarshal(text, &got), "%q", text)
-		want := clienttest.Request{Name: strings.ToValidUTF8(name, "\ufffd"), Mode: o.Mode, NonBlock: nonblock, TimeoutMS: ceilMillis(time.Duration(timeout)),
+		want := clienttest.Request{Name: strings.ToValidUTF8(name, "\ufffd"), Mode: r.Mode, NonBlock: nonblock, TimeoutMS: ceilMillis(time.Duration(timeout)),
 			Permits: permits, PID: pid, Command: layout.TruncateCommand(command), Session: o.Session, Token: r.Token, Witness: o.Witness, Requests: o.Requests,
 			NoLinger: o.NoLinger}
 		if strings.ToValidUTF8(name, "") == name {

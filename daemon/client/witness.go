@@ -3,23 +3,15 @@ package client
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// firstInherited is above the descriptors that shell scripts choose: a script that opens 3 for
-// itself must not close the descriptor that holds the lock.
-const firstInherited = 10
 
 // Witness returns the path of the liveness FIFO that Inherit opens, empty if none.
 func (h *Hold) Witness() string { return h.granted.Witness }
 
 // Descriptor is an open file descriptor that commands inherit.
 type Descriptor int
-
-// Close closes the descriptor in this process.
-func (d Descriptor) Close() error { return unix.Close(int(d)) }
 
 // Inherit returns a descriptor that every command inherits that is started before it is closed, and
 // that holds the lock, too. Its number is at least 10. It is the write end of the liveness FIFO; do
@@ -31,13 +23,13 @@ func (d Descriptor) Close() error { return unix.Close(int(d)) }
 // for example), the descriptor is a duplicate of the connection. That must not be made blocking,
 // and holds the lock only until the connection breaks.
 func (h *Hold) Inherit() (Descriptor, error) {
-	d, err := h.inheritWitness()
-	for errors.Is(err, unix.ENXIO) {
+	d, err := openWitness(h.granted.Witness)
+	for errors.Is(err, syscall.ENXIO) {
 		select {
 		case <-h.Warned():
 			return -1, fmt.Errorf("open the witness of the hold: %w: %w", ErrUnreachable, err)
 		case <-time.After(firstPause):
-			d, err = h.inheritWitness()
+			d, err = openWitness(h.granted.Witness)
 		}
 	}
 	if err != nil {
@@ -47,15 +39,6 @@ func (h *Hold) Inherit() (Descriptor, error) {
 		return -1, fmt.Errorf("duplicate what the lock is held by: %w", err)
 	}
 	return d, nil
-}
-
-func (h *Hold) inheritWitness() (Descriptor, error) {
-	fd, err := unix.Open(h.granted.Witness, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	defer func() { _ = unix.Close(fd) }() // the command inherits its duplicate
-	return Inheritable(fd)
 }
 
 func (h *Hold) inheritConnection() (Descriptor, error) {
@@ -71,10 +54,4 @@ func (h *Hold) inheritConnection() (Descriptor, error) {
 	var dupErr error
 	err := conn.Control(func(fd uintptr) { d, dupErr = Inheritable(int(fd)) })
 	return d, errors.Join(err, dupErr)
-}
-
-// Inheritable returns a duplicate of fd that commands inherit. Its number is at least 10.
-func Inheritable(fd int) (Descriptor, error) {
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, firstInherited)
-	return Descriptor(dup), err
 }

@@ -46,7 +46,7 @@ func OfBakeryd(c *client.Client, name string, o client.Options) Lock {
 		if err != nil {
 			return 0, nil, err
 		}
-		return h.Token(), func() error { lost := h.Err(); return cmp.Or(lost, h.Unlock()) }, nil
+		return layout.Ticket(h.Token()), func() error { lost := h.Err(); return cmp.Or(lost, h.Unlock()) }, nil
 	}
 }
 

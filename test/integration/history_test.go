@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
@@ -26,7 +27,7 @@ func (c calls) now() time.Duration { return time.Since(c.began) }
 // took records a hold that was asked for at a time, and is held now. out records its end; call it
 // before the unlock.
 func (c calls) took(hold *client.Hold, asked time.Duration) (out func()) {
-	call := history.Call{Kind: history.Acquire, Mode: hold.Mode(), Token: hold.Token(), Asked: asked, Answered: c.now()}
+	call := history.Call{Kind: history.Acquire, Mode: layout.Mode(hold.Mode()), Token: layout.Ticket(hold.Token()), Asked: asked, Answered: c.now()}
 	c.Add(call)
 	return func() {
 		call.Kind, call.Asked = history.Release, c.now()

@@ -47,7 +47,7 @@ func TestLinger_OtherHostAsks_IsServedWithinTheBound(t *testing.T) {
 						t.Errorf("the busy program: %v", err)
 						return
 					}
-					if before := layout.Ticket(last.Swap(uint64(h.Token()))); before+1 == h.Token() {
+					if before := client.Token(last.Swap(uint64(h.Token()))); before+1 == h.Token() {
 						shared.Add(1)
 					}
 					if err := h.Unlock(); err != nil {

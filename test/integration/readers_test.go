@@ -69,7 +69,7 @@ func (r *rw) leave(mode layout.Mode, hold time.Duration) {
 // visit reads or writes once.
 func (r *rw) visit(t *testing.T, h *host, mode layout.Mode) bool {
 	asked := time.Now()
-	hold, err := h.client().Lock(t.Context(), "catalogue", client.Options{Mode: mode})
+	hold, err := h.client().Lock(t.Context(), "catalogue", client.Options{Mode: client.Mode(mode)})
 	if err != nil {
 		t.Error(err)
 		return false

@@ -204,7 +204,7 @@ func (s *section) changes(ctx context.Context) error {
 
 // setMode returns an error that ends the section if the hold ends or bakeryd does not come back.
 func (s *section) setMode(ctx context.Context, mode layout.Mode) error {
-	err := s.hold.SetMode(ctx, mode)
+	err := s.hold.SetMode(ctx, client.Mode(mode))
 	if err == nil || errors.Is(err, client.ErrUpgrade) {
 		return err
 	}
@@ -233,10 +233,11 @@ func (s *section) values(ctx context.Context) error {
 	defer cancel()
 	v, err := s.client.Value(within, s.lock.name)
 	if err == nil {
-		if want := valueOf(s.lock.name, v.Token); v.Token != 0 && string(v.Value) != want {
+		token := layout.Ticket(v.Token)
+		if want := valueOf(s.lock.name, token); v.Token != 0 && string(v.Value) != want {
 			_ = s.record(record{Kind: recordWrong, Text: fmt.Sprintf("the value set with token %d is %q", v.Token, v.Value)})
 		}
-		if err := s.record(record{Kind: recordValue, ValueToken: v.Token}); err != nil {
+		if err := s.record(record{Kind: recordValue, ValueToken: token}); err != nil {
 			return err
 		}
 	} else if wrong := s.complain(err); wrong != nil {

@@ -129,7 +129,7 @@ func chooseTime(random *rand.Rand, lease time.Duration) time.Duration {
 // section runs one section, and returns the pause before the next one.
 func (w *worker) section(ctx context.Context, l lock, name string) time.Duration {
 	mode := chooseMode(w.random, l)
-	o := client.Options{Mode: mode, PID: os.Getpid(), Command: name, Witness: w.random.IntN(10) == 0}
+	o := client.Options{Mode: client.Mode(mode), PID: os.Getpid(), Command: name, Witness: w.random.IntN(10) == 0}
 	within := ctx
 	switch w.random.IntN(10) {
 	case 0:
@@ -150,7 +150,7 @@ func (w *worker) section(ctx context.Context, l lock, name string) time.Duration
 	since := clock.Boottime.Now()
 	work, cancel := hold.Context(context.Background()) // the end of this process does not end a section
 	defer cancel()
-	s := section{store: w.store, sectionLog: w.sectionLog, random: w.random, lock: l, name: name, host: w.host, mode: mode, token: hold.Token(),
+	s := section{store: w.store, sectionLog: w.sectionLog, random: w.random, lock: l, name: name, host: w.host, mode: mode, token: layout.Ticket(hold.Token()),
 		asked: asked, since: since, lasts: chooseTime(w.random, w.lease), hold: hold, client: w.client}
 	if w.sabotage && w.random.IntN(10) == 0 {
 		_ = hold.Unlock()

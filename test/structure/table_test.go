@@ -41,6 +41,7 @@ var imports = []struct{ path, imports string }{
 	// Tools for the rest. Each knows one thing, and no lockspace.
 	{"daemon/text", ""},
 	{"daemon/line", ""},
+	{"daemon/http1", ""},
 	{"daemon/retry", ""},
 	{"daemon/warn", ""},
 	{"daemon/clock", ""},
@@ -57,7 +58,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/api", "daemon/line layout"},
 	{"daemon/access", "daemon/api layout"},
 	{"daemon/policy", "daemon/access daemon/text"},
-	{"daemon/client", "daemon/api daemon/clock daemon/line daemon/rawio layout"},
+	{"daemon/client", "daemon/api daemon/clock daemon/http1 daemon/line daemon/rawio layout"},
 
 	// The lockspace, with no host joined.
 	{"daemon/lease/timing", "layout"},
@@ -119,10 +120,10 @@ var imports = []struct{ path, imports string }{
 	{"ctl/call", "ctl/cli daemon/client"},
 	{"ctl/ondevice", "blockdev ctl/cli daemon daemon/lockspace daemon/lockspace/format daemon/report layout"},
 	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/events daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/report daemon/text layout"},
-	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process daemon/text layout"},
+	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process daemon/text"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/signals ctl/supervise ctl/term daemon/client daemon/text"},
-	{"ctl/join", "ctl/acquire ctl/call ctl/cli ctl/ondevice ctl/supervise daemon daemon/api daemon/client daemon/locks daemon/lockspace"},
+	{"ctl/join", "ctl/acquire ctl/call ctl/cli ctl/ondevice ctl/supervise daemon daemon/api daemon/client daemon/locks daemon/lockspace layout"},
 	{"ctl/lock", "ctl/acquire ctl/call ctl/cli ctl/signals ctl/supervise daemon/client layout"},
 	{"ctl/probe", "blockdev blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/lock ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/client daemon/lease daemon/load daemon/locks daemon/locks/measuring daemon/report daemon/retry daemon/server daemon/text layout"},

@@ -77,7 +77,7 @@ func (o Request) askBakeryd(ctx context.Context) (*supervise.Grant, error) {
 			return nil, call.Failure(err)
 		}
 	}
-	g := &supervise.Grant{Held: h, HostID: h.HostID(), Silent: h.Silent(), Wanted: h.Requests(), Weak: h.Uncontainable(), Release: h.Unlock}
+	g := &supervise.Grant{Held: h, Token: h.Token(), HostID: h.HostID(), Silent: h.Silent(), Wanted: h.Requests(), Weak: h.Uncontainable(), Release: h.Unlock}
 	if !o.Close {
 		g.Inherit, g.There = h.Inherit, h.Connected
 	}

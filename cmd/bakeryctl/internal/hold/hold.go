@@ -40,7 +40,7 @@ func Run(name string, inbox *signals.Inbox, stderr io.Writer, acquire supervise.
 		_ = h.grant.Release() // fails if the lock is lost already
 		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not holding %q: %w", name, why)}
 	}
-	h.systemd.notify(sd.SdNotifyReady, fmt.Sprintf("STATUS=holding %s, token %v", name, h.grant.Token()))
+	h.systemd.notify(sd.SdNotifyReady, fmt.Sprintf("STATUS=holding %s, token %v", name, h.grant.Token))
 	return h.run(beats)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // maxWanted is the number of requests for the lock that are queued for the holder's reaction.
@@ -51,7 +52,7 @@ func Acquire(ctx context.Context, o acquire.Request) (*supervise.Grant, error) {
 	}
 	held := warnBefore(h)
 	return &supervise.Grant{
-		Held: held, HostID: d.HostID(), Wanted: wanted,
+		Held: held, Token: client.Token(h.Token()), HostID: d.HostID(), Wanted: wanted,
 		Release: func() error {
 			close(held.over)
 			<-held.warned
@@ -98,7 +99,7 @@ func acquireFrom(ctx context.Context, o acquire.Request, d *daemon.Host, wanted 
 		defer cancel()
 	}
 	req := locks.Request{
-		Name: o.Name, Mode: o.Mode, Try: o.NonBlock,
+		Name: o.Name, Mode: layout.Mode(o.Mode), Try: o.NonBlock,
 		PID: os.Getpid(), Command: o.Command, OnWaiting: o.OnWaiting,
 	}
 	if o.Requests {

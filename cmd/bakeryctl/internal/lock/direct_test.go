@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
 func TestDirect_ValidCommandLine_IsParsed(t *testing.T) {
 	t.Setenv("BAKERY_SOCKET", "/run/s")
 	o, ok := Direct(strings.Fields("lock -sn -w 1.5 -E7 --on-request TERM --socket=/s x -- sh -c --help"))
 	require.True(t, ok)
-	require.Equal(t, []any{"x", layout.Shared, true, 1500 * time.Millisecond, 7, "/s", "sh -c --help"},
+	require.Equal(t, []any{"x", client.Shared, true, 1500 * time.Millisecond, 7, "/s", "sh -c --help"},
 		[]any{o.Name, o.Mode, o.NonBlock, o.Timeout, o.Conflict, o.Socket, o.Command})
 	require.Equal(t, []string{"sh", "-c", "--help"}, o.launch.Argv)
 	o, ok = Direct(strings.Fields("--socket /t lock -n x -- true"))

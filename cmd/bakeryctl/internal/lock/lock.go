@@ -83,7 +83,7 @@ func (o *Options) parseArgs(args []string) error {
 			Hint: "put flags before NAME, and -- before a command that starts with a dash"}
 	case len(argv) == 0:
 		return cli.Usage("lock", "no command given to run under %q", o.Name)
-	case o.Value != nil && o.Mode == layout.Shared:
+	case o.Value != nil && o.Mode == client.Shared:
 		return cli.Usage("lock", "--value and --shared exclude each other")
 	case len(o.Value) > layout.MaxValue:
 		return cli.Usage("lock", "--value has %d bytes, want at most %d", len(o.Value), layout.MaxValue)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
 // Take is the part of the options that lock and hold have in common.
@@ -29,7 +29,7 @@ func (o *Take) Resolve(command string, f *pflag.FlagSet) error {
 		return cli.Usage(command, "--shared and --exclusive exclude each other")
 	}
 	if o.shared {
-		o.Mode = layout.Shared
+		o.Mode = client.Shared
 	}
 	if f.Changed("timeout") && o.Timeout == 0 {
 		o.NonBlock = true // as with flock(1)

@@ -4,21 +4,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/test/clienttest"
 )
-
-// someHold is a hold with a token only.
-type someHold struct{ Held }
-
-func (someHold) Token() layout.Ticket { return clienttest.Token }
 
 // The session and socket are those of the innermost lock.
 func TestLaunch_EnclosedByAnotherLock_GetsOwnSession(t *testing.T) {
 	t.Setenv(EnvSession, "of the one around")
 	t.Chdir("/")
 	l := Launch{Lock: "x"}
-	h := &Grant{Held: someHold{}, HostID: 7}
+	h := &Grant{Token: client.Token(clienttest.Token), HostID: 7}
 	find := func(env []string, name string) (value string, n int) {
 		for _, v := range env {
 			if rest, ok := strings.CutPrefix(v, name+"="); ok {

@@ -11,12 +11,10 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Held is a hold of bakeryd or of a host in this process.
 type Held interface {
-	Token() layout.Ticket
 	Deadline() time.Time
 	StopAt() time.Duration // on CLOCK_BOOTTIME
 	Grace() time.Duration
@@ -28,6 +26,7 @@ type Held interface {
 // Grant is a held lock with all that running a command under it requires.
 type Grant struct {
 	Held
+	Token   client.Token
 	HostID  int
 	Inherit func() (client.Descriptor, error) // returns the descriptor by which the command holds the lock; nil: it does not inherit the lock
 	Silent  <-chan struct{}                   // receives when bakeryd has been gone for two seconds; nil: no bakeryd
@@ -78,7 +77,7 @@ func surroundings() []string {
 
 // additions returns the variables that the command's environment adds to surroundings.
 func (l Launch) additions(g *Grant) []string {
-	env := []string{"BAKERY_LOCK=" + l.Lock, EnvToken + "=" + g.Token().String(), "BAKERY_HOST_ID=" + strconv.Itoa(g.HostID)}
+	env := []string{"BAKERY_LOCK=" + l.Lock, EnvToken + "=" + g.Token.String(), "BAKERY_HOST_ID=" + strconv.Itoa(g.HostID)}
 	if l.Session != "" {
 		socket, err := filepath.Abs(l.Socket) // the command may change its directory
 		if err != nil {

@@ -10,14 +10,10 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
-	"github.com/bakeryd/bakeryd/layout"
-	"github.com/bakeryd/bakeryd/test/clienttest"
 )
 
 // lostHold is a lost hold whose deadline is in the future.
 type lostHold struct{}
-
-func (lostHold) Token() layout.Ticket { return clienttest.Token }
 
 func (lostHold) Deadline() time.Time { return time.Now().Add(time.Hour) }
 

@@ -152,7 +152,7 @@ func (s *supervisor) start() (err error) {
 		if c.weak != nil {
 			how = fmt.Sprintf("weak containment: %v", c.weak)
 		}
-		s.Printf("%q granted, token %v; %s", l.Lock, g.Token(), how)
+		s.Printf("%q granted, token %v; %s", l.Lock, g.Token, how)
 	}
 	if err = c.begin(g, l.additions(g)); err == nil {
 		_ = c.stub.Close()

@@ -262,3 +262,12 @@ func (s *socket) Control(f func(fd uintptr)) error {
 	}
 	return raw.Control(f)
 }
+
+// hungUp reports whether the other side has closed the connection and everything it sent was read.
+func (s *socket) hungUp() (is bool) {
+	err := s.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		is = n == 0 && err == nil || hungUp(err)
+	})
+	return is || err != nil
+}

@@ -1,4 +1,4 @@
-package client
+package http1
 
 import (
 	"bufio"
@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadAnswer_Body_IsThatOfNetHTTP also for answers that end early.
-func TestReadAnswer_Body_IsThatOfNetHTTP(t *testing.T) {
+// TestRead_Body_IsThatOfNetHTTP also for answers that end early.
+func TestRead_Body_IsThatOfNetHTTP(t *testing.T) {
 	const head, chunked = "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for name, text := range map[string]string{
 		"to the end":           head + "\r\n{}",
@@ -35,11 +35,11 @@ func TestReadAnswer_Body_IsThatOfNetHTTP(t *testing.T) {
 		require.NoError(t, err, name)
 		wantBody, wantErr := io.ReadAll(want.Body)
 		for _, source := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
-			a, err := readAnswer(source, maxCall)
+			a, err := Read(source, 1<<20)
 			require.NoError(t, err, name)
-			require.Equal(t, want.StatusCode, a.status, name)
-			require.Equal(t, want.Status, a.text, name)
-			body, err := io.ReadAll(a.body)
+			require.Equal(t, want.StatusCode, a.Status, name)
+			require.Equal(t, want.Status, a.Text, name)
+			body, err := io.ReadAll(a.Body)
 			require.Equal(t, string(wantBody), string(body), name)
 			require.Equal(t, wantErr == nil, err == nil, "%s: %v, want %v", name, err, wantErr)
 			require.Equal(t, wantErr == io.ErrUnexpectedEOF, err == io.ErrUnexpectedEOF, "%s: %v, want %v", name, err, wantErr)
@@ -47,20 +47,15 @@ func TestReadAnswer_Body_IsThatOfNetHTTP(t *testing.T) {
 	}
 }
 
-func TestReadAnswer_InvalidHead_IsRefused(t *testing.T) {
+func TestRead_InvalidHead_IsRefused(t *testing.T) {
 	for _, text := range []string{
 		"HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 OK\r\n\r\n", "HTTP/2 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775808\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
 	} {
-		_, err := readAnswer(strings.NewReader(text), maxCall)
-		require.ErrorIs(t, brokenOff(err), ErrProtocol, "%q: %v", text, err)
+		_, err := Read(strings.NewReader(text), 1<<20)
+		require.Error(t, err, "%q", text)
+		require.NotErrorIs(t, err, io.EOF, "%q", text)
+		require.NotErrorIs(t, err, io.ErrUnexpectedEOF, "%q", text)
 	}
-}
-
-// TestCall_PathWithALineBreak_IsNoSecondRequest and reaches no server.
-func TestCall_PathWithALineBreak_IsNoSecondRequest(t *testing.T) {
-	err := New("/nonesuch").Call(t.Context(), "GET", "/v1/value?name=x HTTP/1.1\r\n\r\nPOST /v1/remove", nil, nil)
-	require.ErrorContains(t, err, "write the request: ")
-	require.NotErrorIs(t, err, ErrUnreachable)
 }

@@ -1,9 +1,11 @@
-package client
+// Package http1 reads the HTTP/1.1 that bakeryd writes. Package net/http reads all of HTTP, and makes
+// the start of every program that links it half as long again, which bakeryctl lock would pay for
+// each command. It knows nothing of the API. Start reading at Read.
+package http1
 
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,36 +15,33 @@ import (
 	"strings"
 )
 
-// This file reads the HTTP/1.1 that bakeryd writes. Package net/http reads all of HTTP, and makes
-// the start of every program that links it half as long again, which bakeryctl lock would pay for
-// each command.
-
+// The statuses that a client distinguishes.
 const (
-	statusSwitchingProtocols = 101
-	statusOK                 = 200
-	statusNotFound           = 404
+	StatusSwitchingProtocols = 101
+	StatusOK                 = 200
+	StatusNotFound           = 404
 )
 
-// answer is an HTTP answer.
-type answer struct {
-	status int
-	text   string        // of the status, such as "404 Not Found"
-	in     *bufio.Reader // at the start of the body
-	body   io.Reader     // its end is an error unless it is complete
+// Answer is an HTTP answer.
+type Answer struct {
+	Status int
+	Text   string        // of the status, such as "404 Not Found"
+	In     *bufio.Reader // at the start of the body
+	Body   io.Reader     // its end is an error unless it is complete
 }
 
-// readAnswer reads an answer, at most limit bytes with its body, up to the body.
-func readAnswer(conn io.Reader, limit int64) (*answer, error) {
-	a := &answer{in: bufio.NewReader(&bounded{conn, limit, limit})}
-	header := textproto.NewReader(a.in)
+// Read reads an answer, at most limit bytes with its body, up to the body.
+func Read(conn io.Reader, limit int64) (*Answer, error) {
+	a := &Answer{In: bufio.NewReader(&bounded{conn, limit, limit})}
+	header := textproto.NewReader(a.In)
 	line, err := header.ReadLine()
 	if err != nil {
 		return nil, err
 	}
 	version, text, _ := strings.Cut(line, " ")
 	code, _, _ := strings.Cut(text, " ")
-	a.text = text
-	a.status, err = strconv.Atoi(code)
+	a.Text = text
+	a.Status, err = strconv.Atoi(code)
 	if err != nil || len(code) != 3 || !strings.HasPrefix(version, "HTTP/1.") {
 		return nil, fmt.Errorf("no HTTP answer: %.40q", line)
 	}
@@ -53,7 +52,7 @@ func readAnswer(conn io.Reader, limit int64) (*answer, error) {
 	coding, length := fields.Get("Transfer-Encoding"), fields.Get("Content-Length")
 	switch {
 	case strings.EqualFold(coding, "chunked"):
-		a.body = &body{in: a.in, chunked: true}
+		a.Body = &body{in: a.In, chunked: true}
 	case coding != "":
 		return nil, fmt.Errorf("unknown transfer encoding %.40q", coding)
 	case length != "":
@@ -61,9 +60,9 @@ func readAnswer(conn io.Reader, limit int64) (*answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.body = &body{in: a.in, left: n}
+		a.Body = &body{in: a.In, left: n}
 	default:
-		a.body = a.in // until the connection ends
+		a.Body = a.In // until the connection ends
 	}
 	return a, nil
 }
@@ -152,21 +151,3 @@ func (b *bounded) Read(p []byte) (int, error) {
 type tooLongError struct{ limit int64 }
 
 func (e tooLongError) Error() string { return fmt.Sprintf("an answer of more than %d bytes", e.limit) }
-
-// refusal returns the error in the body of an answer.
-func refusal(a *answer) error {
-	text, err := io.ReadAll(a.body)
-	if err != nil {
-		return brokenOff(err)
-	}
-	var refused struct {
-		Error *Error `json:"error"`
-	}
-	if err := json.Unmarshal(text, &refused); err != nil {
-		return fmt.Errorf("%w: status %s: %w", ErrProtocol, a.text, err)
-	}
-	if refused.Error == nil || refused.Error.Code == "" {
-		return fmt.Errorf("%w: status %s without an error", ErrProtocol, a.text)
-	}
-	return refused.Error
-}
