@@ -20,16 +20,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const readme = "../../README.md"
+const (
+	readme   = "../../README.md"
+	security = "../../.github/SECURITY.md"
+)
 
-// documents returns the guides and the project's README, by path.
+// documents returns the guides, the README and the security policy of the project, by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
 	texts := map[string]string{}
-	for _, p := range append(paths, readme) {
+	for _, p := range append(paths, readme, security) {
 		text, err := os.ReadFile(p)
 		require.NoError(t, err)
 		texts[p] = string(text)
