@@ -146,7 +146,7 @@ func death(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 	b.Shot("silent-light")
 	b.Media("dark", 1280, 800)
 	b.Shot("silent-dark")
-	b.Media("light", 1180, 660)
+	b.Media("light", 1280, 720)
 	b.Shot("status")
 	b.Media("light", 1280, 800)
 	b.Until(headline + ` === 'Host 3 (db3) is dead: its locks are free'`)
@@ -175,15 +175,22 @@ func restart(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 	b.Excuse("Failed to load resource: net::ERR_")
 }
 
+// fits fails if the page, or a part of it, is wider than the window or its panel.
+func fits(b *browser.Tab, width int64) {
+	b.T.Helper()
+	require.LessOrEqual(b.T, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing overflows")
+	require.Empty(b.T, browser.Eval[[]string](b, `[...document.querySelectorAll('section')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id)`), "no section overflows")
+}
+
 // shoot stores pictures in all schemes and widths.
 func shoot(b *browser.Tab) {
 	for _, scheme := range []string{"dark", "light"} {
 		b.Media(scheme, 1280, 800)
 		b.Shot("queue-" + scheme)
-		for _, width := range []int64{360, 720, 1900} {
+		for _, width := range []int64{360, 420, 720, 1900} {
 			b.Media(scheme, width, 900)
 			b.Shot(fmt.Sprintf("queue-%s-%d", scheme, width))
-			require.LessOrEqual(b.T, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing overflows")
+			fits(b, width)
 		}
 	}
 	b.Media("light", 1280, 800)

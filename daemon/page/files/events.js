@@ -68,7 +68,7 @@ function eventRow(e) {
   mark(when, 'datetime', e.at);
   mark(when, 'title', e.at);
   const who = e.host_name || (e.host ? `host ${e.host}` : '');
-  const node = make('li', '', when, kind, make('p', '', make('b', 'name', e.lock ?? who), ' ', make('span', 'words', wordsOf(e))));
+  const node = make('li', '', when, make('p', '', kind, ' ', make('b', 'name', e.lock ?? who), ' ', make('span', 'words', wordsOf(e))));
   return { node };
 }
 

@@ -30,6 +30,7 @@ function latencyRow(k) {
   const cells = [make('td'), make('td'), make('td')], errors = make('span', 'errors'), note = make('span', 'soft small');
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg'), line = document.createElementNS(svg.namespaceURI, 'polyline');
   svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+  svg.setAttribute('preserveAspectRatio', 'none');
   svg.setAttribute('class', 'sparkline');
   svg.setAttribute('aria-hidden', 'true');
   svg.append(line);
