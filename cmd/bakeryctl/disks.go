@@ -19,9 +19,10 @@ func defineDisks(a *app, cmd *cobra.Command) {
   hangs     has not answered a request for 5 s; requests of a lock do not wait for it
   vacant    is being replaced, or that was interrupted: see bakeryctl disk replace
 
-BEHIND is the number of records that this host wrote and that the disk lacks: they are written when it
-answers. READ and WRITE are the time that half of the requests took, and 99 % of them. Other hosts may
-reach other disks.
+FOR is how long the disk has been in that state. READ and WRITE show two times each: half of the requests
+took at most the first one, and 99 % of them at most the second one, since bakeryd opened the disk. FAILED
+is the number of requests that failed. BEHIND is the number of records that this host wrote and that the
+disk lacks: they are written when it answers. Other hosts may reach other disks.
 
 Without --device bakeryd is asked. With --device the disks are read, without bakeryd.`
 	cmd.Example = `  bakeryctl disks

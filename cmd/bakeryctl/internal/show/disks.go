@@ -12,6 +12,7 @@ import (
 )
 
 // DiskTable writes the member disks of a lockspace, one line for each, and what is wrong with them.
+// A path may be long: it is the last column, and stays whole.
 func DiskTable(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
 	if len(r.Disks) == 0 {
 		fmt.Fprintf(w, "the lockspace is on one disk: %s\n", text.Printable(r.Lockspace.Device))
@@ -21,10 +22,10 @@ func DiskTable(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
 		showProblems(w, found, p)
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, p.Of(render.Head, "DISK\tDEVICE\tSTATE\tFOR\tREAD\tWRITE\tFAILED\tBEHIND"))
+	fmt.Fprintln(w, p.Of(render.Head, "DISK\tSTATE\tFOR\tREAD\tWRITE\tFAILED\tBEHIND\tDEVICE"))
 	for _, d := range r.Disks {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", d.Position, DiskName(d), p.Of(DiskLevel(d), d.State),
-			render.Age(now.Sub(d.Since)), latency(d.IO.Read), latency(d.IO.Write), d.Failures, d.Behind)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", d.Position, p.Of(DiskLevel(d), d.State),
+			render.Age(now.Sub(d.Since)), latency(d.IO.Read), latency(d.IO.Write), d.Failures, d.Behind, DiskName(d))
 	}
 }
 

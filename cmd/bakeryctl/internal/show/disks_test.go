@@ -29,14 +29,14 @@ func TestDiskTable_SeveralDisks_ProblemsComeFirst(t *testing.T) {
 	require.Equal(t, `  warning: member disk 3 (/dev/mapper/vote-c) is down: open /dev/mapper/vote-c: no such file or directory
     a host that loses one more disk loses its lease; check the device: dmesg, multipath -ll, iostat -x 1
 
-DISK  DEVICE              STATE  FOR    READ              WRITE             FAILED  BEHIND
-1     /dev/mapper/vote-a  up     2h00m  210 us, 1.20 ms   1.90 ms, 14.0 ms  0       0
-2     /dev/mapper/vote-b  up     2h00m  240 us, 1.50 ms   2.10 ms, 18.0 ms  3       1
-3     /dev/mapper/vote-c  down   1m20s  1.10 ms, 9.00 ms  5.30 ms, 104 ms   12      7
+DISK  STATE  FOR    READ              WRITE             FAILED  BEHIND  DEVICE
+1     up     2h00m  210 us, 1.20 ms   1.90 ms, 14.0 ms  0       0       /dev/mapper/vote-a
+2     up     2h00m  240 us, 1.50 ms   2.10 ms, 18.0 ms  3       1       /dev/mapper/vote-b
+3     down   1m20s  1.10 ms, 9.00 ms  5.30 ms, 104 ms   12      7       /dev/mapper/vote-c
 `, diskTable(t, r))
 
 	r.Disks[2] = report.Disk{Position: 3, State: "checking", Since: showtest.Noon.Add(-time.Second)}
-	require.Contains(t, diskTable(t, r), "\n3     -                   checking  1s     -                -                 0       0\n")
+	require.Contains(t, diskTable(t, r), "\n3     checking  1s     -                -                 0       0       -\n")
 }
 
 func TestDiskTable_OneDisk_IsNamed(t *testing.T) {
