@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/fencetest"
@@ -65,6 +66,32 @@ func TestFenceAfter_SilentHost_LosesItsLocksBeforeItsLeaseEnds(t *testing.T) {
 		within(t, "the loss of the lease", func() { <-b.Lost() })
 		require.ErrorIs(t, b.Err(), lease.ErrVerdict)
 		require.NoError(t, next.Release())
+	})
+}
+
+// unconfirmed is an agent whose attempts fail immediately.
+type unconfirmed struct{ fence.Agent }
+
+func (unconfirmed) Fence(context.Context, fence.Target) error { return fence.ErrUnconfirmed }
+
+// TestStatus_FencingFails_NamesTheNextAttempt: the host that tried knows before the window is over.
+func TestStatus_FencingFails_NamesTheNextAttempt(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, _, f, _ := c.fencedEarly()
+		var fabric fencetest.Fabric
+		a.mem.UseAgent(unconfirmed{fabric.Agent(1, a.mem.Incarnation())})
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		var b *report.Host
+		eventually(t, "an attempt that failed", func() bool {
+			r, err := a.Status()
+			require.NoError(t, err)
+			b = r.HostByID(2)
+			return b.FailedFences > 0
+		})
+		require.Equal(t, 1, b.FailedFences)
+		require.Positive(t, *b.NextFenceMS)
+		require.LessOrEqual(t, *b.NextFenceMS, timing.Of(c.SB).FenceWindow().Milliseconds())
+		require.Regexp(t, `^no renewal for \d+ s, being fenced, 1 attempt has failed, the next one begins in \d+ s$`, b.Silence)
 	})
 }
 

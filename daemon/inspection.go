@@ -121,7 +121,7 @@ func (h *Host) patience(in *inspection, give time.Duration) (left time.Duration,
 	case h.Err() != nil:
 		lease += fmt.Sprintf(": %v", h.Err())
 	case left > 0:
-		lease = fmt.Sprintf("this host has %.1f s left of its lease", left.Seconds())
+		lease = "the lease of this host ends in " + report.Left(left)
 	}
 	return 0, fmt.Errorf("reading the lockspace takes longer than %v: "+why+"; %s", after, h.disk.Dev.Info().Path, lease)
 }

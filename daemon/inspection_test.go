@@ -139,7 +139,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 			}
 		})
 		require.Equal(t, "device", a.Error.Code)
-		require.Contains(t, a.Error.Message, "hangs; this host has")
+		require.Contains(t, a.Error.Message, "hangs; the lease of this host ends in")
 		require.Len(t, a.Report.Locks, 1)
 		require.Equal(t, "live", a.Report.ThisHost.State)
 		hang.Release()

@@ -19,11 +19,14 @@ func (h *Host) Status() (*report.Report, error) {
 func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 	hosts, _ := h.mem.Known()
 	times := h.cfg.Tally.Renewals.Times()
-	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts})
+	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts, FailedFences: h.mem.FailedFences()})
 	r.ThisHost = &report.ThisHost{
 		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: h.mem.Incarnation(), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
 		IO: report.IOOf(h.devices.Opened.Stats()), Renewals: &report.Latency{Count: uint64(times.Count()), Errors: h.cfg.Tally.RenewalFailures.Load(),
 			P50US: times.At(50).Microseconds(), P99US: times.At(99).Microseconds(), MaxUS: times.Max().Microseconds()},
+	}
+	if own := r.HostByID(h.mem.ID()); own != nil && own.SilentMS != nil { // its record shows when the renewal was seen
+		own.SilentMS = new(max(0, r.Lockspace.LeaseMS-r.ThisHost.LeaseLeftMS))
 	}
 	r.AddDisks(lockspace.MemberDisks(h.devices.Opened))
 	if set, several := h.devices.Opened.(lockspace.Set); several {

@@ -24,7 +24,7 @@ func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {
 	r.Judge()
 	for name, show := range map[string]func(out io.Writer, p render.Paint){
 		"status": func(out io.Writer, p render.Paint) { show.Show(out, r, showtest.Noon, p) },
-		"hosts":  func(out io.Writer, p render.Paint) { show.HostTable(out, r, p) },
+		"hosts":  func(out io.Writer, p render.Paint) { show.HostTable(out, r, false, p) },
 		"check": func(out io.Writer, p render.Paint) {
 			findings := []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}
 			r := ctlcheck.Report{Result: &check.Result{Findings: findings}, Errors: 1, Notes: 1}
@@ -51,7 +51,7 @@ func TestStatusColours(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { show.Show(w, r, showtest.Noon, true) }))
 	for _, want := range []string{"\x1b[1mHOST  NAME", "\x1b[32mlive\x1b[0m", "\x1b[31msilent\x1b[0m", "\x1b[32mheld\x1b[0m", "deploy          \x1b[31mheld\x1b[0m", "\x1b[33m1. waiting\x1b[0m", "\x1b[2mfree\x1b[0m",
-		"  \x1b[31merror: lock deploy is stuck: held by host 3 (db3), not seen for 21 s, released in 15 s\x1b[0m\n"} {
+		"  \x1b[31merror: lock deploy is stuck: held by host 3 (db3), silent, dead in 15 s\x1b[0m\n"} {
 		require.Contains(t, out.String(), want)
 	}
 }

@@ -19,6 +19,15 @@ func defineStatus(a *app, cmd *cobra.Command) {
 Without --device bakeryd is asked. With --device the device is read, without joining
 and without bakeryd; this does not show whether a host is alive.
 
+The state of this host is "live"; "leaving", while it stops; or "lost" if its lease is
+over: it stops its commands, and joins again. The states of hosts, SEEN and WATCHDOG are
+those of bakeryctl hosts. Elapsed times are rounded down, remaining ones up.
+
+STATE of a lock is "held", or "1. waiting" and so on for the hosts in its queue.
+"1. entering" is a host that draws its number, or has the lock for a moment. "1. on this
+host" is a client that waits in the bakeryd of this host. "free" is a lock without any.
+A lock is "stuck" if its queue cannot move: the first lines give the reason.
+
 STATE is "held, weak" if bakeryd cannot stop all processes of a command of this host,
 because it has no cgroup. The field containment of --json states the reason. STATE is
 "held, orphan" if the bakeryctl of a lock has ended and its command, or processes that

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -127,10 +128,21 @@ func (mb *Member) attempt(a lease.Fence) {
 		}
 		mb.mu.Lock()
 		defer mb.mu.Unlock()
+		if !at.confirmed {
+			mb.failedFences[a.Host] = mb.cfg.Clock.Now()
+		}
 		if mb.attempts[a.Host] == at {
 			delete(mb.attempts, a.Host)
 		}
 	})
+}
+
+// FailedFences returns when the last attempt of this host to fence another one ended without
+// success, by id.
+func (mb *Member) FailedFences() map[int]time.Duration {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	return maps.Clone(mb.failedFences)
 }
 
 // spareRenewed ends attempts to fence hosts that have renewed since. An attempt without an answer

@@ -63,14 +63,16 @@ type Member struct {
 	renewing    time.Duration           // when the read began that the write in flight follows
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
 	attempts    map[int]*attempt        // to fence hosts, by id: the last one that has not ended
-	generation  uint32                  // of the host id; 0 with one disk, or if not live yet
-	written     uint64                  // incarnation of the last record that was written
-	epoch       uint64                  // of the list of member disks that the machine knows; 0 with one disk
-	wanted      uint64                  // newest epoch for which Follow was called; 0 if none
-	wantedAt    time.Duration           // when it was called last
-	following   bool                    // Follow is under way
-	unlisted    warn.Limiter            // for lists of member disks that were not found
-	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
+
+	failedFences map[int]time.Duration // when the last attempt to fence a host ended without success, by id
+	generation   uint32                // of the host id; 0 with one disk, or if not live yet
+	written      uint64                // incarnation of the last record that was written
+	epoch        uint64                // of the list of member disks that the machine knows; 0 with one disk
+	wanted       uint64                // newest epoch for which Follow was called; 0 if none
+	wantedAt     time.Duration         // when it was called last
+	following    bool                  // Follow is under way
+	unlisted     warn.Limiter          // for lists of member disks that were not found
+	hosts        []lease.Host          // snapshot after the last event; nil if not requested yet
 
 	keeper  *handover.File // gets every term of the lease; nil if none
 	keeping sync.Mutex     // held while it does, before mu
@@ -124,7 +126,7 @@ type Config struct {
 func Join(cfg Config) (*Member, error) {
 	mb := &Member{
 		cfg: cfg, first: newIncarnation(), boot: hostid.BootID(), changed: make(chan struct{}), cut: math.MaxInt64,
-		wished: map[layout.Verdict]bool{}, attempts: map[int]*attempt{},
+		wished: map[layout.Verdict]bool{}, attempts: map[int]*attempt{}, failedFences: map[int]time.Duration{},
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		asked: make(chan lease.Asked, 1), complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}),

@@ -74,10 +74,10 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 		}
 		switch oldest, checked := m.Stats.Oldest, time.Since(m.Since); {
 		case d.Up() && oldest > hangAfter:
-			d.State, d.Since, d.Error = "hangs", time.Now().Add(-oldest).UTC(), "a request has not returned for "+formatDuration(oldest)
+			d.State, d.Since, d.Error = "hangs", time.Now().Add(-oldest).UTC(), "a request has not returned for "+Elapsed(oldest)
 		case d.State == "checking" && checked > hangAfter:
 			d.State = "hangs"
-			d.Error = strings.TrimSuffix("its check has not returned for "+formatDuration(checked)+", after: "+d.Error, ", after: ")
+			d.Error = strings.TrimSuffix("its check has not returned for "+Elapsed(checked)+", after: "+d.Error, ", after: ")
 		}
 		disks = append(disks, d)
 	}

@@ -28,6 +28,9 @@ type Knowledge struct {
 	Now   time.Duration
 	Times timing.Times
 	Hosts []lease.Host // 1..N
+
+	// FailedFences has the time at which the daemon's last attempt to fence a host failed, by id.
+	FailedFences map[int]time.Duration
 }
 
 // verdicts returns the published verdicts, and those that a daemon read before their authors
@@ -91,6 +94,26 @@ func (r *Host) addSilence(k *Knowledge, policy layout.Policy) {
 	// A host whose record is unreadable is not declared dead by time.
 	if policy != layout.PolicyManual && !r.Unreadable {
 		r.DeadInMS = new(max(0, h.DeadAt(k.Times)-k.Now).Milliseconds())
+		if policy == layout.PolicyFence {
+			r.addFences(k, h.DeadAt(k.Times))
+		}
+	}
+}
+
+// addFences adds the failed attempts to fence a host since it was due. An attempt of another host
+// is over with its window; see NextWindow in package timing.
+func (r *Host) addFences(k *Knowledge, due time.Duration) {
+	if k.Now < due {
+		return
+	}
+	window := k.Times.FenceWindow()
+	r.FailedFences = int((k.Now - due) / window)
+	next := due + time.Duration(r.FailedFences+1)*window
+	if at, failed := k.FailedFences[r.ID]; failed && at >= next-window {
+		r.FailedFences++
+	}
+	if r.FailedFences > 0 {
+		r.NextFenceMS = new((next - k.Now).Milliseconds())
 	}
 }
 

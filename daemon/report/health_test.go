@@ -82,6 +82,33 @@ func TestHealthAsWatched(t *testing.T) {
 	k.Now += 60 * s
 	require.Zero(t, *report(k, layout.PolicyLease).Hosts[1].DeadInMS)
 
+	for _, c := range []struct {
+		silent, failed time.Duration // since when; the time after the host was due at which an attempt of this host failed, 0: none
+		fences         int
+		next           int64
+	}{
+		{35 * s, 0, 0, 0},
+		{36 * s, 0, 0, 0},
+		{65 * s, 0, 0, 0},
+		{36*s + 2*s, 1 * s, 1, 28_000}, // this host knows before the window is over
+		{67 * s, 0, 1, 29_000},
+		{67 * s, 1 * s, 1, 29_000}, // in an earlier window
+		{100 * s, 0, 2, 26_000},
+		{100 * s, 61 * s, 3, 26_000},
+	} {
+		k = watchedBy(2*s, c.silent, 0, 0, 0, 0)
+		if c.failed > 0 {
+			k.FailedFences = map[int]time.Duration{2: k.Hosts[1].Since + 36*s + c.failed}
+		}
+		h := report(k, layout.PolicyFence).Hosts[1]
+		require.Equal(t, c.fences, h.FailedFences, c)
+		require.Equal(t, c.next > 0, h.NextFenceMS != nil, c)
+		if c.next > 0 {
+			require.Equal(t, c.next, *h.NextFenceMS, c)
+		}
+		require.Zero(t, report(k, layout.PolicyLease).Hosts[1].FailedFences, "nothing is fenced")
+	}
+
 	k = watchedBy(2*s, 21*s, 0, 0, 0, 0)
 	k.Hosts[1].Sequence-- // the report's own read has seen a renewal
 	r = report(k, layout.PolicyLease)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Severity is the severity of a problem.
@@ -22,15 +23,15 @@ const (
 )
 
 // Problem is something that is wrong, and what to do about it. The texts begin in lower case, for
-// use in a sentence. Their times are those of the report. Kind and Subject identify a problem that
-// lasts.
+// use in a sentence. Kind and Subject identify a problem that lasts.
 type Problem struct {
 	Severity Severity `json:"severity"`
 	Kind     string   `json:"kind"`
 	Subject  string   `json:"subject"` // a host, lock or record; empty: further ones of the kind
 	Text     string   `json:"text"`
-	Why      string   `json:"why"`    // continues Text; may be empty
-	Remedy   string   `json:"remedy"` // empty if nothing is to be done
+	Why      string   `json:"why"`             // continues Text; may be empty
+	Remedy   string   `json:"remedy"`          // empty if nothing is to be done
+	Times    []Moving `json:"times,omitempty"` // the times in the texts
 }
 
 const (
@@ -44,6 +45,7 @@ const checkDevice = "check the device: dmesg, multipath -ll, iostat -x 1"
 // Judge sets Stuck of every lock, and Problems, the worst first. The caller adds what the daemon
 // knows of its clients before.
 func (r *Report) Judge() {
+	r.DescribeSilence()
 	r.explainStuck()
 	r.Problems = shorten(slices.Concat(r.ownProblems(), r.memberProblems(), r.hostProblems(), r.lockProblems(), r.diskProblems()))
 }
@@ -64,7 +66,7 @@ func shorten(found []Problem) []Problem {
 		if listed[p.Kind] < listedAlone || len(rest) == 0 {
 			continue
 		}
-		p.Subject, p.Why, p.Remedy = "", strings.Join(rest[:min(len(rest), listedNames)], ", "), ""
+		p.Times, p.Subject, p.Why, p.Remedy = nil, "", strings.Join(rest[:min(len(rest), listedNames)], ", "), ""
 		p.Text = fmt.Sprintf("%d more %s", len(rest), strings.ReplaceAll(p.Kind, "_", " "))
 		if len(rest) > listedNames {
 			p.Why += ", ..."
@@ -83,8 +85,9 @@ func shorten(found []Problem) []Problem {
 
 // AddReadError adds that the lockspace could not be read since: its state is of that age.
 func (r *Report) AddReadError(message, hint string, age time.Duration) {
+	old := elapsed("the state shown is of", age.Milliseconds())
 	r.Problems = slices.Insert(r.Problems, 0, Problem{SeverityError, "device", "device", "the disk cannot be read", message,
-		fmt.Sprintf("its state is %s old; %s", formatDuration(age), cmp.Or(hint, checkDevice))})
+		fmt.Sprintf("%v ago; %s", old, cmp.Or(hint, checkDevice)), []Moving{old}})
 }
 
 // ownProblems returns the problems of the host that made the report: its lease and its device.
@@ -92,30 +95,27 @@ func (r *Report) ownProblems() (all []Problem) {
 	if r.ThisHost == nil {
 		return nil
 	}
-	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	left, lease := ms(r.ThisHost.LeaseLeftMS), ms(r.Lockspace.LeaseMS)
+	rest, lease := r.ThisHost.LeaseLeftMS, r.Lockspace.LeaseMS
 	switch {
-	case r.ThisHost.State == "lost" || left <= 0:
-		all = append(all, Problem{SeverityError, "lease", "this host", "this host has lost its lease and its locks", "",
-			"it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"})
-	case left < lease*6/10:
-		p := Problem{SeverityWarning, "lease", "this host", "the lease of this host ends in " + formatDuration(left),
-			"it was last renewed " + formatDuration(lease-left) + " ago", "commands under its locks are being stopped; " + checkDevice}
-		if stop := left - lease/6; stop > 0 {
-			p.Remedy = fmt.Sprintf("commands under its locks are asked to stop in %s; %s", formatDuration(stop), checkDevice)
-		}
-		if left < lease/3 {
+	case r.ThisHost.State == "lost" || rest <= 0:
+		all = append(all, Problem{Severity: SeverityError, Kind: "lease", Subject: "this host", Text: "this host has lost its lease and its locks",
+			Remedy: "it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"})
+	case rest < lease*6/10:
+		end, renewed := left("the lease of this host ends in", rest, "the lease of this host is over"), elapsed("no renewal for", lease-rest)
+		stop := left("commands under its locks are asked to stop in", rest-lease/6, "commands under its locks are being stopped")
+		p := Problem{SeverityWarning, "lease", "this host", end.String(), renewed.String(), stop.String() + "; " + checkDevice, []Moving{end, renewed, stop}}
+		if rest < lease/3 {
 			p.Severity = SeverityError
 		}
 		all = append(all, p)
 	}
 	if r.ThisHost.State == "leaving" {
-		all = append(all, Problem{SeverityWarning, "leaving", "this host", "this host is leaving the lockspace", "", ""})
+		all = append(all, Problem{Severity: SeverityWarning, Kind: "leaving", Subject: "this host", Text: "this host is leaving the lockspace"})
 	}
-	if io := r.ThisHost.IO; io != nil && ms(io.OldestMS) > max(time.Second, lease/20) {
-		p := Problem{SeverityWarning, "request", "device", "a request to the device has not returned for " + formatDuration(ms(io.OldestMS)),
-			"the device hangs or is overloaded", checkDevice}
-		if ms(io.OldestMS) > lease/6 {
+	if io := r.ThisHost.IO; io != nil && io.OldestMS > max(1000, lease/20) {
+		since := elapsed("a request to the device has not returned for", io.OldestMS)
+		p := Problem{SeverityWarning, "request", "device", since.String(), "the device hangs or is overloaded", checkDevice, []Moving{since}}
+		if io.OldestMS > lease/6 {
 			p.Severity = SeverityError
 		}
 		all = append(all, p)
@@ -130,32 +130,70 @@ func (r *Report) hostProblems() (all []Problem) {
 		switch {
 		case h.Health == HealthSilent:
 			why, remedy := r.silence(h)
-			all = append(all, Problem{SeverityError, "silent", name, name + " is silent", why, remedy})
+			all = append(all, Problem{SeverityError, "silent", name, name + " is silent", why, remedy, h.Times})
 		case h.Health == HealthDead && !h.Forgotten:
-			all = append(all, Problem{SeverityWarning, "dead", name, name + " is dead", "its locks are free",
-				fmt.Sprintf("start it again, it joins by itself; if it will not return: bakeryctl evict %d --forget", h.ID)})
+			all = append(all, Problem{Severity: SeverityWarning, Kind: "dead", Subject: name, Text: name + " is dead", Why: "its locks are free",
+				Remedy: fmt.Sprintf("start it again, it joins by itself; if it will not return: bakeryctl evict %d --forget", h.ID)})
 		}
 		if h.AskedToLeave {
-			all = append(all, Problem{SeverityWarning, "asked_to_leave", name, name + " was asked to leave, and still renews", "",
-				"it stops its holders and leaves; until then its locks stay held"})
+			all = append(all, Problem{Severity: SeverityWarning, Kind: "asked_to_leave", Subject: name, Text: name + " was asked to leave, and still renews",
+				Remedy: "it stops its holders and leaves; until then its locks stay held"})
 		}
+	}
+	return all
+}
+
+// DescribeSilence sets Silence of every silent host: since when it is silent, and how that ends.
+func (r *Report) DescribeSilence() {
+	for i := range r.Hosts {
+		h := &r.Hosts[i]
+		if h.Silence, h.outcome, h.Times = "", "", nil; h.Health != HealthSilent {
+			continue
+		}
+		if h.DeadInMS == nil && r.ThisHost != nil {
+			h.outcome = "until it is back or evicted"
+		} else if h.DeadInMS != nil {
+			h.Times = r.outcome(h)
+			h.outcome = join(h.Times)
+		}
+		h.Silence = h.outcome
+		if h.SilentMS != nil {
+			since := elapsed("no renewal for", *h.SilentMS)
+			h.Times = append(h.Times, since)
+			h.Silence = strings.TrimSuffix(since.String()+", "+h.outcome, ", ")
+		}
+	}
+}
+
+// outcome returns what happens to a silent host, and when.
+func (r *Report) outcome(h *Host) []Moving {
+	if r.Lockspace.Policy != layout.PolicyFence {
+		return []Moving{left("dead in", *h.DeadInMS, "being declared dead")}
+	}
+	all := []Moving{left("fenced in", *h.DeadInMS, "being fenced")}
+	if h.FailedFences > 0 && h.NextFenceMS != nil {
+		failed := "1 attempt has failed"
+		if h.FailedFences > 1 {
+			failed = fmt.Sprintf("%d attempts have failed", h.FailedFences)
+		}
+		all = append(all, left(failed+", the next one begins in", *h.NextFenceMS, failed+", the next one begins"))
 	}
 	return all
 }
 
 // silence returns since when a host is silent, how that ends, and what an operator can do.
 func (r *Report) silence(h *Host) (why, remedy string) {
-	if h.SilentMS != nil {
-		why = "no renewal for " + formatDuration(time.Duration(*h.SilentMS)*time.Millisecond)
-	}
 	if r.ThisHost == nil {
-		return why, "a running bakeryd shows when it is declared dead"
+		return h.Silence, "a running bakeryd shows when it is declared dead"
 	}
 	remedy = fmt.Sprintf("if you are certain that it is off: bakeryctl evict %d", h.ID)
-	if end := r.ending(h, "dead", "fenced"); end != "" {
-		return why + ", " + end, remedy
+	switch {
+	case h.DeadInMS == nil:
+		remedy += "; until then its locks are blocked"
+	case h.FailedFences > 0:
+		remedy = "the log of the host that tried has the reason, fencing failed; " + remedy
 	}
-	return why + ", and it is not declared dead automatically", remedy + "; until then its locks are blocked"
+	return h.Silence, remedy
 }
 
 func (r *Report) lockProblems() (all []Problem) {
@@ -167,11 +205,11 @@ func (r *Report) lockProblems() (all []Problem) {
 		orphan := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.Orphan })
 		switch {
 		case l.Stuck != "":
-			all = append(all, Problem{SeverityError, "stuck", name, name + " is stuck", l.Stuck, ""})
+			all = append(all, Problem{SeverityError, "stuck", name, name + " is stuck", l.Stuck, "", l.Times})
 		case orphan >= 0:
 			h := &l.Holders[orphan]
-			all = append(all, Problem{SeverityNote, "orphan", name, name + " is kept by the command of a client that has ended", h.leftOver(),
-				"it is released when its processes have ended"})
+			all = append(all, Problem{Severity: SeverityNote, Kind: "orphan", Subject: name, Text: name + " is kept by the command of a client that has ended",
+				Why: h.leftOver(), Remedy: "it is released when its processes have ended"})
 		}
 	}
 	return all
@@ -191,14 +229,14 @@ func (r *Report) devices() string {
 // diskProblems returns the damaged records, and the warnings about the lockspace.
 func (r *Report) diskProblems() (all []Problem) {
 	for _, d := range r.Damaged {
-		p := Problem{SeverityError, "damaged", d.What, "damaged: " + d.What, d.Error, "run bakeryctl check " + r.devices()}
+		p := Problem{Severity: SeverityError, Kind: "damaged", Subject: d.What, Text: "damaged: " + d.What, Why: d.Error, Remedy: "run bakeryctl check " + r.devices()}
 		if d.Kind == lockspace.KindHost {
 			p.Remedy = "its next renewal repairs it; if the host is down: bakeryctl check --repair " + r.devices()
 		}
 		all = append(all, p)
 	}
 	for _, w := range r.Lockspace.Warnings {
-		all = append(all, Problem{SeverityWarning, "lockspace", w, w, "", ""})
+		all = append(all, Problem{Severity: SeverityWarning, Kind: "lockspace", Subject: w, Text: w})
 	}
 	return all
 }

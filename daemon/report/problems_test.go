@@ -40,12 +40,12 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			r.Locks[0].Holders = []Holder{{Host: 2, HostName: "db2"}}
 		}, []string{
 			"error silent: host 2 (db2) is silent: no renewal for 21 s, dead in 15 s -> if you are certain that it is off: bakeryctl evict 2",
-			"error stuck: lock x is stuck: held by host 2 (db2), not seen for 21 s, released in 15 s",
+			"error stuck: lock x is stuck: held by host 2 (db2), silent, dead in 15 s",
 		}},
 		{"policy manual", func(r *Report) {
 			silent(r, 300_000, -1)
 			r.Lockspace.Policy = layout.PolicyManual
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, and it is not declared dead automatically" +
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, until it is back or evicted" +
 			" -> if you are certain that it is off: bakeryctl evict 2; until then its locks are blocked"}},
 		{"being declared dead", func(r *Report) { silent(r, 37_000, 0) },
 			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> if you are certain that it is off: bakeryctl evict 2"}},
@@ -57,6 +57,12 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			silent(r, 37_000, 2000)
 			r.Lockspace.Policy = layout.PolicyFence
 		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> if you are certain that it is off: bakeryctl evict 2"}},
+		{"fencing fails", func(r *Report) {
+			silent(r, 71_000, 0)
+			r.Lockspace.Policy = layout.PolicyFence
+			r.Hosts[1].FailedFences, r.Hosts[1].NextFenceMS = 2, new(int64(4100))
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 71 s, being fenced, 2 attempts have failed, the next one begins in 5 s" +
+			" -> the log of the host that tried has the reason, fencing failed; if you are certain that it is off: bakeryctl evict 2"}},
 		{"silent, seen without a bakeryd", func(r *Report) {
 			silent(r, 37_000, -1)
 			r.ThisHost = nil
@@ -68,9 +74,9 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 		{"asked to leave", func(r *Report) { r.Hosts[1].AskedToLeave = true },
 			[]string{"warning asked_to_leave: host 2 (db2) was asked to leave, and still renews -> it stops its holders and leaves; until then its locks stay held"}},
 		{"lease late", func(r *Report) { r.ThisHost.LeaseLeftMS = 17_000 },
-			[]string{"warning lease: the lease of this host ends in 17 s: it was last renewed 13 s ago -> commands under its locks are asked to stop in 12 s; " + checkDevice}},
+			[]string{"warning lease: the lease of this host ends in 17 s: no renewal for 13 s -> commands under its locks are asked to stop in 12 s; " + checkDevice}},
 		{"lease ends", func(r *Report) { r.ThisHost.LeaseLeftMS = 4_000 },
-			[]string{"error lease: the lease of this host ends in 4 s: it was last renewed 26 s ago -> commands under its locks are being stopped; " + checkDevice}},
+			[]string{"error lease: the lease of this host ends in 4 s: no renewal for 26 s -> commands under its locks are being stopped; " + checkDevice}},
 		{"lease over", func(r *Report) { r.ThisHost.LeaseLeftMS = -1 },
 			[]string{"error lease: this host has lost its lease and its locks -> it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"}},
 		{"lease lost", func(r *Report) { r.ThisHost.State = "lost" },
@@ -121,7 +127,7 @@ func TestReport_ReadError_ComesFirst(t *testing.T) {
 	r.Judge()
 	r.AddReadError("IO to /dev/x hangs", "", 9*time.Second)
 	require.Len(t, r.Problems, 2)
-	require.Equal(t, "error device: the disk cannot be read: IO to /dev/x hangs -> its state is 9 s old; "+checkDevice, r.Problems[0].String())
+	require.Equal(t, "error device: the disk cannot be read: IO to /dev/x hangs -> the state shown is of 9 s ago; "+checkDevice, r.Problems[0].String())
 }
 
 func TestReport_ManyProblemsOfAKind_AreShortened(t *testing.T) {
@@ -137,6 +143,6 @@ func TestReport_ManyProblemsOfAKind_AreShortened(t *testing.T) {
 	require.Len(t, r.Problems, listedAlone+2)
 	require.Equal(t, "host 8", r.Problems[listedAlone-1].Subject)
 	require.Equal(t, Problem{SeverityError, "silent", "", "31 more silent", "host 9, host 10, host 11, host 12, host 13, host 14, host 15, host 16, ...",
-		"if many hosts are silent, check the storage first"}, r.Problems[listedAlone])
+		"if many hosts are silent, check the storage first", nil}, r.Problems[listedAlone])
 	require.Equal(t, "dead", r.Problems[listedAlone+1].Kind)
 }

@@ -102,6 +102,16 @@ type Host struct {
 	// DeadInMS is the time until a silent host is declared dead or fenced; nil if only an
 	// operator can do that.
 	DeadInMS *int64 `json:"dead_in_ms,omitempty"`
+	// FailedFences is the number of attempts to fence it that are over. NextFenceMS is the time
+	// until the next one; nil before the first attempt.
+	FailedFences int    `json:"failed_fences,omitempty"`
+	NextFenceMS  *int64 `json:"next_fence_ms,omitempty"`
+	// Silence describes since when a silent host is silent, and how that ends. Times are those in
+	// it.
+	Silence string   `json:"silence,omitempty"`
+	Times   []Moving `json:"times,omitempty"`
+
+	outcome string // the end of Silence: what happens to a silent host
 }
 
 // Verdict is the verdict of a host on an incarnation of another.
@@ -125,6 +135,8 @@ type Lock struct {
 	// it, and other hosts see it as held. Set for this host only.
 	Lingering bool   `json:"lingering,omitempty"`
 	Stuck     string `json:"stuck"` // reason why the lock is stuck, "" if it is not
+	// Times are those in Stuck.
+	Times []Moving `json:"times,omitempty"`
 }
 
 // Holder is a host that holds a lock. For this host there is one Holder for each client.

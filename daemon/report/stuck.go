@@ -17,6 +17,7 @@ func (r *Report) explainStuck() {
 	edges := r.edges()
 	for i := range r.Locks {
 		l := &r.Locks[i]
+		l.Times = nil
 		l.Stuck = cmp.Or(r.deadlock(l, edges), r.stuck(l))
 	}
 }
@@ -27,7 +28,8 @@ func (r *Report) explainStuck() {
 func (r *Report) stuck(l *Lock) string {
 	wanted := len(l.Queue)+len(l.Local) > 0
 	for _, h := range l.Holders {
-		if why := r.trouble(h.Host, "released"); why != "" && (wanted || r.silent(h.Host)) {
+		if why := r.trouble(h.Host); why != "" && (wanted || r.silent(h.Host)) {
+			l.Times = r.timesOf(h.Host)
 			return "held by " + text.HostName(h.Host, h.HostName) + why
 		}
 	}
@@ -62,7 +64,7 @@ func (h *Holder) leftOver() string {
 // that are in trouble.
 func (r *Report) stuckQueue(l *Lock) string {
 	for i, waits := range l.Queue {
-		if r.trouble(waits.Host, "") != "" {
+		if r.trouble(waits.Host) != "" {
 			continue
 		}
 		well := 0
@@ -75,7 +77,7 @@ func (r *Report) stuckQueue(l *Lock) string {
 		for _, ahead := range l.Queue[:i] {
 			switch {
 			case !conflict(ahead.Mode, waits.Mode):
-			case r.trouble(ahead.Host, "") != "":
+			case r.trouble(ahead.Host) != "":
 				ill = append(ill, ahead)
 			default:
 				well++
@@ -85,7 +87,8 @@ func (r *Report) stuckQueue(l *Lock) string {
 		if well >= permits || well+len(ill) < permits {
 			continue
 		}
-		name, why := text.HostName(ill[0].Host, ill[0].HostName), r.trouble(ill[0].Host, "passed over")
+		l.Times = r.timesOf(ill[0].Host)
+		name, why := text.HostName(ill[0].Host, ill[0].HostName), r.trouble(ill[0].Host)
 		if ill[0].Phase == layout.Choosing {
 			return name + " is entering" + why
 		}
@@ -104,10 +107,11 @@ func (r *Report) stuckSlot(l *Lock) string {
 			continue
 		}
 		slot := "the slot of " + text.HostName(d.Host, r.hostName(d.Host)) + " cannot be read"
-		if why := r.trouble(d.Host, "passed over"); why != "" {
+		if why := r.trouble(d.Host); why != "" {
+			l.Times = r.timesOf(d.Host)
 			return slot + why
 		}
-		return slot + ": its bakeryd rewrites it within " + formatDuration(time.Duration(r.Lockspace.LeaseMS)*time.Millisecond)
+		return slot + ": its bakeryd rewrites it within " + Left(time.Duration(r.Lockspace.LeaseMS)*time.Millisecond)
 	}
 	return ""
 }
@@ -130,9 +134,17 @@ func (r *Report) silent(id int) bool {
 	return h != nil && h.Health == HealthSilent
 }
 
+// timesOf returns the times in the words of trouble.
+func (r *Report) timesOf(id int) []Moving {
+	if h := r.HostByID(id); h != nil && !r.unreadable(id) {
+		return h.Times
+	}
+	return nil
+}
+
 // trouble returns in words what is wrong with a host that others wait for, and how that ends. It
-// returns "" if the host is healthy. freed is what happens to its place when it is declared dead.
-func (r *Report) trouble(id int, freed string) string {
+// returns "" if the host is healthy.
+func (r *Report) trouble(id int) string {
 	if r.unreadable(id) {
 		return ", whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"
 	}
@@ -140,42 +152,13 @@ func (r *Report) trouble(id int, freed string) string {
 		return ""
 	}
 	h := r.HostByID(id)
-	seen := ""
-	if h.SilentMS != nil {
-		seen = ", not seen for " + formatDuration(time.Duration(*h.SilentMS)*time.Millisecond)
-	}
-	if end := r.ending(h, freed, "to be fenced"); end != "" {
-		return seen + ", " + end
-	}
-	if r.ThisHost == nil {
-		return seen + ", and only a running bakeryd shows how that ends"
-	}
-	return fmt.Sprintf("%s, until it is back or evicted: bakeryctl evict %d", seen, id)
-}
-
-// ending returns how the silence of a host ends, "" if only an operator can end it. freed and fenced
-// are what happens then, by policy.
-func (r *Report) ending(h *Host, freed, fenced string) string {
-	now := "being declared dead"
-	if r.Lockspace.Policy == layout.PolicyFence {
-		freed, now = fenced, "being fenced"
-	}
 	switch {
-	case h.DeadInMS == nil:
-		return ""
-	case *h.DeadInMS <= 0:
-		return now
+	case h.DeadInMS != nil:
+		return ", silent, " + h.outcome
+	case r.ThisHost == nil:
+		return ", silent, and only a running bakeryd shows how that ends"
 	}
-	// Rounded up, so that the time is never too short.
-	return fmt.Sprintf("%s in %s", freed, formatDuration(time.Duration(*h.DeadInMS)*time.Millisecond+time.Second-1))
-}
-
-// formatDuration returns a duration in whole seconds, from 10 minutes on in minutes.
-func formatDuration(d time.Duration) string {
-	if d < 10*time.Minute {
-		return fmt.Sprintf("%d s", d/time.Second)
-	}
-	return fmt.Sprintf("%d min", d/time.Minute)
+	return fmt.Sprintf(", silent %s: bakeryctl evict %d", h.outcome, id)
 }
 
 // edge is the wait of a client that holds another lock.

@@ -16,7 +16,7 @@ import (
 // row returns the line of bakeryctl hosts for a host.
 func (h *host) row(id int) string {
 	h.t.Helper()
-	for line := range strings.Lines(must(h.t, h.programs.bakeryctl, "--socket", h.socket, "hosts")) {
+	for line := range strings.Lines(must(h.t, h.programs.bakeryctl, "--socket", h.socket, "hosts", "--all")) {
 		if words := strings.Fields(line); len(words) > 0 && words[0] == fmt.Sprint(id) {
 			return strings.TrimSpace(line)
 		}

@@ -141,7 +141,7 @@ func death(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 	require.Regexp(t, `^Host 3 \(db3\) is silent: no renewal for \d+ s, (dead in \d+ s|being declared dead)$`, browser.Eval[string](b, headline))
 	says(b, "#todo", "bakeryctl evict 3")
 	says(b, "#hostlist > li:first-child", "silent")
-	says(b, "#troubles", "Lock deploy is stuck: held by host 3 (db3), not seen for ")
+	says(b, "#troubles", "Lock deploy is stuck: held by host 3 (db3), silent, ")
 	says(b, "#announce", "Host 3 (db3) is silent")
 	b.Shot("silent-light")
 	b.Media("dark", 1280, 800)

@@ -20,6 +20,7 @@ import (
 func TestStaged(t *testing.T) {
 	c := browser.NewCluster(t, t.TempDir(), 1, "--lease", "6s")
 	real := forward(t, c.Path("h1", "s"))
+	t.Run("times", func(t *testing.T) { oneNumber(t, real) })
 	t.Run("troubles", func(t *testing.T) { troubles(t, real) })
 	t.Run("joining", func(t *testing.T) { joining(t, real) })
 	t.Run("latency", func(t *testing.T) { latency(t, real) })

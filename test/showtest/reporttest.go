@@ -30,7 +30,7 @@ func Report() *report.Report {
 			{Name: "catalogue", Lock: 1, Permits: 1, Creation: 1},
 			{Name: "deploy", Lock: 2, Permits: 1, Creation: 2, Holders: []report.Holder{holder(3, 7*time.Minute, "./deploy.sh web")},
 				Queue: []report.Queued{{Place: 1, Host: 2, HostName: "db2", Phase: layout.Waiting, Ticket: layout.MakeTicket(1010, 2)}},
-				Stuck: "held by host 3 (db3), not seen for 21 s, released in 15 s"},
+				Stuck: "held by host 3 (db3), silent, dead in 15 s"},
 			{Name: "nightly-backup", Lock: 3, Permits: 1, Creation: 3, Holders: []report.Holder{holder(1, 95*time.Minute, "/usr/local/bin/backup --all")},
 				Queue: []report.Queued{{Place: 1, Host: 2, HostName: "db2", Phase: layout.Waiting, Ticket: layout.MakeTicket(1011, 2)}},
 				Local: []report.Local{{PID: 812, Command: "restore db7", Place: 1, Since: Noon.Add(-9 * time.Second)}}},

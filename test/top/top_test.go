@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -155,7 +156,7 @@ func TestNoColour(t *testing.T) {
 		require.NotContains(t, x.coloured(), "\x1b[")
 	})
 	t.Run("device", func(t *testing.T) {
-		x := open(t, 100, 30, nil, c.Ctl(1, "top", "--device", "./locks.img"))
+		x := open(t, 100, 30, nil, exec.Command(filepath.Join(browser.Bin, "bakeryctl"), "top", "--device", c.Path("locks.img")))
 		x.shows("read from the device", "HOSTS 3", "LOCKS 6", "renewed")
 		c.Kill(2)
 		x.shows("host 2 (db2) is silent")

@@ -1,7 +1,7 @@
 // The lease of this host, and the hosts with their leases.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { wordsOf } from './model.js';
-import { hostName, lasting, many, until, whole } from './words.js';
+import { aged, hostName, lasting, many, until } from './words.js';
 
 const batch = 40;
 let shown = batch;
@@ -49,9 +49,9 @@ export function drawLease(m, now) {
   if (!lease.node.parentNode) $('lease').append(lease.node);
   const left = Math.max(0, m.left(now)), L = m.lease, own = m.report.hosts.find((h) => h.id === m.self.id);
   const level = m.self.state === 'lost' || left < L / 3 ? 'bad' : left < L * 0.6 ? 'warn' : 'good';
-  say(lease.left, left > 0 ? `${(left / 1000).toFixed(1)} s` : 'over');
-  say(lease.of, ` of ${lasting(L)} left`);
-  lease.bar.set(left / L, level, `${whole(left)} of ${whole(L)} left`);
+  say(lease.left, left > 0 ? until(left) : 'over');
+  say(lease.of, ` of ${until(L)} left`);
+  lease.bar.set(left / L, level, `${until(left)} of ${until(L)} left`);
   const dog = own?.watchdog_armed ? `watchdog armed, ${own.watchdog_seconds} s` : 'no watchdog';
   say(lease.facts, `${hostName(m.self.id, m.self.name)}, ${m.self.state} · renewed every ${lasting(L / 6)} · commands are asked to stop at ${lasting(L / 6)} left · ${dog}`);
 }
@@ -85,12 +85,12 @@ function hostRow() {
 }
 
 // stateOf returns the state of a host, and the rest of its lease or of the time until it is dead.
+// The words of bakeryd for a silence are those of its problems, too.
 function stateOf(m, h, now) {
-  const silent = m.silent(h, now), dead = m.deadIn(h, now);
+  const silent = m.silent(h, now);
   if (h.health === 'silent') {
-    if (dead === undefined) return { word: 'silent', level: 'bad', part: 0, when: `for ${whole(silent ?? 0)}, until it is evicted` };
-    return { word: 'silent', level: 'bad', part: dead / (m.lease * 1.2 + 1000 * (h.watchdog_armed ? h.watchdog_seconds : 0)),
-      when: dead > 0 ? `for ${whole(silent)} · dead in ${until(dead)}` : `for ${whole(silent)} · about to be dead` };
+    const dead = Math.max(0, (h.dead_in_ms ?? 0) - m.age(now));
+    return { word: 'silent', level: 'bad', part: dead / Math.max(1, dead + (silent ?? 0)), when: aged(h.silence ?? '', h.times, m.age(now)) };
   }
   if (h.health === 'dead') return { word: h.forgotten ? 'forgotten' : 'dead', level: h.forgotten ? 'note' : 'warn', when: 'its locks are free' };
   if (h.health === 'left') return { word: 'left', level: 'note', when: '' };
@@ -98,7 +98,7 @@ function stateOf(m, h, now) {
   if (h.health !== 'live') return { word: h.health, level: 'note', when: '' };
   const left = h.id === m.self?.id ? m.left(now) : silent === undefined ? undefined : m.lease - silent;
   if (left === undefined) return { word: 'live', level: 'good', when: '' };
-  return { word: 'live', level: left < m.lease / 3 ? 'bad' : left < m.lease * 0.6 ? 'warn' : 'good', part: left / m.lease, when: `renewed ${lasting(m.lease - left)} ago` };
+  return { word: 'live', level: left < m.lease / 3 ? 'bad' : left < m.lease * 0.6 ? 'warn' : 'good', part: left / m.lease, when: `renewed ${lasting(silent ?? m.lease - left)} ago` };
 }
 
 function badgesOf(m, h) {

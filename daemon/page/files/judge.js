@@ -1,5 +1,5 @@
 // Faults, and instructions for the operator: those that bakeryd reports, or that it does not answer.
-import { until, whole } from './words.js';
+import { aged, until, whole } from './words.js';
 
 const levels = { error: 'bad', warning: 'warn', note: 'note' };
 
@@ -7,9 +7,10 @@ const levels = { error: 'bad', warning: 'warn', note: 'note' };
 export function judge(m, lost, now) {
   if (lost) return [silence(m, lost, now)];
   if (m?.report) {
-    return m.report.problems.map((p) => ({
-      level: levels[p.severity], key: `${p.kind} ${p.subject}`, what: sentence(p.why ? `${p.text}: ${p.why}` : p.text), todo: sentence(p.remedy),
-    }));
+    return m.report.problems.map((p) => {
+      const [text, why, remedy] = [p.text, p.why, p.remedy].map((s) => aged(s, p.times, m.age(now)));
+      return { level: levels[p.severity], key: `${p.kind} ${p.subject}`, what: sentence(why ? `${text}: ${why}` : text), todo: sentence(remedy) };
+    });
   }
   return m?.error ? [away(m.error)] : [];
 }

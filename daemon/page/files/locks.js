@@ -1,7 +1,7 @@
 // The locks: holders with their time and command, and waiters.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { wordsOf } from './model.js';
-import { hostName, many, whole } from './words.js';
+import { aged, hostName, many, whole } from './words.js';
 
 const batch = 60, perLine = 4; // free locks are short
 let shown = batch, which = 'all';
@@ -35,13 +35,13 @@ export function beginLocks(redraw) {
   });
 }
 
-export function drawLocks(m) {
+export function drawLocks(m, now) {
   const words = wordsOf($('locksearch').value), key = `${which} ${words.join(' ')}`;
   if (asked.m !== m || asked.key !== key) Object.assign(asked, { m, key, found: m.findLocks(which, words) });
   const found = asked.found, all = m.locks.length;
   say($('lockcount'), found.length === all ? all.toLocaleString('en') : `${found.length.toLocaleString('en')} of ${all.toLocaleString('en')}`);
   const busy = found.filter((l) => l.rank < 4).slice(0, shown), free = found.filter((l) => l.rank === 4).slice(0, (shown - busy.length) * perLine);
-  keyed($('locklist'), busy, (l) => l.lock, lockRow, m);
+  keyed($('locklist'), busy, (l) => l.lock, lockRow, m, m.age(now));
   keyed($('freelist'), free, (l) => l.lock, freeRow);
   show($('free'), free.length > 0);
   const more = found.length - busy.length - free.length;
@@ -55,14 +55,14 @@ function lockRow() {
   holders.setAttribute('aria-label', 'Holders');
   queue.setAttribute('aria-label', 'Queue');
   const node = make('li', 'lock', make('div', 'lockline', name, permits, state), why, holders, queue);
-  const update = (l, m) => {
+  const update = (l, m, age) => {
     const { word, level } = stateOf(m, l);
     say(name, l.name || 'directory of locks');
     tell(permits, l.permits > 1 ? `${l.permits} permits` : '');
     say(state, word);
     mark(state, 'data-level', level);
     mark(node, 'data-level', level);
-    tell(why, l.stuck);
+    tell(why, aged(l.stuck, l.times, age));
     show(holders, l.holders.length > 0);
     keyed(holders, capped(l.holders), (h) => h.key ?? `${h.host} ${h.token} ${h.pid}`, holderRow, m);
     const queued = queueOf(m, l);

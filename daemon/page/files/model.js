@@ -56,10 +56,6 @@ export class Model {
     return h.silent_ms === undefined ? undefined : h.silent_ms + this.age(now);
   }
 
-  deadIn(h, now) {
-    return h.dead_in_ms === undefined ? undefined : h.dead_in_ms - this.age(now);
-  }
-
   // held returns the age of a hold, by the clock of bakeryd: the browser's may be wrong.
   held(since) {
     const t = Date.parse(since);

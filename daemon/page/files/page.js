@@ -63,10 +63,11 @@ function draw() {
   if (model) {
     drawFacts();
     drawLease(model, at);
-    drawHosts(model, away ? model.got : at); // their present state is unknown
+    const seen = away ? model.got : at; // the present state of others is unknown
+    drawHosts(model, seen);
     drawDisks(model);
     drawLatency(model);
-    drawLocks(model);
+    drawLocks(model, seen);
   }
   drawEvents();
 }

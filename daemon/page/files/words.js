@@ -12,9 +12,29 @@ export function lasting(ms) {
   return `${Math.floor(s / 86400)} days`;
 }
 
-// whole formats a duration in whole seconds; until rounds up, because the time is not over before.
-export const whole = (ms) => (ms < 120_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : lasting(ms));
-export const until = (ms) => whole(ms + 999);
+// whole formats an elapsed time, and rounds it down; until a remaining one, and rounds it up:
+// times.go of package report has the same rule.
+const units = (ms) => (ms >= 36e6 ? [36e5, 'h'] : ms >= 6e5 ? [6e4, 'min'] : [1000, 's']);
+const inUnits = (ms, round) => {
+  const [unit, name] = units(ms);
+  return `${round(Math.max(0, ms) / unit)} ${name}`;
+};
+export const whole = (ms) => inUnits(ms, Math.floor);
+export const until = (ms) => inUnits(ms, Math.ceil);
+
+// aged returns a text of a report when the report is of age ms: Aged of package report.
+export function aged(text, times, ms) {
+  for (const t of times ?? []) {
+    const old = moving(t, 0), at = text.lastIndexOf(old);
+    if (at >= 0) text = text.slice(0, at) + moving(t, ms) + text.slice(at + old.length);
+  }
+  return text;
+}
+
+function moving(t, age) {
+  if (!t.left) return `${t.words} ${whole(t.ms + age)}`;
+  return t.ms > age ? `${t.words} ${until(t.ms - age)}` : t.over;
+}
 
 // short formats a latency in microseconds.
 export function short(us) {

@@ -18,6 +18,17 @@ func Width(text string) int { return ansi.StringWidthWc(text) }
 // cut shortens text to a number of columns and marks the cut with g.more.
 func cut(text string, wide int, g Glyphs) string { return ansi.TruncateWc(text, wide, g.more) }
 
+// Middle shortens a text without colours to a number of columns. It keeps the start and the end,
+// and marks the cut.
+func (g Glyphs) Middle(text string, wide int) string {
+	all := Width(text)
+	if all <= wide {
+		return text
+	}
+	rest := max(0, wide-Width(g.more))
+	return ansi.TruncateWc(text, rest/2, "") + g.more + ansi.TruncateLeftWc(text, all-(rest-rest/2), "")
+}
+
 // Safe escapes every character that is not one or two columns of its own, or that changes how its
 // neighbours look: control and format characters, invalid bytes, third and further combining marks,
 // and blanks other than the space.

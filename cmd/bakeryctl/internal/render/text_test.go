@@ -18,6 +18,26 @@ func TestSafe(t *testing.T) {
 	}
 }
 
+func TestMiddle(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		wide int
+		want string
+	}{
+		{"/dev/mapper/locks", 17, "/dev/mapper/locks"},
+		{"/dev/mapper/locks", 16, "/dev/ma…er/locks"},
+		{"/dev/mapper/locks", 5, "/d…ks"},
+		{"/dev/mapper/locks", 1, "…"},
+		{"日本日本日本", 9, "日本…日本"},
+		{"日本日本日本", 8, "日…日本"},
+	} {
+		got := Fine.Middle(c.text, c.wide)
+		require.Equal(t, c.want, got)
+		require.LessOrEqual(t, Width(got), c.wide)
+	}
+	require.Equal(t, "/dev/ma~er/locks", Simple.Middle("/dev/mapper/locks", 16))
+}
+
 // Wide characters count as two columns, and colours as none.
 func TestWriteTable_WidthOfCells(t *testing.T) {
 	var out bytes.Buffer

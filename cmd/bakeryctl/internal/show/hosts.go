@@ -7,17 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
-// HostTable writes one line for each host that ever joined.
-func HostTable(w io.Writer, r *report.Report, p render.Paint) {
+// HostTable writes one line for each host. Hosts that have left are named in one line, unless all
+// is set.
+func HostTable(w io.Writer, r *report.Report, all bool, p render.Paint) {
 	if len(r.Hosts) == 0 {
 		fmt.Fprintf(w, "no host ever joined\n")
 		return
@@ -25,22 +26,46 @@ func HostTable(w io.Writer, r *report.Report, p render.Paint) {
 	if r.ThisHost == nil {
 		fmt.Fprintf(w, "read from the device: a host that is shown as live may be dead\n\n")
 	}
+	shown, left := r.Hosts, ""
+	if !all {
+		shown, left = present(r.Hosts)
+	}
 	head := "ID\tNAME\tSTATE\tSEEN\tWATCHDOG"
 	if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return len(h.Verdicts) > 0 }) {
 		head += "\tVERDICTS"
 	}
-	fmt.Fprintln(w, p.Of(render.Head, head))
-	for _, h := range r.Hosts {
+	if len(shown) > 0 {
+		fmt.Fprintln(w, p.Of(render.Head, head))
+	}
+	for _, h := range shown {
 		name := text.Printable(h.Name)
 		if r.IsThisHost(h.ID) {
 			name += " (this host)"
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, p.Of(HostLevel(h), HostState(h)),
-			Seen(h, r.Lockspace.Policy), Watchdog(h), Verdicts(r, h))
+			Seen(h), Watchdog(h), Verdicts(r, h))
 	}
+	fmt.Fprint(w, left)
 }
 
-// Complete adds what the report of an older bakeryd does not have: the health of hosts, and problems.
+// present returns the hosts that have not left, and a line that names those that have.
+func present(hosts []report.Host) (shown []report.Host, left string) {
+	var names []string
+	for _, h := range hosts {
+		if h.Health == report.HealthLeft {
+			names = append(names, hostText(h.ID, h.Name))
+		} else {
+			shown = append(shown, h)
+		}
+	}
+	if len(names) > 0 {
+		left = fmt.Sprintf("left: %s (bakeryctl hosts --all)\n", listed(names))
+	}
+	return shown, left
+}
+
+// Complete adds what the report of an older bakeryd does not have: the health of hosts, the words
+// for their silence, and problems.
 func Complete(r *report.Report) {
 	for i := range r.Hosts {
 		switch h := &r.Hosts[i]; {
@@ -50,6 +75,9 @@ func Complete(r *report.Report) {
 		default:
 			h.Health = report.Health(h.State.String())
 		}
+	}
+	if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return h.Health == report.HealthSilent && h.Silence == "" }) {
+		r.DescribeSilence()
 	}
 	if r.Problems == nil {
 		r.Judge()
@@ -85,31 +113,16 @@ func HostLevel(h report.Host) render.Level {
 }
 
 // Seen returns when a host last renewed, and what happens if it does not renew again.
-func Seen(h report.Host, policy layout.Policy) string {
+func Seen(h report.Host) string {
 	switch {
+	case h.Health == report.HealthSilent && h.Silence != "":
+		return text.PrintableLine(h.Silence)
 	case h.SilentMS == nil:
 		return "-"
-	case h.Health == report.HealthSilent:
-		return "silent for " + render.Seconds(*h.SilentMS) + outlook(h, policy)
 	case h.Health == report.HealthJoining:
-		return "no change for " + render.Seconds(*h.SilentMS)
+		return "no change for " + report.Elapsed(time.Duration(*h.SilentMS)*time.Millisecond)
 	}
 	return "renewed " + render.Seconds(*h.SilentMS) + " ago"
-}
-
-// outlook returns what happens to a silent host next, as the end of a sentence.
-func outlook(h report.Host, policy layout.Policy) string {
-	switch fence := policy == layout.PolicyFence; {
-	case h.DeadInMS == nil:
-		return ""
-	case *h.DeadInMS <= 0 && fence:
-		return ", being fenced"
-	case *h.DeadInMS <= 0:
-		return ", being declared dead"
-	case fence:
-		return ", fenced in " + render.Seconds(*h.DeadInMS)
-	}
-	return ", dead in " + render.Seconds(*h.DeadInMS)
 }
 
 // Watchdog returns the timeout of a host's watchdog, or "-".
@@ -226,7 +239,7 @@ func Eviction(out io.Writer, r *report.Report, h *report.Host, forget bool) erro
 	}
 	return render.WriteTable(out, func(w io.Writer) {
 		fmt.Fprintf(w, "%s\n  state\t%s\n", HostLabel(h), HostState(*h))
-		fmt.Fprintf(w, "  seen\t%s\n  incarnation\t%016x\n", Seen(*h, r.Lockspace.Policy), h.Incarnation)
+		fmt.Fprintf(w, "  seen\t%s\n  incarnation\t%016x\n", Seen(*h), h.Incarnation)
 		fmt.Fprintf(w, "  watchdog\t%s\n  holds\t%s\n", Watchdog(*h), listed(holds))
 		fmt.Fprintf(w, "  waits for\t%s\n%s\n", listed(waits), consequence(r, h, forget))
 	})

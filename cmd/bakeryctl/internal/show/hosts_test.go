@@ -1,12 +1,16 @@
 package show
 
 import (
+	"bytes"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/showtest"
 )
 
 func TestSeen(t *testing.T) {
@@ -20,24 +24,50 @@ func TestSeen(t *testing.T) {
 		}
 		return h
 	}
-	const lease, fence, manual = layout.PolicyLease, layout.PolicyFence, layout.PolicyManual
+	silent := host(report.HealthSilent, 21_000, 15_000)
+	silent.Silence = "no renewal for 21 s, dead in 15 s"
 	for _, c := range []struct {
-		host   report.Host
-		policy layout.Policy
-		want   string
+		host report.Host
+		want string
 	}{
-		{host(report.HealthLive), lease, "-"},
-		{host(report.HealthDead), lease, "-"},
-		{host(report.HealthLive, 2199), lease, "renewed 2.1 s ago"},
-		{host(report.HealthJoining, 100), lease, "no change for 0.1 s"},
-		{host(report.HealthSilent, 21_000, 15_000), lease, "silent for 21 s, dead in 15 s"},
-		{host(report.HealthSilent, 37_000, 0), lease, "silent for 37 s, being declared dead"},
-		{host(report.HealthSilent, 21_000, 15_000), fence, "silent for 21 s, fenced in 15 s"},
-		{host(report.HealthSilent, 37_000, 0), fence, "silent for 37 s, being fenced"},
-		{host(report.HealthSilent, 130_000), manual, "silent for 2m10s"},
+		{host(report.HealthLive), "-"},
+		{host(report.HealthDead), "-"},
+		{host(report.HealthLive, 2199), "renewed 2.1 s ago"},
+		{host(report.HealthJoining, 2199), "no change for 2 s"},
+		{silent, "no renewal for 21 s, dead in 15 s"},
 	} {
-		require.Equal(t, c.want, Seen(c.host, c.policy))
+		require.Equal(t, c.want, Seen(c.host))
 	}
+}
+
+// TestComplete_ReportWithoutSilence_DescribesIt: an older bakeryd sends only the numbers.
+func TestComplete_ReportWithoutSilence_DescribesIt(t *testing.T) {
+	r := showtest.Report()
+	r.Problems = []report.Problem{}
+	Complete(r)
+	require.Equal(t, "no renewal for 21 s, dead in 15 s", Seen(r.Hosts[2]))
+	require.Empty(t, r.Problems, "they are as bakeryd found them")
+}
+
+func TestHostTable_HostsThatLeft_AreNamedInOneLine(t *testing.T) {
+	r := showtest.Report()
+	r.Hosts[1].Health = report.HealthLeft
+	r.Hosts = append(r.Hosts, report.Host{ID: 4, Name: "v m", Health: report.HealthLeft})
+	r.Judge()
+	table := func(all bool) string {
+		var out bytes.Buffer
+		require.NoError(t, render.WriteTable(&out, func(w io.Writer) { HostTable(w, r, all, false) }))
+		return out.String()
+	}
+	require.Equal(t, `ID  NAME             STATE   SEEN                               WATCHDOG
+1   db1 (this host)  live    renewed 3.0 s ago                  -
+3   db3              silent  no renewal for 21 s, dead in 15 s  -
+left: 2 db2, 4 "v m" (bakeryctl hosts --all)
+`, table(false))
+	require.Regexp(t, `(?m)^4 +"v m" +left `, table(true))
+	require.NotContains(t, table(true), "--all")
+	r.Hosts = r.Hosts[3:]
+	require.Equal(t, "left: 4 \"v m\" (bakeryctl hosts --all)\n", table(false))
 }
 
 func TestHostState(t *testing.T) {

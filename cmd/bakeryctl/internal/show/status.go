@@ -109,16 +109,16 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 		fmt.Fprintf(w, "  read from the device: a host that is shown as live may be dead\n")
 		return
 	}
-	left := time.Duration(r.ThisHost.LeaseLeftMS) * time.Millisecond
+	lease := time.Duration(r.ThisHost.LeaseLeftMS) * time.Millisecond
 	state := render.Good
 	switch {
-	case r.ThisHost.State == "lost" || left <= 0:
+	case r.ThisHost.State == "lost" || lease <= 0:
 		state = render.Bad
 	case r.ThisHost.State != "live":
 		state = render.Warn
 	}
-	fmt.Fprintf(w, "  this host is %d, %s: %s, %v left of its lease\n",
-		r.ThisHost.ID, text.Printable(r.ThisHost.Name), p.Of(state, r.ThisHost.State), max(0, left).Round(100*time.Millisecond))
+	fmt.Fprintf(w, "  this host is %d, %s: %s, %s left of its lease\n",
+		r.ThisHost.ID, text.Printable(r.ThisHost.Name), p.Of(state, r.ThisHost.State), report.Left(lease))
 }
 
 func showHosts(w io.Writer, r *report.Report, p render.Paint) {
@@ -126,30 +126,20 @@ func showHosts(w io.Writer, r *report.Report, p render.Paint) {
 		fmt.Fprintf(w, "\nno host ever joined\n")
 		return
 	}
-	head := "RENEWALS\tWATCHDOG\tINCARNATION"
-	silent := slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return h.SilentMS != nil })
-	if silent {
-		head = "SILENT\t" + head
+	shown, left := present(r.Hosts)
+	fmt.Fprintln(w)
+	if len(shown) > 0 {
+		fmt.Fprintln(w, p.Of(render.Head, "HOST\tNAME\tSTATE\tSEEN\tWATCHDOG\tINCARNATION"))
 	}
-	fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "HOST\tNAME\tSTATE\t"+head))
-	for _, h := range r.Hosts {
-		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, text.Printable(h.Name), p.Of(HostLevel(h), HostState(h)))
-		switch {
-		case silent && h.SilentMS != nil:
-			of := render.Plain
-			if h.Health == report.HealthSilent {
-				of = render.Bad
-			}
-			fmt.Fprintf(w, "%s\t", p.Of(of, fmt.Sprintf("%.1fs%s", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))))
-		case silent:
-			fmt.Fprint(w, "-\t")
+	for _, h := range shown {
+		of := render.Plain
+		if h.Health == report.HealthSilent {
+			of = render.Bad
 		}
-		watchdog := "-"
-		if h.WatchdogArmed {
-			watchdog = fmt.Sprintf("%ds", h.WatchdogSeconds)
-		}
-		fmt.Fprintf(w, "%d\t%s\t%016x\n", h.Sequence, watchdog, h.Incarnation)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%016x\n", h.ID, text.Printable(h.Name), p.Of(HostLevel(h), HostState(h)),
+			p.Of(of, Seen(h)), Watchdog(h), h.Incarnation)
 	}
+	fmt.Fprint(w, left)
 }
 
 func showLocks(w io.Writer, locks []report.Lock, now time.Time, p render.Paint) {

@@ -21,7 +21,8 @@ s        sort locks            p        pause
 ?        help                  q        quit; or ctrl-c
 
 LEASE    time left of a host's lease; it is renewed six times per lease.
-         For a silent host: the time until it is declared dead
+         For a silent host: the time until it is dead or fenced
+device   time of half of the requests, and of 99 % of them (p99)
 live     renews its lease                    left     has left
 silent   has not renewed as expected         joining  not live yet
 dead     declared dead: its locks are free
@@ -29,6 +30,7 @@ held     exclusively; 2/3: two of three      shared   number of shared holders
 stuck    blocked; the reason is shown        orphan   its bakeryctl has ended,
 entering a host draws a number                        its command runs
 WAIT     number of waiters: clients of this host, and other hosts
+sequence grows with each renewal, and by more when bakeryd restarts
 
 Locks in use are at most 2 s old, other locks are read in turn. All viewers,
 here and on the status page, share these reads.`
@@ -72,14 +74,14 @@ func (s *screen) details() {
 	if s.at.lock {
 		s.lockDetails(s.answer.Report.Locks[i])
 	} else {
-		s.hostDetails(s.aged(s.answer.Report.Hosts[i]))
+		s.hostDetails(s.answer.Report.Hosts[i].Aged(s.known()))
 	}
 }
 
 func (s *screen) lockDetails(l report.Lock) {
 	s.facts("lock "+show.LockName(l), [][]string{
 		{s.of(render.Soft, "state"), s.lockState(l)},
-		s.fact("stuck", render.Bad, l.Stuck),
+		s.fact("stuck", render.Bad, s.stuck(l)),
 		s.fact("permits", render.Plain, strconv.Itoa(l.Permits)),
 		s.fact("number", render.Plain, fmt.Sprintf("%d, creation %d", l.Lock, l.Creation)),
 	})
@@ -121,7 +123,7 @@ func (s *screen) hostDetails(h report.Host) {
 		state += ", this host"
 	}
 	if h.SilentMS != nil {
-		seen = show.Seen(h, r.Lockspace.Policy)
+		seen = show.Seen(h)
 	}
 	if h.PRKey != 0 {
 		key = fmt.Sprintf("%016x", h.PRKey)
@@ -129,7 +131,7 @@ func (s *screen) hostDetails(h report.Host) {
 	all := [][]string{
 		s.fact("state", show.HostLevel(h), state),
 		s.fact("seen", render.Plain, seen),
-		s.fact("renewals", render.Plain, fmt.Sprint(h.Sequence)),
+		s.fact("sequence", render.Plain, fmt.Sprint(h.Sequence)),
 		s.fact("watchdog", render.Plain, show.Watchdog(h)),
 		s.fact("incarnation", render.Plain, fmt.Sprintf("%016x", h.Incarnation)),
 		s.fact("machine", render.Plain, h.MachineID),

@@ -45,6 +45,19 @@ func withDisks(width, height int) model {
 		Reason: "disk 3 (/dev/mapper/vote-c), 2 of 3 up: input/output error"})
 }
 
+// withPaths returns aModel on the devices at paths.
+func withPaths(width, height int, paths ...string) model {
+	r := showtest.Report()
+	r.Lockspace.Device = strings.Join(paths, ", ")
+	if len(paths) > 1 {
+		r.Disks = showtest.Disks()
+		for i := range r.Disks {
+			r.Disks[i].Device = paths[i]
+		}
+	}
+	return aModel(width, height).update(anAnswer(r), nil, noon)
+}
+
 // press sends keys to a model by their names; a name of several ASCII letters is a special key.
 func press(m model, keys ...string) model {
 	for _, k := range keys {

@@ -387,17 +387,6 @@ func (m model) heldFor(since time.Time) string {
 	return render.Age(m.answer.At.Add(m.known()).Sub(since))
 }
 
-// aged returns h with its times advanced by known.
-func (m model) aged(h report.Host) report.Host {
-	if h.SilentMS != nil {
-		h.SilentMS = new(*h.SilentMS + m.known().Milliseconds())
-	}
-	if h.DeadInMS != nil {
-		h.DeadInMS = new(max(0, *h.DeadInMS-m.known().Milliseconds()))
-	}
-	return h
-}
-
 // leaseLevel rates the rest of a lease, which is renewed six times per lease.
 func leaseLevel(left, lease time.Duration) render.Level {
 	switch {

@@ -20,12 +20,6 @@ import (
 // device.
 
 func (s *screen) title() {
-	what := text.PrintableLine(s.source)
-	if s.answer != nil {
-		space := s.answer.Report.Lockspace
-		what = text.Printable(cmp.Or(space.Name, space.UUID.String())) + " on " + text.PrintableLine(space.Device)
-	}
-	s.line(s.of(render.Head, "bakeryctl top"), s.of(render.Plain, "  "+what))
 	of, at := render.Soft, s.now.Local().Format(time.TimeOnly)
 	switch {
 	case s.failed != nil && s.answer != nil:
@@ -33,7 +27,44 @@ func (s *screen) title() {
 	case s.paused:
 		of, at = render.Warn, "paused at "+at
 	}
+	head := s.of(render.Head, "bakeryctl top") + "  "
+	if s.answer != nil {
+		space := s.answer.Report.Lockspace
+		head += s.of(render.Plain, text.Printable(cmp.Or(space.Name, space.UUID.String()))+" on ")
+	}
+	room := s.width - render.Width(head)
+	if withTime := room - render.Width(at) - 2; withTime >= leastPath {
+		room = withTime
+	}
+	s.line(head, s.of(render.Plain, s.where(room)))
 	s.right(len(s.lines)-1, s.of(of, at))
+}
+
+// leastPath is the number of columns below which the path of one of several devices is not shown.
+const leastPath = 12
+
+// where returns the devices of the lockspace, or what is asked, in a number of columns. Each path
+// keeps its start and its end.
+func (s *screen) where(room int) string {
+	paths := []string{s.source}
+	if s.answer != nil {
+		paths[0] = s.answer.Report.Lockspace.Device
+		if disks := s.answer.Report.Disks; len(disks) > 0 {
+			paths = nil
+			for _, d := range disks {
+				paths = append(paths, show.DiskName(d))
+			}
+		}
+	}
+	n := len(paths)
+	share := (room - 2*(n-1)) / n
+	if n > 1 && share < leastPath {
+		return render.Count(n, "disk")
+	}
+	for i := range paths {
+		paths[i] = s.g.Middle(render.Safe(text.PrintableLine(paths[i])), share)
+	}
+	return strings.Join(paths, ", ")
 }
 
 // summary adds the problems, in at most most lines, or that all is well.
@@ -76,8 +107,8 @@ func (s *screen) state() {
 		} else if of == render.Good && self.State != "live" {
 			of = render.Warn
 		}
-		s.line(s.of(render.Soft, "lease   "), s.bar(of, left, lease), s.of(of, "  "+render.Seconds(left.Milliseconds())),
-			s.of(render.Plain, fmt.Sprintf(" of %v left, this host is %s, %s", lease, show.HostTitle(self.ID, self.Name), self.State)))
+		s.line(s.of(render.Soft, "lease   "), s.bar(of, left, lease), s.of(of, "  "+report.Left(left)),
+			s.of(render.Plain, fmt.Sprintf(" of %s left, this host is %s, %s", report.Left(lease), show.HostTitle(self.ID, self.Name), self.State)))
 	}
 	s.tally()
 	s.disks()
@@ -98,15 +129,19 @@ func (s *screen) disks() {
 		if i == 0 {
 			head = "disks   "
 		}
-		line := s.of(render.Soft, head) + s.of(render.Plain, fmt.Sprintf("%d %s ", d.Position, show.DiskName(d))) +
+		line := s.of(render.Soft, head) + s.of(render.Plain, fmt.Sprintf("%d %s ", d.Position, s.g.Middle(render.Safe(show.DiskName(d)), s.part(3)))) +
 			s.of(of, fmt.Sprintf("%s for %s", d.State, s.heldFor(d.Since)))
-		for _, v := range []speed{{"read", d.IO.Read}, {"write", d.IO.Write}} {
-			if v.Count > 0 {
-				line += s.of(render.Soft, " "+s.g.Dot+" ") + fmt.Sprintf("%s %s, p99 %s", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
-			}
-		}
 		if d.Behind > 0 {
 			line += s.of(render.Soft, " "+s.g.Dot+" ") + s.of(render.Warn, render.Count(d.Behind, "record")+" behind")
+		}
+		for _, v := range []speed{{"read", d.IO.Read}, {"write", d.IO.Write}} {
+			if v.Count == 0 {
+				continue
+			}
+			line += s.of(render.Soft, " "+s.g.Dot+" ") + v.what + " " + render.Short(micros(v.P50US))
+			if s.width >= 100 {
+				line += ", p99 " + render.Short(micros(v.P99US))
+			}
 		}
 		s.line(line)
 	}
@@ -156,12 +191,28 @@ func (s *screen) tally() {
 
 // latency adds the latencies of the device that bakeryd reports, and those of the read shown.
 func (s *screen) latency() {
+	line := s.deviceLine(true, true)
+	if render.Width(line) > s.width {
+		line = s.deviceLine(true, false)
+	}
+	if render.Width(line) > s.width {
+		line = s.deviceLine(false, false)
+	}
+	s.line(line)
+}
+
+// deviceLine returns the line of latency, without p99 or without sparklines if there is no room.
+func (s *screen) deviceLine(p99, sparks bool) string {
 	line := s.of(render.Soft, "device  ")
 	speeds := speedsOf(s.answer.Report)
 	for _, v := range speeds {
-		line += fmt.Sprintf("%s %s, p99 %s ", v.what, render.Short(micros(v.P50US)), render.Short(micros(v.P99US)))
-		if s.width >= 110 {
-			line += s.of(render.Soft, s.spark(s.speed[v.what], 10)+" ")
+		line += v.what + " " + render.Short(micros(v.P50US))
+		if p99 {
+			line += ", p99 " + render.Short(micros(v.P99US))
+		}
+		line += " "
+		if drawn := s.spark(s.speed[v.what], 10); sparks && drawn != "" {
+			line += s.of(render.Soft, drawn+" ")
 		}
 		if v.Errors > 0 {
 			line += s.of(render.Bad, render.Count(int(min(v.Errors, 1<<30)), "error")+" ")
@@ -170,11 +221,16 @@ func (s *screen) latency() {
 	}
 	read := s.answer.Read
 	age := s.passed() + time.Duration(read.AgoMS)*time.Millisecond
-	line += fmt.Sprintf("read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
+	old := render.Seconds(age.Milliseconds())
+	if whole := fmt.Sprintf("read %s ago in %s ", old, render.Short(time.Duration(read.TookMS)*time.Millisecond)); render.Width(line+whole) <= s.width+1 {
+		line += whole
+	} else {
+		line += old + " old"
+	}
 	if len(speeds) == 0 {
 		line += s.of(render.Soft, s.spark(s.speed[""], 20))
 	}
-	s.line(line)
+	return strings.TrimRight(line, " ")
 }
 
 // spark draws the most recent times.
@@ -200,23 +256,27 @@ func (m model) problems() []report.Problem {
 	why, joining := errors.AsType[*notReady](m.failed)
 	switch {
 	case joining:
-		what := fmt.Sprintf("nothing to show for %s", render.Seconds(m.now.Sub(m.since).Milliseconds()))
+		what := fmt.Sprintf("nothing to show for %s", report.Elapsed(m.now.Sub(m.since)))
 		return []report.Problem{{Severity: report.SeverityWarning, Text: what, Why: why.Message, Remedy: why.Hint}}
 	case m.failed != nil:
 		return []report.Problem{m.noAnswer()}
 	case m.answer == nil:
 		return nil
 	}
-	return m.answer.Report.Problems
+	var all []report.Problem
+	for _, p := range m.answer.Report.Problems {
+		all = append(all, p.Aged(m.known()))
+	}
+	return all
 }
 
 // noAnswer returns that bakeryd does not answer, and what that means for its lease.
 func (m model) noAnswer() report.Problem {
 	p := report.Problem{Severity: report.SeverityError, Why: reason(m.failed), Text: fmt.Sprintf("no answer for %s, since %s",
-		render.Seconds(m.now.Sub(m.since).Milliseconds()), m.since.Local().Format(time.TimeOnly))}
+		report.Elapsed(m.now.Sub(m.since)), m.since.Local().Format(time.TimeOnly))}
 	if m.answer != nil && m.answer.Report.ThisHost != nil {
 		if left := m.left(); left > 0 {
-			p.Remedy = "its lease ends in " + render.Seconds(left.Milliseconds()) + ": if bakeryd starts before that, it keeps every lock; "
+			p.Remedy = "its lease ends in " + report.Left(left) + ": if bakeryd starts before that, it keeps every lock; "
 		} else {
 			p.Remedy = "its lease is over by now, unless it still runs; "
 		}

@@ -89,7 +89,7 @@ func (s *screen) hostTable(room int) {
 	from, to, marked := s.visible(s.hosts, room)
 	rows := [][]string{s.cells(render.Head, title("HOSTS", len(s.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
 	for _, r := range s.hosts[from:to] {
-		h := s.aged(all[r.i])
+		h := all[r.i].Aged(s.known())
 		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
 	}
 	s.grid([]column{{1, s.part(3)}, fixed(8), fixed(s.barWidth())}, rows, marked)
@@ -100,11 +100,9 @@ func (s *screen) hostLease(h report.Host) string {
 	state, of := h.Health, show.HostLevel(h)
 	left, whole := time.Duration(0), s.lease()
 	switch {
-	case state == report.HealthSilent && h.DeadInMS != nil:
-		left, whole = time.Duration(*h.DeadInMS)*time.Millisecond, whole*6/5
-		if h.WatchdogArmed {
-			whole += time.Duration(h.WatchdogSeconds) * time.Second
-		}
+	case state == report.HealthSilent && h.SilentMS != nil && h.DeadInMS != nil:
+		left = time.Duration(*h.DeadInMS) * time.Millisecond
+		whole = left + time.Duration(*h.SilentMS)*time.Millisecond
 	case state == report.HealthSilent: // the time is not known
 	case state == report.HealthLive && s.answer.Report.IsThisHost(h.ID):
 		left = s.left()
@@ -126,7 +124,7 @@ func (s *screen) hostNotes(h report.Host) string {
 	case s.answer.Report.IsThisHost(h.ID) && health == report.HealthLive:
 		notes = append(notes, "this host")
 	case health == report.HealthSilent, h.SilentMS != nil:
-		notes = append(notes, show.Seen(h, s.answer.Report.Lockspace.Policy))
+		notes = append(notes, show.Seen(h))
 	case health == report.HealthDead:
 		notes = append(notes, "its locks are free")
 	}
@@ -172,7 +170,7 @@ func (s *screen) lockTable(room int) {
 	rows := [][]string{s.cells(render.Head, title("LOCKS", len(s.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
 	for _, r := range s.locks[from:to] {
 		l := all[r.i]
-		of, waits, last := render.Plain, "", l.Stuck
+		of, waits, last := render.Plain, "", s.stuck(l)
 		if n := s.waits(l); n > 0 {
 			waits = fmt.Sprintf("%4d", n)
 		}
@@ -190,6 +188,9 @@ func (s *screen) lockTable(room int) {
 		s.line(s.of(render.Soft, "  none yet: a lock is created on first use"))
 	}
 }
+
+// stuck returns why a lock is stuck, with the present times.
+func (s *screen) stuck(l report.Lock) string { return report.Aged(l.Stuck, l.Times, s.known()) }
 
 // heldBy returns the names of the hosts that hold a lock.
 func heldBy(l report.Lock) string {

@@ -73,6 +73,9 @@ func TestTopViews(t *testing.T) {
 		}(),
 		"disks":       withDisks(120, 40),
 		"disks-80x24": withDisks(80, 24),
+		"disks-40x20": withDisks(40, 20),
+		"paths-80x32": withPaths(80, 32, "/dev/mapper/3600140588bd0d1ea0e74e0c9a2d2ae31-part1", "/dev/disk/by-id/wwn-0x600140588bd0d1ea0e74e0c9a2d2ae32", "/dev/mapper/votes-c"),
+		"path-80x24":  withPaths(80, 24, "/dev/disk/by-path/pci-0000:00:1f.2-ata-1.0-lun-17-of-a-long-name-part1"),
 		"device": func() model {
 			r := showtest.Report()
 			r.ThisHost = nil
