@@ -40,7 +40,7 @@ type TermVitals struct {
 	LeaseLeft time.Duration // 0 if over
 	// FenceAfter is how long a host may be silent before others fence it; 0: until its lease is over.
 	FenceAfter time.Duration
-	Hosts      map[report.Health]int
+	Hosts      []report.HostHealth // that ever joined, by id
 	Sessions   int
 	IO         blockdev.Stats
 	Disks      []report.Disk  // the member disks; none if the lockspace is on one disk
@@ -62,7 +62,7 @@ func (h *Host) vitals() *TermVitals {
 	return &TermVitals{
 		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.DeviceNames(),
 		Lease: h.disk.SB.Lease, FenceAfter: h.disk.SB.FenceAfter, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
-		Hosts: report.CountHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
+		Hosts: report.HealthOf(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.Count(), IO: h.devices.Opened.Stats(), Locks: h.Vitals(),
 		Disks: report.DisksOf(lockspace.MemberDisks(h.devices.Opened)),
 	}
 }

@@ -9,6 +9,7 @@ package metrics
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -118,24 +119,40 @@ func (p put) io(t *tally.Tally) {
 
 // term exports the state of a host that has joined.
 func (p put) term(v *daemon.TermVitals) {
-	p.gauge("lockspace_info", "The lockspace and the identity of the host in it: 1.", 1, "lockspace", v.Lockspace,
-		"uuid", v.UUID.String(), "device", v.Device, "host_id", strconv.Itoa(v.HostID), "host_name", v.HostName)
+	p.gauge("lockspace_info", "The lockspace, by its name or else its UUID, and the identity of the host in it: 1.", 1, "lockspace", cmp.Or(v.Lockspace, v.UUID.String()),
+		"uuid", v.UUID.String(), "device", v.Device, "host_id", strconv.Itoa(v.HostID), "host_name", hostName(v.HostName, v.HostID))
 	p.gauge("lease_seconds", "Length of a lease, as formatted.", v.Lease.Seconds())
 	p.gauge("fence_after_seconds", "Silence after which a host is fenced, as formatted; 0: the end of its lease.", v.FenceAfter.Seconds())
 	p.gauge("lease_left_seconds", "Remaining time of the lease without a renewal; 0: it is over.", v.LeaseLeft.Seconds())
 	p.gauge("sessions", "Clients that hold a lock or wait for one, over the socket.", float64(v.Sessions))
-	for health, n := range v.Hosts {
-		p.gauge("hosts", "Hosts that ever joined, by their state as seen by this one.", float64(n), "health", string(health))
-	}
+	p.hosts(v.Hosts)
 	p.disks(v.Disks)
 	p.gauge("io_in_flight", "Requests to the device that are under way.", float64(v.IO.InFlight))
 	p.gauge("io_oldest_seconds", "Age of the oldest request under way: it shows a hanging device.", v.IO.Oldest.Seconds())
 }
 
+// hosts exports the health of the hosts. Only those that need an operator have series of their own.
+func (p put) hosts(all []report.HostHealth) {
+	n := map[report.Health]int{report.HealthLive: 0, report.HealthJoining: 0, report.HealthLeft: 0, report.HealthSilent: 0, report.HealthDead: 0}
+	for _, h := range all {
+		n[h.Health]++
+		if h.Health == report.HealthSilent || h.Health == report.HealthDead {
+			p.gauge("host_unhealthy", "1 for each host that is silent or dead, as seen by this one.", 1,
+				"host_id", strconv.Itoa(h.ID), "host_name", hostName(h.Name, h.ID), "health", string(h.Health))
+		}
+	}
+	for health, n := range n {
+		p.gauge("hosts", "Hosts that ever joined, by their state as seen by this one.", float64(n), "health", string(health))
+	}
+}
+
+// hostName returns the name of a host, or its id if it has none: no label has an empty value.
+func hostName(name string, id int) string { return cmp.Or(name, fmt.Sprint("host ", id)) }
+
 // disks exports the member disks, none if the lockspace is on one disk.
 func (p put) disks(all []report.Disk) {
 	for _, d := range all {
-		labels := []string{"disk", strconv.Itoa(d.Position), "device", d.Device}
+		labels := []string{"disk", strconv.Itoa(d.Position), "device", cmp.Or(d.Device, "none")}
 		p.gauge("disk_up", "Whether a member disk of the lockspace is read and written, and answers: 1 or 0.", oneIf[d.Up()], labels...)
 		p.gauge("disk_behind_records", "Records that this host wrote and that a member disk lacks.", float64(d.Behind), labels...)
 		p.counter("disk_failures_total", "Requests to a member disk that failed.", float64(d.Failures), labels...)
@@ -151,8 +168,7 @@ func (p put) disks(all []report.Disk) {
 	}
 }
 
-// locks exports the holders and waiters, and the counts of locks. Locks without a place count as
-// "".
+// locks exports the holders and waiters, and the counts of the locks that have a place.
 func (p put) locks(t *tally.Tally, now []queue.Vitals) {
 	grants := p.histogram("wait_duration_seconds", "Time that clients waited for locks, for each grant.", &t.Waits, ofLocks)
 	p.counter("grants_total", "Locks granted to clients of this host.", grants)
@@ -160,20 +176,16 @@ func (p put) locks(t *tally.Tally, now []queue.Vitals) {
 	p.count("handoffs_total", "Grants handed over from another client of this host, without disk IO.", &t.Handoffs)
 	all := t.Locks.All()
 	var sum queue.Vitals
-	byName := make(map[string]queue.Vitals, len(all))
+	byName := make(map[string]queue.Vitals, len(now))
 	for _, v := range now {
 		sum = plus(sum, v)
-		name := v.Name
-		if all[name] == nil {
-			name = ""
-		}
-		byName[name] = plus(byName[name], v)
+		byName[v.Name] = plus(byName[v.Name], v)
 	}
 	p.gauge("holding", "Clients of this host that hold a lock.", float64(sum.Holding))
 	p.gauge("waiting", "Clients of this host that wait for a lock.", float64(sum.Waiting))
 	p.gauge("longest_wait_seconds", "Age of the longest present wait of a client; 0: no client waits.", sum.Longest.Seconds())
 	for name, c := range all {
-		p.count("lock_grants_total", "Grants of a lock; an empty name: all locks without their own series.",
+		p.count("lock_grants_total", "Grants of a lock, for up to 100 locks; bakery_grants_total counts all.",
 			&c.Grants, "lock", name)
 		p.count("lock_handoffs_total", "Handoffs of a lock inside this host.", &c.Handoffs, "lock", name)
 		p.counter("lock_wait_seconds_total", "Time that clients waited for a lock for each grant.",

@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // fake is a bakeryd with given state.
@@ -41,6 +42,13 @@ func (f *fake) scrape(t *testing.T) map[string]*dto.MetricFamily {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := p.TextToMetricFamilies(w.Body)
 	require.NoError(t, err)
+	for name, family := range families {
+		for _, m := range family.Metric {
+			for _, l := range m.Label {
+				require.NotEmpty(t, l.GetValue(), "the same as no label: %s of %s", l.GetName(), name)
+			}
+		}
+	}
 	return families
 }
 
@@ -95,7 +103,7 @@ func TestWhileJoining(t *testing.T) {
 func TestOfATerm(t *testing.T) {
 	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Descriptors: 7, MostClients: 100, Term: &daemon.TermVitals{
 		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, FenceAfter: 6 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
-		Hosts: map[report.Health]int{report.HealthLive: 2, report.HealthDead: 1},
+		Hosts: []report.HostHealth{{ID: 1, Health: report.HealthDead}, {ID: 2, Name: "db2", Health: report.HealthSilent}, {ID: 3, Name: "db3", Health: report.HealthLive}},
 		IO:    blockdev.Stats{InFlight: 2, Oldest: 4 * time.Second},
 		Locks: []queue.Vitals{{Name: "new", Waiting: 2, Longest: time.Minute}, {Name: "x", Holding: 1, Waiting: 1, Longest: time.Second}},
 	}}}
@@ -134,6 +142,9 @@ func TestOfATerm(t *testing.T) {
 		{1, "bakery_host_deaths_total", []string{"by", "self"}},
 		{2, "bakery_host_deaths_total", []string{"by", "other"}},
 		{1, "bakery_hosts", []string{"health", "dead"}},
+		{0, "bakery_hosts", []string{"health", "left"}},
+		{1, "bakery_host_unhealthy", []string{"host_id", "1", "host_name", "host 1", "health", "dead"}},
+		{1, "bakery_host_unhealthy", []string{"host_id", "2", "host_name", "db2", "health", "silent"}},
 		{4, "bakery_recoveries_total", nil},
 		{5, "bakery_handoffs_total", nil},
 		{5, "bakery_sessions", nil},
@@ -149,14 +160,15 @@ func TestOfATerm(t *testing.T) {
 		{6, "bakery_lock_grants_total", []string{"lock", "x"}},
 		{1.5, "bakery_lock_hold_seconds_total", []string{"lock", "x"}},
 		{1, "bakery_lock_waiting", []string{"lock", "x"}},
-		{2, "bakery_lock_waiting", []string{"lock", ""}},
 	} {
 		require.Equal(t, want.value, value(t, families, want.name, want.labels...), "%v", want)
 	}
+	require.Len(t, families["bakery_host_unhealthy"].Metric, 2, "a live host has no series")
+	require.Len(t, families["bakery_lock_waiting"].Metric, 1, "a lock without a place has no series")
 }
 
 func TestMemberDisks(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Disks: memberDisks()}}}
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "x", Disks: memberDisks()}}}
 	families := f.scrape(t)
 	for _, want := range []struct {
 		value  float64
@@ -165,7 +177,7 @@ func TestMemberDisks(t *testing.T) {
 	}{
 		{1, "bakery_disk_up", []string{"disk", "1", "device", "/dev/a"}},
 		{0, "bakery_disk_up", []string{"disk", "2", "device", "/dev/b"}},
-		{0, "bakery_disk_up", []string{"disk", "3", "device", ""}},
+		{0, "bakery_disk_up", []string{"disk", "3", "device", "none"}},
 		{4, "bakery_disk_behind_records", []string{"disk", "2"}},
 		{5, "bakery_disk_failures_total", []string{"disk", "2"}},
 		{0.002, "bakery_disk_latency_seconds", []string{"disk", "1", "op", "read", "percentile", "50"}},
@@ -189,7 +201,7 @@ func memberDisks() []report.Disk {
 
 // TestBounded: the number of series does not grow with the number of locks.
 func TestBounded(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{}}}
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "x"}}}
 	random := rand.New(rand.NewPCG(3, 4))
 	names := []string{"a\"b", `a\b`, "a\\\"", "{x=\"y\"}", "# HELP bakery_joined no", "日本", "\u202e", "a b", "}", strings.Repeat("x", 128), "NaN", "�"}
 	for len(names) < 10000 {
@@ -209,13 +221,18 @@ func TestBounded(t *testing.T) {
 	}
 	families := f.scrape(t)
 	for _, family := range []string{"bakery_lock_grants_total", "bakery_lock_holding"} {
-		require.Len(t, families[family].Metric, tally.MaxLocks+1)
+		require.Len(t, families[family].Metric, tally.MaxLocks)
 		for _, name := range names[:tally.MaxLocks] {
 			require.Equal(t, 1.0, value(t, families, family, "lock", name))
 		}
-		require.Equal(t, float64(len(names)-tally.MaxLocks), value(t, families, family, "lock", ""))
 	}
 	require.Equal(t, float64(len(names)), value(t, families, "bakery_holding"))
+}
+
+// TestLockspaceWithoutAName: it has its UUID for a name.
+func TestLockspaceWithoutAName(t *testing.T) {
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{HostID: 2, UUID: layout.UUID{7}, Device: "x"}}}
+	require.Equal(t, 1.0, value(t, f.scrape(t), "bakery_lockspace_info", "lockspace", layout.UUID{7}.String(), "host_name", "host 2"))
 }
 
 // TestAnyBytes: a path need not be UTF-8.
@@ -226,8 +243,9 @@ func TestAnyBytes(t *testing.T) {
 
 // TestNames: the names of the metrics never change. Each has a description.
 func TestNames(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Hosts: map[report.Health]int{report.HealthLive: 1}, Disks: memberDisks()}}}
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "x", Hosts: []report.HostHealth{{ID: 1, Health: report.HealthDead}}, Disks: memberDisks()}}}
 	f.tally.Refused.Know("busy")
+	f.tally.Locks.Of("x", time.Now())
 	var names []string
 	for name, family := range f.scrape(t) {
 		require.NotEmpty(t, family.GetHelp())
@@ -239,7 +257,7 @@ func TestNames(t *testing.T) {
 	build_info lockspace_info state joined client_descriptors client_descriptors_limit sessions
 	refused_total lease_seconds fence_after_seconds lease_left_seconds lease_renewals_total
 	lease_renewal_failures_total lease_renewal_duration_seconds leases_lost_total joins_total
-	hosts host_deaths_total hosts_fenced_total fencing_failures_total recoveries_total
+	hosts host_unhealthy host_deaths_total hosts_fenced_total fencing_failures_total recoveries_total
 	evictions_total grants_total handoffs_total wait_duration_seconds hold_duration_seconds
 	holding waiting longest_wait_seconds lock_grants_total lock_handoffs_total
 	lock_wait_seconds_total lock_hold_seconds_total lock_holding lock_waiting io_duration_seconds

@@ -135,26 +135,32 @@ func (k *Knowledge) remembered(id int) layout.HostRecord {
 	}
 }
 
-// CountHealth counts the hosts that ever joined. A host's own record in the table is the one from
-// before it was live.
-func CountHealth(hosts []lease.Host, self int, t timing.Times) map[Health]int {
-	n := map[Health]int{HealthLive: 0, HealthJoining: 0, HealthLeft: 0, HealthSilent: 0, HealthDead: 0}
+// HostHealth is the health of one host.
+type HostHealth struct {
+	ID     int
+	Name   string // empty if it has none
+	Health Health
+}
+
+// HealthOf returns the health of the hosts that ever joined, by id. A host's own record in the table
+// is the one from before it was live.
+func HealthOf(hosts []lease.Host, self int, t timing.Times) (all []HostHealth) {
 	for i, h := range hosts {
+		health := HealthLive
 		switch {
 		case i+1 == self:
-			n[HealthLive]++
 		case h.Incarnation == 0:
+			continue
 		case h.State == layout.StateLeft:
-			n[HealthLeft]++
+			health = HealthLeft
 		case h.Gone:
-			n[HealthDead]++
+			health = HealthDead
 		case h.State == layout.StateJoining:
-			n[HealthJoining]++
+			health = HealthJoining
 		case h.Overdue(t):
-			n[HealthSilent]++
-		default:
-			n[HealthLive]++
+			health = HealthSilent
 		}
+		all = append(all, HostHealth{i + 1, h.Name, health})
 	}
-	return n
+	return all
 }

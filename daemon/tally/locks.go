@@ -22,7 +22,7 @@ const (
 	askAgain = time.Minute
 )
 
-// LockCounts holds the counts of a lock, or of all locks without a place.
+// LockCounts holds the counts of a lock.
 type LockCounts struct {
 	Grants   atomic.Uint64
 	Handoffs atomic.Uint64
@@ -34,7 +34,7 @@ type LockCounts struct {
 
 // Locks holds the counts of each lock. The zero value is ready for use.
 type Locks struct {
-	rest LockCounts
+	rest LockCounts // of all locks without a place; not read, because the Tally counts all locks
 
 	mu     sync.Mutex // guards the fields below, and used of all locks
 	byName map[string]*LockCounts
@@ -80,11 +80,9 @@ func (ls *Locks) makeRoom(now time.Time) bool {
 	return true
 }
 
-// All returns the counts by the name of the lock; of all locks without a place by "".
+// All returns the counts of the locks that have a place, by name.
 func (ls *Locks) All() map[string]*LockCounts {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	all := map[string]*LockCounts{"": &ls.rest}
-	maps.Copy(all, ls.byName)
-	return all
+	return maps.Clone(ls.byName)
 }
