@@ -473,3 +473,27 @@ func TestLineOfNoClock(t *testing.T) {
 	}))
 	require.Equal(t, []Kind{Gap, Enter}, kinds)
 }
+
+// TestReadFile_Rest_CountsReadingOnly: not the time of a client that is slow to take events.
+func TestReadFile_Rest_CountsReadingOnly(t *testing.T) {
+	var lines []byte
+	for seq := range uint64(2*batchSize + 1) {
+		lines = (&Event{Seq: seq + 1, At: time.Now(), Kind: Gap}).AppendLine(lines)
+	}
+	path := filepath.Join(t.TempDir(), "x.events")
+	require.NoError(t, os.WriteFile(path, lines, 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		rests, got := 0, 0
+		require.NoError(t, ReadFile(path, Query{Rest: func(took time.Duration) {
+			require.Zero(t, took)
+			rests++
+			time.Sleep(time.Second)
+		}}, func(es []Event) error {
+			got += len(es)
+			time.Sleep(time.Minute)
+			return nil
+		}))
+		require.Equal(t, 2*batchSize+1, got)
+		require.Equal(t, 3, rests, "after each batch, and at the end")
+	})
+}

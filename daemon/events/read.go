@@ -21,6 +21,10 @@ type Query struct {
 	Lock  string    // events of this lock, and of hosts, which concern all locks; empty: of all locks
 	From  time.Time // events at this time or later; zero: no limit
 	Until time.Time // events before this time; zero: no limit
+
+	// Rest is called after batchSize events that were read of files, and after the last one, with the time
+	// that reading took. It may block, to limit the load. nil: it is not called.
+	Rest func(took time.Duration)
 }
 
 func (q *Query) wants(e *Event) bool {
@@ -35,6 +39,8 @@ type reader struct {
 	fn    func([]Event) error
 	batch []Event
 	got   []Event // room for the events of memory
+
+	inCalls time.Duration // time in fn since Rest, in which nothing is read
 }
 
 func (r *reader) see(e Event) error {
@@ -52,7 +58,9 @@ func (r *reader) flush() error {
 	if len(r.batch) == 0 {
 		return nil
 	}
+	began := time.Now()
 	err := r.fn(r.batch)
+	r.inCalls += time.Since(began)
 	r.batch = r.batch[:0]
 	return err
 }
@@ -109,8 +117,20 @@ func (r *reader) readFiles(path string) error {
 	if err != nil {
 		return err
 	}
+	began, read := time.Now(), 0
+	r.inCalls = 0
+	rest := func() {
+		if r.Rest != nil {
+			r.Rest(time.Since(began) - r.inCalls)
+			began, r.inCalls = time.Now(), 0
+		}
+	}
+	defer rest()
 	for _, f := range files {
 		for e, err := range scan(f, r.Since) {
+			if read++; read%batchSize == 0 {
+				rest()
+			}
 			if err != nil {
 				return fmt.Errorf("read the journal %s: %w", f.Name(), text.WithoutPath(err))
 			}

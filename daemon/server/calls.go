@@ -72,7 +72,7 @@ func (s *Server) register(mux *http.ServeMux) {
 	for _, c := range s.calls() {
 		mux.HandleFunc(c.pattern, c.answer)
 	}
-	s.looks(mux)
+	s.looks(mux, false)
 }
 
 // Actions returns the actions of the calls that do more than read, by their patterns.

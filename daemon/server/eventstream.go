@@ -86,6 +86,9 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if callerOf(r).socket() == nil {
+		q.Rest = func(took time.Duration) { s.reading.charge(r.Context(), (workShare-1)*took, readBurst) }
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	// A client that does not read blocks only this goroutine, for at most eventsPatience.
 	sent := false

@@ -16,13 +16,18 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-// looks registers the calls that only read. They change nothing on the disk or on this host.
-func (s *Server) looks(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/status", s.withoutBody(s.status))
-	mux.HandleFunc("GET /v1/locks", s.withoutBody(s.locks))
+// looks registers the calls that only read, for the socket or for an address, whose clients share the
+// answers. They change nothing on the disk or on this host.
+func (s *Server) looks(mux *http.ServeMux, byAddress bool) {
+	status, maybeShared := s.status, func(h http.HandlerFunc, _ time.Duration) http.Handler { return h }
+	if byAddress {
+		status, maybeShared = s.statusOfPage, func(h http.HandlerFunc, most time.Duration) http.Handler { return share(h, most) }
+	}
+	mux.Handle("GET /v1/status", maybeShared(s.withoutBody(status), mostShared))
+	mux.Handle("GET /v1/locks", maybeShared(s.withoutBody(s.locks), listShared))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
-	mux.HandleFunc("GET /metrics", s.serveMetrics)
-	mux.HandleFunc("GET "+page.Below+"status", s.glance)
+	mux.Handle("GET /metrics", maybeShared(s.serveMetrics, mostShared))
+	mux.Handle("GET "+page.Below+"status", maybeShared(s.glance, mostShared))
 	for _, at := range []string{"/{$}", page.Below} {
 		mux.Handle(at, page.Handler())
 	}
@@ -36,6 +41,15 @@ func (s *Server) looks(mux *http.ServeMux) {
 		}
 		noSuchCall(w, r, hint)
 	})
+}
+
+// statusOfPage answers with what the status page has read of the disk, at its pace.
+func (s *Server) statusOfPage(host Host, _ *http.Request) (any, error) {
+	a := host.Glance()
+	if a.Error != nil {
+		return nil, a.Error
+	}
+	return a.Report, nil
 }
 
 const anyCall = "the guide api.md lists the calls"
@@ -124,5 +138,5 @@ func ListenLoopback(address string) (net.Listener, error) {
 
 // ServeLooks serves the calls that only read, until Shutdown.
 func (s *Server) ServeLooks(ln net.Listener) error {
-	return serveBy(s.looking, fdlimit.NewListener(ln, s.cfg.Log, s.cfg.Tally, s.readers))
+	return serveBy(s.looking, fdlimit.NewListener(pacedListener{ln, &s.asking, s.links}, s.cfg.Log, s.cfg.Tally, s.readers))
 }

@@ -5,6 +5,7 @@
 //
 //   - server.go has the server and its refusals, calls.go the calls of the socket with their actions
 //     and answers, looks.go those that only read, and the address that serves these alone
+//   - shared.go limits what all clients of the address cause together
 //   - link.go and stream.go are the two kinds of connection that get events of a lock
 //   - eventstream.go answers the calls for events
 //   - caller.go knows the process at the other end and what the policy allows it; browser.go
@@ -63,6 +64,8 @@ type Server struct {
 	looking   *http.Server // read-only, for clients known only by an address (looks.go)
 	readers   *fdlimit.Budget
 	followers chan struct{} // has one entry for each client that follows events by an address
+	asking    pace          // of all clients of an address
+	reading   pace          // of the journal by these
 	lines     eventLines    // that clients are sent
 	rules     access.Rules  // without the policy
 	refused   *policy.Refusals
@@ -110,9 +113,9 @@ func New(cfg Config) *Server {
 	s.register(mux) // calls.go
 	s.http = s.serverOf(restrict(false, mux), cfg.Descriptors)
 	looks := http.NewServeMux()
-	s.looks(looks)
+	s.looks(looks, true)
 	s.followers = make(chan struct{}, max(1, s.readers.Limit/2))
-	s.looking = s.serverOf(restrict(true, looks), s.readers)
+	s.looking = s.serverOf(s.asking.paced(restrict(true, looks)), s.readers)
 	return s
 }
 

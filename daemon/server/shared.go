@@ -1,0 +1,178 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Every process of this machine may be a client of an address, and a reverse proxy may serve a network.
+// Many or fast clients must not load the disk or the processor. Therefore they share answers, and all
+// together ask at a limited rate: a client that asks sooner waits.
+const (
+	askEvery = 5 * time.Millisecond // interval of connections and requests
+	askBurst = 2 * time.Second      // worth of requests that come at once
+
+	leastShared = 500 * time.Millisecond // how long an answer is shared at least
+	workShare   = 10                     // answers are made at most 1/workShare of the time
+	mostShared  = 2 * time.Second        // how long an answer is shared at most; it takes priority
+	listShared  = time.Minute            // the same for the list of locks, which is read from the disk
+
+	readBurst = time.Second // worth of reading the journal at once
+)
+
+// pace limits what clients cause together. The zero value is ready for use.
+type pace struct {
+	mu   sync.Mutex // guards free
+	free time.Time  // when all that was charged is paid
+}
+
+// charge blocks until at most burst is owed, the cost included, or ctx is done.
+func (p *pace) charge(ctx context.Context, cost, burst time.Duration) {
+	p.mu.Lock()
+	now := time.Now()
+	if p.free.Before(now) {
+		p.free = now
+	}
+	p.free = p.free.Add(cost)
+	owed := p.free.Sub(now)
+	p.mu.Unlock()
+	if owed <= burst {
+		return
+	}
+	select {
+	case <-time.After(owed - burst):
+	case <-ctx.Done():
+	}
+}
+
+// paced charges for each request.
+func (p *pace) paced(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.charge(r.Context(), askEvery, askBurst); r.Context().Err() == nil {
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+// pacedListener charges for each connection.
+type pacedListener struct {
+	net.Listener
+	pace *pace
+	ctx  context.Context
+}
+
+// Accept implements net.Listener.
+func (l pacedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.pace.charge(l.ctx, askEvery, askBurst)
+	}
+	return conn, err
+}
+
+// shared answers all requests with one answer, and makes a new one if that is too old.
+type shared struct {
+	of   http.Handler
+	most time.Duration // how long an answer is shared at most
+
+	mu     sync.Mutex // guards the fields below
+	last   *answer    // nil if none yet
+	making chan struct{}
+}
+
+// share returns a handler whose answers are shared: one with compression, one without. They depend on
+// nothing else of a request.
+func share(h http.Handler, most time.Duration) http.Handler {
+	plain, compressed := &shared{of: h, most: most}, &shared{of: h, most: most}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header, of := http.Header{}, plain
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			header.Set("Accept-Encoding", "gzip")
+			of = compressed
+		}
+		a := of.current(&http.Request{Method: http.MethodGet, Host: r.Host, URL: r.URL, Header: header, Pattern: r.Pattern}, r.Context())
+		if a == nil {
+			return // the client is gone
+		}
+		setWriteDeadline(w, answerPatience)
+		maps.Copy(w.Header(), a.sent)
+		w.WriteHeader(a.status)
+		if code := a.header.Get(refusedAs); code != "" {
+			w.Header().Set(refusedAs, code) // counts for each client
+		}
+		_, _ = w.Write(a.body.Bytes())
+	})
+}
+
+// current returns the current answer, and makes it if necessary; nil if ctx is done first.
+func (s *shared) current(r *http.Request, ctx context.Context) *answer {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		last, making := s.last, s.making
+		if last != nil && time.Now().Before(last.until) {
+			s.mu.Unlock()
+			return last
+		}
+		if making == nil {
+			s.making = make(chan struct{})
+			s.mu.Unlock()
+			return s.answer(r)
+		}
+		s.mu.Unlock()
+		select {
+		case <-making:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// answer makes an answer, also if the client that asked for it goes.
+func (s *shared) answer(r *http.Request) *answer {
+	a, began := &answer{header: http.Header{}}, time.Now()
+	defer func() { // also after a panic
+		s.mu.Lock()
+		close(s.making)
+		s.making = nil
+		s.mu.Unlock()
+	}()
+	s.of.ServeHTTP(a, r)
+	a.WriteHeader(http.StatusOK)
+	now := time.Now()
+	a.until = now.Add(min(max(leastShared, (workShare-1)*now.Sub(began)), s.most))
+	s.mu.Lock()
+	s.last = a
+	s.mu.Unlock()
+	return a
+}
+
+// answer is an http.ResponseWriter that keeps what is written. It does not change once it is shared.
+type answer struct {
+	header http.Header
+	sent   http.Header // as of WriteHeader
+	status int
+	body   bytes.Buffer
+	until  time.Time
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	if a.sent == nil {
+		a.status, a.sent = status, a.header.Clone()
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(p)
+}
