@@ -136,8 +136,8 @@ func (p put) hosts(all []report.HostHealth) {
 	n := map[report.Health]int{report.HealthLive: 0, report.HealthJoining: 0, report.HealthLeft: 0, report.HealthSilent: 0, report.HealthDead: 0}
 	for _, h := range all {
 		n[h.Health]++
-		if h.Health == report.HealthSilent || h.Health == report.HealthDead {
-			p.gauge("host_unhealthy", "1 for each host that is silent or dead, as seen by this one.", 1,
+		if h.Health == report.HealthSilent || h.Health == report.HealthDead && !h.Forgotten {
+			p.gauge("host_unhealthy", "1 for each host that is silent, or dead and not forgotten, as seen by this one.", 1,
 				"host_id", strconv.Itoa(h.ID), "host_name", hostName(h.Name, h.ID), "health", string(h.Health))
 		}
 	}

@@ -103,7 +103,7 @@ func TestWhileJoining(t *testing.T) {
 func TestOfATerm(t *testing.T) {
 	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Descriptors: 7, MostClients: 100, Term: &daemon.TermVitals{
 		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, FenceAfter: 6 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
-		Hosts: []report.HostHealth{{ID: 1, Health: report.HealthDead}, {ID: 2, Name: "db2", Health: report.HealthSilent}, {ID: 3, Name: "db3", Health: report.HealthLive}},
+		Hosts: []report.HostHealth{{ID: 1, Health: report.HealthDead}, {ID: 2, Name: "db2", Health: report.HealthSilent}, {ID: 3, Name: "db3", Health: report.HealthLive}, {ID: 4, Health: report.HealthDead, Forgotten: true}},
 		IO:    blockdev.Stats{InFlight: 2, Oldest: 4 * time.Second},
 		Locks: []queue.Vitals{{Name: "new", Waiting: 2, Longest: time.Minute}, {Name: "x", Holding: 1, Waiting: 1, Longest: time.Second}},
 	}}}
@@ -141,7 +141,7 @@ func TestOfATerm(t *testing.T) {
 		{2, "bakery_joins_total", []string{"resumed", "false"}},
 		{1, "bakery_host_deaths_total", []string{"by", "self"}},
 		{2, "bakery_host_deaths_total", []string{"by", "other"}},
-		{1, "bakery_hosts", []string{"health", "dead"}},
+		{2, "bakery_hosts", []string{"health", "dead"}},
 		{0, "bakery_hosts", []string{"health", "left"}},
 		{1, "bakery_host_unhealthy", []string{"host_id", "1", "host_name", "host 1", "health", "dead"}},
 		{1, "bakery_host_unhealthy", []string{"host_id", "2", "host_name", "db2", "health", "silent"}},
@@ -163,7 +163,7 @@ func TestOfATerm(t *testing.T) {
 	} {
 		require.Equal(t, want.value, value(t, families, want.name, want.labels...), "%v", want)
 	}
-	require.Len(t, families["bakery_host_unhealthy"].Metric, 2, "a live host has no series")
+	require.Len(t, families["bakery_host_unhealthy"].Metric, 2, "a live host has no series, nor has a forgotten one")
 	require.Len(t, families["bakery_lock_waiting"].Metric, 1, "a lock without a place has no series")
 }
 

@@ -140,6 +140,8 @@ type HostHealth struct {
 	ID     int
 	Name   string // empty if it has none
 	Health Health
+	// Forgotten reports that the host is dead, and that another machine may take its id.
+	Forgotten bool
 }
 
 // HealthOf returns the health of the hosts that ever joined, by id. A host's own record in the table
@@ -160,7 +162,7 @@ func HealthOf(hosts []lease.Host, self int, t timing.Times) (all []HostHealth) {
 		case h.Overdue(t):
 			health = HealthSilent
 		}
-		all = append(all, HostHealth{i + 1, h.Name, health})
+		all = append(all, HostHealth{i + 1, h.Name, health, h.Forgotten && health == HealthDead})
 	}
 	return all
 }

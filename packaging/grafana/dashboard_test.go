@@ -4,16 +4,23 @@ package grafana
 import (
 	"encoding/json"
 	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// metric matches a metric in a query, with its selector.
+var metric = regexp.MustCompile(`\b(bakery|process|go)_\w+(\{[^}]*\})?`)
 
 // TestDashboard: panels do not overlap, and each has queries of the data source that is chosen.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("bakeryd.json")
 	require.NoError(t, err)
 	var d struct {
+		Templating struct {
+			List []struct{ AllValue string }
+		}
 		Panels []struct {
 			ID      int
 			Type    string
@@ -26,6 +33,9 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &d))
+	for _, v := range d.Templating.List {
+		require.Empty(t, v.AllValue, "it would select all hosts of all lockspaces")
+	}
 	taken, ids := map[[2]int]string{}, map[int]bool{}
 	for _, p := range d.Panels {
 		require.False(t, ids[p.ID])
@@ -33,6 +43,9 @@ func TestDashboard(t *testing.T) {
 		require.Equal(t, p.Type == "row", len(p.Targets) == 0, p.Title)
 		for _, q := range p.Targets {
 			require.NotEmpty(t, q.Expr, p.Title)
+			for _, selector := range metric.FindAllString(q.Expr, -1) {
+				require.Contains(t, selector, `instance=~"$instance"`, "%s: the lockspace selector filters by it", p.Title)
+			}
 			require.Equal(t, "${datasource}", q.Datasource.UID)
 		}
 		for x := range p.GridPos.W {
