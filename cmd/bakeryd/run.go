@@ -55,6 +55,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, name := range o.unknown { // no error: another version may know it
 		log.Warn("unknown variable ignored: bakeryd --help lists the flags", "variable", name)
 	}
+	if o.daemon.Fence.Command != "" {
+		warnOfSettings("/etc/bakery", log)
+	}
 	o.daemon.Logger, o.daemon.Keep = log, true
 	if err := serve(ctx, o, log); err != nil {
 		var remedy []any
