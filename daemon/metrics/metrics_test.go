@@ -251,6 +251,8 @@ func TestNames(t *testing.T) {
 		require.NotEmpty(t, family.GetHelp())
 		if ours, found := strings.CutPrefix(name, "bakery_"); found {
 			names = append(names, ours)
+		} else {
+			require.Regexp(t, "^(go|process)_", name, "other metrics begin with bakery_")
 		}
 	}
 	require.ElementsMatch(t, strings.Fields(`

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
@@ -55,7 +58,7 @@ func TestShared_ManyClientsAsk_OneReportAtATime(t *testing.T) {
 			var answers [64]int
 			for i := range answers {
 				clients.Go(func() {
-					for ctx.Err() == nil {
+					for ctx.Err() == nil && answers[i] < 20_000 { // without a limit no time passes
 						if s.look(ctx, path).Body.Len() > 0 {
 							answers[i]++
 						}
@@ -157,4 +160,23 @@ func TestPace_ManyReaders_WorkATenthOfTheTime(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), (workShare-1)*read-readBurst)
 		require.LessOrEqual(t, time.Since(began), workShare*read)
 	})
+}
+
+// TestEvents_ByAddress_ReadingIsCharged: in each of the ways to ask for events.
+func TestEvents_ByAddress_ReadingIsCharged(t *testing.T) {
+	journal := events.New(clock.Boottime, slog.New(slog.DiscardHandler))
+	defer journal.Close()
+	journal.Keep(filepath.Join(t.TempDir(), "x.events"), events.Self{Host: 1, Name: "db1", Incarnation: 7})
+	journal.Add(events.Event{Kind: events.Gap})
+	for _, query := range []string{"", "?limit=5", "?follow=1"} {
+		s := New(Config{Log: slog.New(slog.DiscardHandler), Events: journal})
+		ctx, cancel := context.WithCancel(t.Context())
+		go s.look(ctx, "/v1/events"+query)
+		require.Eventually(t, func() bool {
+			s.reading.mu.Lock()
+			defer s.reading.mu.Unlock()
+			return !s.reading.free.IsZero()
+		}, time.Minute, time.Millisecond, query)
+		cancel()
+	}
 }
