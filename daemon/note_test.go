@@ -328,6 +328,23 @@ func TestNotesOfFencing(t *testing.T) {
 	})
 }
 
+// TestNotesOfARemoval_NameItsRequest: the removal ends the wait of the client that requested it,
+// and no other.
+func TestNotesOfARemoval_NameItsRequest(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		n := newNotebook(t)
+		d := c.host(1, n.in)
+		_, _, err := d.Create(t.Context(), "x", 1)
+		require.NoError(t, err)
+		require.NoError(t, d.Remove(t.Context(), "x", false))
+		request, removed := n.lock(events.Request), n.lock(events.Removed)
+		require.Equal(t, []any{events.Removing, request.Seq}, []any{removed.Command, removed.Request})
+		require.ErrorIs(t, d.Remove(t.Context(), "x", false), api.ErrNoLock)
+		all := n.of("x")
+		require.Equal(t, []events.Kind{events.Request, events.Refused}, kinds(all[len(all)-2:]))
+	})
+}
+
 // TestNotesOfARestart: the journal continues, and records what was kept.
 func TestNotesOfARestart(t *testing.T) {
 	c := realCluster(t, 8, 4)
@@ -356,6 +373,7 @@ func TestNotesOfARestart(t *testing.T) {
 	holder.leave()
 	orphan := second.lock(events.Orphan)
 	require.Equal(t, []any{11, g.Token}, []any{orphan.PID, orphan.Token})
+	require.Equal(t, resumed.Seq, orphan.Request, "it names the event that resumed it")
 	m.disk.Inject(disktest.Fault{Err: unix.EIO})
 	defer m.disk.RemoveFaults()
 	require.Error(t, command.Wait(), "it is stopped")

@@ -30,7 +30,7 @@ const (
 	Busy     Kind = "busy"     // the request was not to wait
 	Refused  Kind = "refused"  // the lock cannot be acquired, for Reason
 	Wanted   Kind = "wanted"   // ByHost asked the holder to release the lock, for Reason
-	Removed  Kind = "removed"  // the lock was removed
+	Removed  Kind = "removed"  // the lock was removed: by Request, or by a host that completes a removal
 	Resumed  Kind = "resumed"  // after a restart bakeryd continues a hold (Token), a wait (no Token) or, without a Lock, its lease
 	Orphan   Kind = "orphan"   // the client has disconnected, the command runs and keeps the lock
 	Kill     Kind = "kill"     // a signal was sent to the processes under the lock
@@ -52,6 +52,12 @@ const (
 	Gap Kind = "gap" // events are missing here: Missed is their number, if known
 )
 
+// The commands of bakeryd's own requests for locks of clients.
+const (
+	Removing  = "remove the lock"
+	Restoring = "restore the lock's directory entry"
+)
+
 // Event is one line of the journal. Fields that do not apply are omitted. Numbers of 64 bits are
 // strings, because some JSON readers keep only 53 bits.
 type Event struct {
@@ -71,7 +77,7 @@ type Event struct {
 	ByHostName  string `json:"by_host_name,omitempty"`
 	Boot        string `json:"boot,omitempty"` // set when the host itself has joined, or its lease was resumed: its boot id. Events of one boot have one clock and one UptimeMS
 
-	Request uint64        `json:"request,string,omitempty"` // Seq of the request that caused it; 0: none, or one before a restart
+	Request uint64        `json:"request,string,omitempty"` // Seq of the request that caused it, or after a restart of the event that resumed it; 0: none
 	PID     int           `json:"pid,omitempty"`
 	Command string        `json:"command,omitempty"`
 	Mode    string        `json:"mode,omitempty"`

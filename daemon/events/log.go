@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // ringSize is the number of events kept in memory: the most that the disk may be behind.
@@ -78,9 +79,7 @@ func (l *Log) Add(e Event) uint64 {
 	if l == nil {
 		return 0
 	}
-	if len(e.Reason) > maxReason {
-		e.Reason = e.Reason[:maxReason]
-	}
+	e.Reason = text.Shorten(e.Reason, maxReason)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open.Err() != nil {

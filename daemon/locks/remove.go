@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
@@ -24,7 +25,7 @@ import (
 // ErrInvalid, ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the removal
 // may still be completed.
 func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error) {
-	req := Request{Name: name, Mode: layout.Exclusive, Try: try, Command: "remove the lock"}
+	req := Request{Name: name, Mode: layout.Exclusive, Try: try, Command: events.Removing}
 	if err := m.validate(&req); err != nil {
 		return err
 	}

@@ -38,5 +38,5 @@ func (s *Session) noteResumed(lk *locks.Lock, token layout.Ticket) {
 	} else {
 		e.Waited = since
 	}
-	s.all.cfg.Observer.Observe(e)
+	s.req.ReportResumed(s.all.cfg.Observer, e)
 }

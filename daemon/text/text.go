@@ -51,6 +51,19 @@ func PrintableLine(text string) string {
 	return text
 }
 
+// Shorten returns a text of at most limit bytes: unchanged, or cut after a word.
+func Shorten(text string, limit int) string {
+	const more = " ..."
+	if len(text) <= limit {
+		return text
+	}
+	cut := text[:limit-len(more)]
+	if at := strings.LastIndexByte(cut, ' '); text[len(cut)] != ' ' && at > 0 {
+		cut = cut[:at]
+	}
+	return strings.ToValidUTF8(cut, "") + more
+}
+
 // WithoutPath returns the cause of an error of a file operation, for a message that names the path already.
 func WithoutPath(err error) error {
 	if pe, ok := err.(*os.PathError); ok {

@@ -32,3 +32,20 @@ func TestBytes(t *testing.T) {
 		require.Equal(t, want, n.String())
 	}
 }
+
+func TestShorten_CutsAfterAWord(t *testing.T) {
+	for message, want := range map[string]string{
+		"the lease":             "the lease",
+		"the lease ran":         "the lease ran",
+		"the lease ran out":     "the lease ...",
+		"the leases run":        "the ...",
+		"unabbreviated":         "unabbreviated",
+		"unabbreviatedword":     "unabbrevi ...",
+		"größeößeößeöße":        "größeö ...",
+		"the lease \xffran out": "the lease ...",
+	} {
+		got := Shorten(message, 13)
+		require.Equal(t, want, got)
+		require.LessOrEqual(t, len(got), 13)
+	}
+}

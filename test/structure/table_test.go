@@ -96,7 +96,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/locks/store", "bakery blockdev blockdev/mirror daemon/clock daemon/handover daemon/lease/timing daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
 	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/observe daemon/report layout"},
 	{"daemon/locks/driver", "bakery daemon/api daemon/events daemon/handover daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/directory daemon/membership daemon/observe daemon/standing daemon/warn layout"},
-	{"daemon/locks", "bakery blockdev blockdev/mirror daemon/api daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
+	{"daemon/locks", "bakery blockdev blockdev/mirror daemon/api daemon/events daemon/handover daemon/locks/driver daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/directory daemon/lockspace/format daemon/membership daemon/report daemon/retry daemon/tasks daemon/text layout"},
 	// Its clients, its server and its service.
 	{"daemon/wire", "daemon/api daemon/peer daemon/rawio daemon/tally"},
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/observe daemon/process daemon/tasks daemon/warn layout"},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -153,7 +154,7 @@ func (h *Hold) Await(ctx context.Context) error {
 
 // Join takes part in a local client's hold if there is one, else it acquires the lock.
 func (lk *Lock) Join(ctx context.Context) (*Hold, error) {
-	h := lk.NewHold(queue.Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), NoLinger: true, Command: "restore the lock's directory entry"}, false)
+	h := lk.NewHold(queue.Request{Name: lk.Entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), NoLinger: true, Command: events.Restoring}, false)
 	if lk.Queue.Join(&h.Item) {
 		return h, nil
 	}

@@ -9,11 +9,9 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
-	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -93,8 +91,9 @@ func (lk *Lock) removal(remover *queue.Item) (bakery.Action, error) {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
 		lk.host.Observer.Noted("lock removed", lk.Entry)
-		lk.Queue.Observe(observe.Happening{Event: events.Event{Kind: events.Removed}})
-		if w := cmp.Or(remover, lk.Queue.Front()); w != nil && w.Removes {
+		w := cmp.Or(remover, lk.Queue.Front())
+		lk.Queue.ReportRemoved(w)
+		if w != nil && w.Removes {
 			lk.Queue.Refuse(nil, queue.Only(w))
 		}
 	// two removers that gave way must not collide again

@@ -149,6 +149,21 @@ func (q *Queue) reportHold(kind events.Kind, w *Item, now time.Time, reason stri
 	q.Observe(h)
 }
 
+// ReportRemoved reports that the lock was removed, which ends the wait of a client that removes it.
+// front is the first client in the queue, nil if none.
+func (q *Queue) ReportRemoved(front *Item) {
+	h := observe.Happening{Event: events.Event{Kind: events.Removed}}
+	if front != nil && front.Removes {
+		h = front.Request.Happening(events.Removed)
+		h.Waited = time.Since(front.queued)
+	}
+	q.Observe(h)
+}
+
+// ReportResumed reports that a restart kept a request. Later happenings of the request name this
+// one.
+func (r *Request) ReportResumed(o observe.Observer, h observe.Happening) { r.asked = o.Observe(h) }
+
 // ReportRequest reports a new request, if that was not done.
 func (h *Host) ReportRequest(req *Request) {
 	if req.asked == 0 {
