@@ -64,6 +64,7 @@ events of that lock are shown, and those of hosts, which concern all locks.
 joined, at risk (it does not renew its lease), seen (it renews again), asked (to leave),
 fenced, dead and left are events of hosts; "by" is the host that reports it. disk lost and
 disk back are those of a member disk, as this host sees it; replaced, of its position.
+Hosts that have the same name are shown with their ids: host 2 (db1).
 
 bakeryd keeps the events of its own host, in memory and in a file of its state
 directory that survives restarts and reboots: /var/lib/bakery/UUID-N.events, up to
@@ -191,15 +192,11 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 	if o.limit > 0 {
 		all = all[max(0, len(all)-o.limit):]
 	}
-	show := show.EventTable{Out: a.stdout, Paint: a.paint()}
+	if !a.json {
+		return (&show.EventTable{Out: a.stdout, Paint: a.paint()}).Rows(all)
+	}
 	for i := range all {
-		var err error
-		if a.json {
-			_, err = a.stdout.Write(all[i].AppendLine(nil))
-		} else {
-			err = show.Row(&all[i])
-		}
-		if err != nil {
+		if _, err := a.stdout.Write(all[i].AppendLine(nil)); err != nil {
 			return err
 		}
 	}

@@ -95,6 +95,16 @@ func TestEventsCommandErrors(t *testing.T) {
 	}
 }
 
+// TestEventsOfFiles_HostsWithOneName_AreToldApart: from the first line on.
+func TestEventsOfFiles_HostsWithOneName_AreToldApart(t *testing.T) {
+	t.Parallel()
+	one := written(t, "1.events", `{"seq":"1","at":"2026-03-01T03:12:07Z","uptime_ms":1,"kind":"left","host":1,"host_name":"db"}`+"\n")
+	two := written(t, "2.events", `{"seq":"1","at":"2026-03-01T03:12:08Z","uptime_ms":1,"kind":"left","host":2,"host_name":"db"}`+"\n")
+	code, out, errs := ctl(t, "/nonexistent", "events", "--file", one, "--file", two)
+	require.Equal(t, []any{0, ""}, []any{code, errs})
+	require.Regexp(t, `  left       host 1 \(db\)\n.*  left       host 2 \(db\)\n$`, out)
+}
+
 // The events of several hosts are merged by time.
 func TestEventsOfFiles(t *testing.T) {
 	t.Parallel()

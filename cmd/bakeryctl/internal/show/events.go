@@ -3,6 +3,7 @@ package show
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,8 +17,42 @@ import (
 type EventTable struct {
 	Out                  io.Writer
 	Paint                render.Paint
+	Names                HostNames // of the events so far; or of all, if they were added before
 	lockWidth, hostWidth int
 }
+
+// HostNames has the ids of hosts by name, which need not be unique. Its zero value has none.
+type HostNames struct{ ids map[string][]int }
+
+// Add adds the hosts that an event names.
+func (n *HostNames) Add(e *events.Event) {
+	n.add(e.Host, e.HostName)
+	n.add(e.ByHost, e.ByHostName)
+	for i := range e.Ahead {
+		n.add(e.Ahead[i].Host, e.Ahead[i].HostName)
+	}
+}
+
+func (n *HostNames) add(id int, name string) {
+	if ids := n.ids[name]; name != "" && len(ids) < 2 && !slices.Contains(ids, id) {
+		if n.ids == nil {
+			n.ids = map[string][]int{}
+		}
+		n.ids[name] = append(ids, id)
+	}
+}
+
+// of returns the name of a host, with its id if another host has that name, and "-" if there is
+// none.
+func (n *HostNames) of(id int, name string) string {
+	if len(n.ids[name]) > 1 {
+		return text.HostName(id, name)
+	}
+	return EventHost(id, name)
+}
+
+// Host returns the host that an event is about.
+func (n *HostNames) Host(e *events.Event) string { return n.of(e.Host, e.HostName) }
 
 // KindWidth is the width of the longest kind.
 const KindWidth = len("disk lost")
@@ -28,14 +63,28 @@ func (t *EventTable) Row(e *events.Event) error {
 	if e.Lock != "" {
 		lock = text.Printable(e.Lock)
 	}
-	host := EventHost(e.Host, e.HostName)
+	t.Names.Add(e)
+	host := t.Names.Host(e)
 	t.lockWidth = max(8, t.lockWidth, utf8.RuneCountInString(lock))
 	t.hostWidth = max(4, t.hostWidth, utf8.RuneCountInString(host))
 	kind := t.Paint.Of(EventLevel(e.Kind), fmt.Sprintf("%-*s", KindWidth, EventKind(e)))
 	line := fmt.Sprintf("%s  %-*s  %s  %-*s  %s", EventTime(e.At), t.lockWidth, lock, kind, t.hostWidth, host,
-		strings.Join(EventDetails(e), "  "))
+		strings.Join(EventDetails(e, &t.Names), "  "))
 	_, err := fmt.Fprintln(t.Out, strings.TrimRight(line, " "))
 	return err
+}
+
+// Rows writes the lines of events. Hosts with one name are told apart from the first line on.
+func (t *EventTable) Rows(all []events.Event) error {
+	for i := range all {
+		t.Names.Add(&all[i])
+	}
+	for i := range all {
+		if err := t.Row(&all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // EventKind returns the kind of an event in words.
@@ -68,7 +117,7 @@ func EventHost(id int, name string) string {
 }
 
 // EventDetails returns the non-empty cells that follow the host.
-func EventDetails(e *events.Event) (cells []string) {
+func EventDetails(e *events.Event, n *HostNames) (cells []string) {
 	if text := clientText(e.PID, e.Command); text != "" {
 		cells = append(cells, text)
 	}
@@ -83,11 +132,11 @@ func EventDetails(e *events.Event) (cells []string) {
 	if e.HeldMS > 0 || e.Kind == events.Exit {
 		cells = append(cells, "held "+render.Span(e.HeldMS))
 	}
-	if text := waited(e); text != "" {
+	if text := waited(e, n); text != "" {
 		cells = append(cells, text)
 	}
 	if e.ByHost != 0 {
-		cells = append(cells, "by "+EventHost(e.ByHost, e.ByHostName))
+		cells = append(cells, "by "+n.of(e.ByHost, e.ByHostName))
 	}
 	if e.Missed > 0 {
 		cells = append(cells, fmt.Sprintf("%d events are missing", e.Missed))
@@ -109,13 +158,13 @@ func clientText(pid int, command string) string {
 }
 
 // waited returns how long a client waited and for which holders and waiters.
-func waited(e *events.Event) string {
+func waited(e *events.Event, n *HostNames) string {
 	var words, ahead []string
 	if e.WaitedMS > 0 {
 		words = append(words, "waited "+render.Span(e.WaitedMS))
 	}
 	for _, p := range e.Ahead {
-		ahead = append(ahead, aheadText(e, &p))
+		ahead = append(ahead, aheadText(e, &p, n))
 	}
 	if len(ahead) > 0 {
 		words = append(words, "behind "+strings.Join(ahead, ", "))
@@ -127,7 +176,7 @@ func waited(e *events.Event) string {
 }
 
 // aheadText describes a host, or a client of the same host, that was ahead.
-func aheadText(e *events.Event, p *events.Peer) string {
+func aheadText(e *events.Event, p *events.Peer, n *HostNames) string {
 	client, phase := clientText(p.PID, p.Command), text.PrintableLine(p.Phase)
 	if p.Host == e.Host {
 		if client == "" {
@@ -138,7 +187,7 @@ func aheadText(e *events.Event, p *events.Peer) string {
 	if client != "" {
 		phase += " by " + client
 	}
-	return fmt.Sprintf("%s (%s)", EventHost(p.Host, p.HostName), phase)
+	return fmt.Sprintf("%s (%s)", n.of(p.Host, p.HostName), phase)
 }
 
 // EventTime formats a time in the local time zone, to the millisecond.

@@ -78,6 +78,24 @@ backup    kill       db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to
 }
 
 // Lines printed earlier keep their column widths.
+// TestEventTable_HostsWithOneName_AreToldApart: as soon as both are named.
+func TestEventTable_HostsWithOneName_AreToldApart(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `
+x         request    db    pid 7
+-         dead       host 2 (db)  by host 1 (db)
+x         timeout    host 1 (db)  waited 2.0s behind host 2 (db) (held)
+-         left       db3
+-         left       host 4
+`, "\n"+shownEvents(t,
+		events.Event{Kind: events.Request, Lock: "x", Host: 1, HostName: "db", PID: 7},
+		events.Event{Kind: events.Dead, Host: 2, HostName: "db", ByHost: 1, ByHostName: "db"},
+		events.Event{Kind: events.Timeout, Lock: "x", Host: 1, HostName: "db", WaitedMS: 2000, Ahead: []events.Peer{{Host: 2, HostName: "db", Phase: "held"}}},
+		events.Event{Kind: events.Left, Host: 3, HostName: "db3"},
+		events.Event{Kind: events.Left, Host: 4},
+	))
+}
+
 func TestEventTable_LongName_WidensLaterLines(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, `

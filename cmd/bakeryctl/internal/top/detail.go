@@ -166,9 +166,10 @@ func (s *screen) hostDetails(h report.Host) {
 // eventsOf adds the known events about something.
 func (s *screen) eventsOf(about func(events.Event) bool) {
 	var rows [][]string
+	names := s.hostNames()
 	for _, e := range s.events {
 		if about(e) {
-			row := s.eventCells(e)
+			row := s.eventCells(e, names)
 			row[0] = "  " + row[0]
 			rows = append(rows, row)
 		}

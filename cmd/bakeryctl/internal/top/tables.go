@@ -218,20 +218,30 @@ func (s *screen) eventTable(room int) {
 	}
 	s.line(s.of(render.Head, "  EVENTS of this host, newest first"), failed)
 	var rows [][]string
+	names := s.hostNames()
 	for _, e := range s.events[:min(len(s.events), room-1)] {
-		of := show.EventHost(e.Host, e.HostName)
+		of := names.Host(&e)
 		if e.Lock != "" {
 			of = text.Printable(e.Lock)
 		}
-		rows = append(rows, slices.Insert(s.eventCells(e), 2, s.of(render.Plain, of)))
+		rows = append(rows, slices.Insert(s.eventCells(e, names), 2, s.of(render.Plain, of)))
 	}
 	s.grid([]column{fixed(8), fixed(show.KindWidth), {4, s.part(4)}}, rows, -1)
 }
 
+// hostNames returns the names of the hosts in the events.
+func (s *screen) hostNames() *show.HostNames {
+	var names show.HostNames
+	for i := range s.events {
+		names.Add(&s.events[i])
+	}
+	return &names
+}
+
 // eventCells returns the time, kind and details of an event. bakeryctl events also shows its ticket
 // and token.
-func (s *screen) eventCells(e events.Event) []string {
+func (s *screen) eventCells(e events.Event, names *show.HostNames) []string {
 	e.Token, e.Ticket = 0, 0
 	return []string{s.of(render.Soft, e.At.Local().Format(time.TimeOnly)), s.of(show.EventLevel(e.Kind), show.EventKind(&e)),
-		s.of(render.Plain, strings.Join(show.EventDetails(&e), "  "))}
+		s.of(render.Plain, strings.Join(show.EventDetails(&e, names), "  "))}
 }
