@@ -44,6 +44,9 @@ clocks alone may explain is no violation; if nothing else bounds the clocks, the
 that the journals do not decide (doubt). Entries of a host that was stopped and declared
 dead meanwhile are no violations either (late).
 
+Hosts that have the same name are shown with their ids. A hold or wait that is not over
+by the end of its host's journal counts until there.
+
 The page is written atomically, and readable only by its owner, as journals are. An
 existing file is replaced only if it is such a page.
 

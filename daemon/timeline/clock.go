@@ -69,8 +69,8 @@ func readClocks(j *journals, one bool) *clocks {
 	if one {
 		c.all = []*clock{{records: j.records}}
 	} else {
-		for _, id := range j.ids {
-			c.readHost(id)
+		for _, k := range j.keepers {
+			c.readHost(k)
 		}
 	}
 	c.makeNodes()
@@ -78,23 +78,23 @@ func readClocks(j *journals, one bool) *clocks {
 }
 
 // readHost splits the events of a host where its clock was stepped, or the host booted.
-func (c *clocks) readHost(id int) {
-	all := c.of[id]
+func (c *clocks) readHost(k identity) {
+	all, name := c.of[k], c.shown[c.host(k.id, k.name, 0)]
 	hasUptime := slices.ContainsFunc(all, func(r *record) bool { return r.UptimeMS != 0 })
 	runs := splitRuns(all, hasUptime)
 	if len(runs) > maxSteps {
 		c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped %d times, or is unrelated to its uptime: its times are not corrected",
-			c.names[id], len(runs)-1))
+			name, len(runs)-1))
 		runs = splitRuns(all, false)
 	}
-	for i, k := range runs {
-		if i > 0 && k.boot == runs[i-1].boot && k.boot != "" {
-			if by := k.low - runs[i-1].high; abs(by) >= 100_000 {
-				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %+.3f s before %s", c.names[id],
-					float64(by)/1e6, k.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
+	for i, run := range runs {
+		if i > 0 && run.boot == runs[i-1].boot && run.boot != "" {
+			if by := run.low - runs[i-1].high; abs(by) >= 100_000 {
+				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %+.3f s before %s", name,
+					float64(by)/1e6, run.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
 			}
 		}
-		c.addRun(k)
+		c.addRun(run)
 	}
 }
 
@@ -180,13 +180,13 @@ func (c *clocks) makeNodes() {
 			}
 		}
 	}
-	for _, id := range c.ids { // events of one host stay in order, and as far apart as they were
-		all := c.of[id]
+	for _, k := range c.keepers { // events of one host stay in order, and those of one boot as far apart as they were
+		all := c.of[k]
 		for i := 1; i < len(all); i++ {
 			a, b := all[i-1], all[i]
-			apart := b.UptimeMS // since it booted
-			if b.UptimeMS >= a.UptimeMS {
-				apart -= a.UptimeMS
+			apart := int64(0)
+			if b.UptimeMS >= a.UptimeMS && a.clock.boot == b.clock.boot { // else another machine may have its id and name now
+				apart = b.UptimeMS - a.UptimeMS
 			}
 			if a.clock != b.clock {
 				c.add(a.node, b.node, int64(a.raw-b.raw)+int64(lasted(apart-1)))

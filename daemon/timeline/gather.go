@@ -25,10 +25,14 @@ type record struct {
 
 // journals holds the records of all sources.
 type journals struct {
-	records []*record         // by keeper, in the order in which it recorded them; then by clock and time (clock.go)
-	of      map[int][]*record // by keeper
-	ids     []int             // of keepers, in order
-	names   map[int]string    // of hosts that any event mentions; empty: unknown
+	records []*record              // by keeper, in the order in which it recorded them; then by clock and time (clock.go)
+	of      map[identity][]*record // by keeper
+	keepers []identity             // in order
+	hosts   []identity             // that any event mentions, by id and time (names.go)
+	first   map[identity]Moment
+	index   map[identity]int // of hosts; without a name: of the first with that id
+	shown   []string         // their names, with the id if several have that name
+	names   map[life]string  // of hosts, by id and incarnation
 	notes   []string
 }
 
@@ -37,19 +41,26 @@ var earliest, latest = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(22
 
 // gather determines the keeper of each event, and drops duplicates.
 func gather(sources []Source) *journals {
-	j := &journals{names: map[int]string{}, of: map[int][]*record{}}
+	j := &journals{first: map[identity]Moment{}, index: map[identity]int{}, names: map[life]string{}, of: map[identity][]*record{}}
 	for _, s := range sources {
 		if s.Damaged > 0 {
 			j.notes = append(j.notes, fmt.Sprintf("%s: %d lines could not be read and are left out", text.PrintableLine(s.Name), s.Damaged))
 		}
 		j.add(&s)
 	}
-	j.ids = slices.Sorted(maps.Keys(j.of))
-	for _, id := range j.ids {
-		all := j.of[id]
+	j.listHosts()
+	for k, all := range j.of {
+		if h := j.hosts[j.host(k.id, "", 0)]; k.name == "" && h != k { // events that do not name their keeper
+			j.of[h] = append(j.of[h], all...)
+			delete(j.of, k)
+		}
+	}
+	j.keepers = slices.SortedFunc(maps.Keys(j.of), identity.compare)
+	for _, k := range j.keepers {
+		all := j.of[k]
 		slices.SortStableFunc(all, func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
 		all = slices.CompactFunc(all, func(a, b *record) bool { return a.Seq == b.Seq && a.Kind == b.Kind && a.raw == b.raw })
-		j.of[id] = all
+		j.of[k] = all
 		j.records = append(j.records, all...)
 	}
 	return j
@@ -57,6 +68,7 @@ func gather(sources []Source) *journals {
 
 func (j *journals) add(s *Source) {
 	only, odd := keeperOf(s.Events), 0
+	name := lastName(s.Events, only)
 	for _, e := range s.Events {
 		e.Kind, e.Command, e.Reason = events.Kind(text.PrintableLine(string(e.Kind))), text.PrintableLine(e.Command), text.PrintableLine(e.Reason)
 		r := &record{Event: e, keeper: cmp.Or(only, recorder(&e)), raw: Moment(e.At.UnixMicro())}
@@ -65,20 +77,18 @@ func (j *journals) add(s *Source) {
 			odd++
 			continue
 		}
-		j.of[r.keeper] = append(j.of[r.keeper], r)
-		j.name(e.Host, e.HostName)
-		j.name(e.ByHost, e.ByHostName)
-		j.name(r.keeper, "")
+		k := identity{r.keeper, name}
+		if only == 0 {
+			k.name = text.PrintableLine(r.keeperName())
+		}
+		j.of[k] = append(j.of[k], r)
+		j.mention(e.Host, e.HostName, e.Incarnation, r.raw)
+		j.mention(e.ByHost, e.ByHostName, 0, r.raw)
+		j.mention(r.keeper, "", 0, r.raw)
 	}
-	j.name(only, "")
+	j.mention(only, "", 0, Never)
 	if odd > 0 {
 		j.notes = append(j.notes, fmt.Sprintf("%s: %d events without a host, or of an impossible time, are left out", text.PrintableLine(s.Name), odd))
-	}
-}
-
-func (j *journals) name(id int, name string) {
-	if id != 0 && j.names[id] == "" {
-		j.names[id] = text.PrintableLine(name)
 	}
 }
 
@@ -104,6 +114,16 @@ func keeperOf(all []events.Event) (id int) {
 		}
 	}
 	return 0
+}
+
+// lastName returns the name that the host with an id had last.
+func lastName(all []events.Event, id int) string {
+	for i := range slices.Backward(all) {
+		if r := (&record{Event: all[i], keeper: id}); id != 0 && r.keeperName() != "" {
+			return text.PrintableLine(r.keeperName())
+		}
+	}
+	return ""
 }
 
 // lasted converts milliseconds, within bounds.

@@ -3,7 +3,6 @@ package timeline
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -37,8 +36,12 @@ type Attempt struct {
 	Marks   []Mark       `json:"marks,omitempty"`  // lost, kill, remains, orphan, resumed
 	Lost    Moment       `json:"lost,omitzero"`    // when the hold was lost
 	Verdict Moment       `json:"verdict,omitzero"` // when its host was declared dead
-	Sure    Moment       `json:"sure,omitzero"`    // the hold lasted at least until then
+	Sure    Moment       `json:"sure,omitzero"`    // the hold, or without one the wait, lasted at least until then
+	Waited  Moment       `json:"waited,omitzero"`  // what counts as its wait and its hold, in us (lengths.go)
+	Held    Moment       `json:"held,omitzero"`
 
+	cut             Moment // when its bakeryd restarted, and did not resume it yet
+	permits         int    // of the lock when it was granted; 0: unknown
 	doubted         bool   // the journal may lack an end
 	known           Moment // first event about the hold if its grant is missing; else Never
 	key             attemptKey
@@ -61,6 +64,7 @@ type End string
 // The ends of attempts. The last four are guesses: the journals have no end.
 const (
 	Released  End = "released"
+	Removed   End = "removed" // it has removed the lock
 	TimedOut  End = "timeout"
 	Cancelled End = "cancel"
 	WasBusy   End = "busy"
@@ -80,14 +84,14 @@ func (a *Attempt) begin() Moment { return cmp.Or(a.Asked, a.Choosing, a.Numbered
 // historian processes the events of one host after the other.
 type historian struct {
 	*Timeline
-	hostAt map[int]int    // index by id
+	*journals
 	lockAt map[string]int // index by name
 
-	// Of the present host:
+	// Of the present journal:
 	open  map[attemptKey]*Attempt
-	ofPID map[attemptKey]*Attempt // by process: its latest
-	over  map[attemptKey]*Attempt // ended holds, by token
-	last  Moment                  // latest event
+	ofPID map[attemptKey][]*Attempt // by process: those that are open, or were when bakeryd restarted
+	over  map[attemptKey]*Attempt   // ended holds, by token
+	last  Moment                    // latest event
 }
 
 // attemptKey identifies an attempt of a host: by the request while it waits, by the token when it
@@ -101,32 +105,36 @@ type attemptKey struct {
 
 // history derives attempts and changes from the events, by their present times.
 func history(j *journals) *Timeline {
-	h := &historian{Timeline: &Timeline{leased: map[life][]Moment{}}, hostAt: map[int]int{}, lockAt: map[string]int{}}
-	ids := slices.Sorted(maps.Keys(j.names))
-	for i, id := range ids {
-		h.hostAt[id] = i
-		h.Hosts = append(h.Hosts, &Host{ID: id, Name: cmp.Or(j.names[id], fmt.Sprintf("host %d", id)), Journal: len(j.of[id]) > 0})
+	h := &historian{Timeline: &Timeline{leased: map[life][]Moment{}}, journals: j, lockAt: map[string]int{}}
+	for i, host := range j.hosts {
+		h.Hosts = append(h.Hosts, &Host{ID: host.id, Name: j.shown[i]})
 	}
 	byTime := func(a, b *record) int { return cmp.Compare(a.at, b.at) }
 	h.From, h.Until = slices.MinFunc(j.records, byTime).at, slices.MaxFunc(j.records, byTime).at
-	for i, id := range ids {
-		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}, map[attemptKey]*Attempt{}
+	for _, k := range j.keepers {
+		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey][]*Attempt{}, map[attemptKey]*Attempt{}
 		h.last = Never
-		for _, r := range j.of[id] {
+		for _, r := range j.of[k] {
+			host := h.Hosts[h.keeperOf(r)]
+			if !host.Journal {
+				host.Journal, host.begins, host.life = true, r.at, r.Incarnation
+			}
 			if r.Lock != "" {
 				h.lockEvent(r)
 			} else {
 				h.hostEvent(r)
 			}
 			h.last = r.at
-			if by := int64(r.at - r.raw); abs(by) > abs(h.Hosts[i].Added) {
-				h.Hosts[i].Added = by
+			if by := int64(r.at - r.raw); abs(by) > abs(host.Added) {
+				host.Added = by
 			}
 		}
 		h.doubtOpen()
+		h.dropCut()
 	}
 	h.mergeChanges()
 	for _, l := range h.Locks {
+		slices.Sort(l.removed)
 		slices.SortStableFunc(l.holds, func(a, b *Attempt) int {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Entered, b.Entered))
 		})
@@ -135,6 +143,9 @@ func history(j *journals) *Timeline {
 		slices.Sort(all)
 	}
 	h.guessEnds()
+	for _, a := range h.Attempts {
+		a.measure()
+	}
 	slices.SortStableFunc(h.Attempts, func(a, b *Attempt) int {
 		return cmp.Or(cmp.Compare(a.begin(), b.begin()), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Token, b.Token))
 	})
@@ -154,44 +165,6 @@ func (h *historian) lock(name string) int {
 	return i
 }
 
-// find returns the attempt of an event at a lock, nil if none is open.
-func (h *historian) find(lock int, r *record) *Attempt {
-	if a := h.open[attemptKey{lock: lock, token: r.Token}]; a != nil && r.Token != 0 && r.Kind != events.Enter {
-		return a
-	}
-	if a := h.open[attemptKey{lock: lock, request: r.Request}]; a != nil && r.Request != 0 {
-		return a
-	}
-	if r.Request != 0 || r.PID == 0 {
-		return nil
-	}
-	a := h.ofPID[attemptKey{lock: lock, pid: r.PID}] // the request was before a restart, or the journal lacks the grant
-	if a == nil || h.open[a.key] != a || r.Token != 0 && a.held() {
-		return nil
-	}
-	return a
-}
-
-// attempt returns the attempt of an event at a lock. It begins one if there is none.
-func (h *historian) attempt(lock int, r *record) *Attempt {
-	if a := h.find(lock, r); a != nil {
-		return a
-	}
-	key := attemptKey{lock: lock, request: r.Request}
-	switch {
-	case r.Request != 0:
-	case r.Token != 0:
-		key.token = r.Token
-	default:
-		key.pid = r.PID
-	}
-	a := &Attempt{Host: h.hostAt[r.keeper], Lock: lock, key: key, lock: h.Locks[lock]}
-	a.host = h.Hosts[a.Host]
-	h.Attempts = append(h.Attempts, a)
-	h.open[key], h.ofPID[attemptKey{lock: lock, pid: r.PID}] = a, a
-	return a
-}
-
 // lockKinds has the kinds of events of a lock, and for those that end an attempt, how.
 var lockKinds = map[events.Kind]End{events.Exit: Released, events.Timeout: TimedOut, events.Cancel: Cancelled, events.Busy: WasBusy,
 	events.Refused: Refused, events.Request: "", events.Waiting: "", events.Choosing: "", events.Ticket: "", events.Enter: "", events.ModeSet: "",
@@ -202,11 +175,16 @@ func (h *historian) lockEvent(r *record) {
 	if !known {
 		return // of a later bakeryd
 	}
-	lock, mark := h.lock(r.Lock), Mark{At: r.at, Kind: r.Kind, Host: h.hostAt[r.keeper], Text: r.Reason}
+	lock, mark := h.lock(r.Lock), Mark{At: r.at, Kind: r.Kind, Host: h.keeperOf(r), Text: r.Reason}
 	switch r.Kind {
 	case events.Wanted, events.Removed, events.Gap:
-		mark.Host = h.hostAt[cmp.Or(r.ByHost, r.keeper)]
+		if r.ByHost != 0 {
+			mark.Host = h.host(r.ByHost, r.ByHostName, 0)
+		}
 		h.Locks[lock].Marks = append(h.Locks[lock].Marks, mark)
+		if r.Kind == events.Removed {
+			h.remove(lock, r)
+		}
 		return
 	case events.Kill, events.Remains, events.Orphan, events.Lost:
 		if h.find(lock, r) != nil {
@@ -223,6 +201,9 @@ func (h *historian) lockEvent(r *record) {
 	}
 	a := h.attempt(lock, r)
 	a.setClient(r)
+	if len(r.Ahead) > 0 {
+		a.Behind = h.behind(&r.Event)
+	}
 	switch r.Kind {
 	case events.Choosing, events.Ticket, events.Enter, events.ModeSet:
 		k := life{a.Host, a.Incarnation}
@@ -230,7 +211,7 @@ func (h *historian) lockEvent(r *record) {
 	}
 	switch r.Kind {
 	case events.Request:
-		a.Asked = r.at
+		a.Asked = cmp.Or(a.Asked, r.at)
 	case events.Choosing:
 		a.Choosing, a.Ticket = r.at, r.Ticket
 	case events.Ticket:
@@ -243,6 +224,8 @@ func (h *historian) lockEvent(r *record) {
 	case events.Resumed:
 		if r.Token != 0 {
 			h.knownHeld(a, r)
+		} else {
+			h.rename(a, attemptKey{lock: lock, request: r.Seq}) // so its later events name it
 		}
 		a.Marks = append(a.Marks, mark)
 	case events.Kill, events.Remains, events.Orphan, events.Lost:
@@ -268,16 +251,13 @@ func (a *Attempt) setClient(r *record) {
 	if !a.held() {
 		a.Shared = r.Mode == "shared"
 	}
-	if len(r.Ahead) > 0 {
-		a.Behind = behind(&r.Event)
-	}
 	if a.begin() == Never && r.WaitedMS > 0 {
 		a.Asked = r.at - lasted(r.WaitedMS)
 	}
 	if a.held() {
 		a.observeMode(r)
-		a.Sure, a.doubted = r.at, false
 	}
+	a.Sure, a.doubted, a.cut = r.at, false, Never
 }
 
 // observeMode detects that the mode of a hold has changed without an event: bakeryd was killed
@@ -306,14 +286,15 @@ func (h *historian) enter(a *Attempt, r *record) {
 	if !a.held() {
 		a.lock.holds = append(a.lock.holds, a)
 	}
+	if r.Kind == events.Enter || r.Kind == events.Resumed {
+		a.permits = max(1, r.Permits)
+	}
 	a.lock.Permits = max(a.lock.Permits, r.Permits)
 	a.Entered, a.Token, a.Shared, a.entered, a.Sure, r.attempt = r.at, r.Token, r.Mode == "shared", r, r.at, a
 	if r.Token == 0 {
 		return
 	}
-	delete(h.open, a.key)
-	a.key = attemptKey{lock: a.Lock, token: r.Token}
-	h.open[a.key] = a
+	h.rename(a, attemptKey{lock: a.Lock, token: r.Token})
 }
 
 // knownHeld records that the lock is held. If the journal lacks the grant, the hold began before
@@ -331,9 +312,12 @@ func (h *historian) knownHeld(a *Attempt, r *record) {
 }
 
 // behind describes the last holder or waiter ahead of an attempt.
-func behind(e *events.Event) string {
+func (h *historian) behind(e *events.Event) string {
 	p := &e.Ahead[len(e.Ahead)-1]
 	who := cmp.Or(p.HostName, fmt.Sprintf("host %d", p.Host))
+	if i, ok := h.index[identity{p.Host, text.PrintableLine(p.HostName)}]; ok {
+		who = h.shown[i]
+	}
 	if p.Host == e.Host {
 		who = "another here"
 	}

@@ -8,35 +8,45 @@ import (
 )
 
 func (h *historian) hostEvent(r *record) {
-	by := -1
-	if r.ByHost != 0 && r.ByHost != r.Host {
-		by = h.hostAt[r.ByHost]
+	keeper, by := h.keeperOf(r), -1
+	about := keeper
+	if r.Kind != events.Gap && r.Host != 0 {
+		about = h.host(r.Host, r.HostName, r.Incarnation)
 	}
-	id := cmp.Or(r.Host, r.keeper)
-	if r.Kind == events.Gap {
-		id = r.keeper
+	if r.ByHost != 0 {
+		if by = h.host(r.ByHost, r.ByHostName, 0); by == about {
+			by = -1
+		}
 	}
-	host := h.Hosts[h.hostAt[id]]
-	host.Changes = append(host.Changes, &Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason})
-	if id != r.keeper || by >= 0 && r.Kind != events.Gap {
+	c := &Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason}
+	h.Hosts[about].Changes = append(h.Hosts[about].Changes, c)
+	if about != keeper || by >= 0 && r.Kind != events.Gap {
 		return
 	}
+	c.before = h.last
 	switch r.Kind {
 	case events.Lost: // its waits are over; later events end its holds
 		for _, a := range h.open {
 			if a.held() {
 				a.Lost = cmp.Or(a.Lost, r.at)
 			} else {
-				a.End, a.Ended = HostLost, r.at
+				a.End, a.Ended, a.Sure = HostLost, r.at, r.at
 			}
 		}
 	case events.Joined, events.Left: // its holds and waits are over
 		h.doubtOpen()
 		for _, a := range h.open {
-			a.End, a.Ended = Unseen, r.at
+			if a.End == "" {
+				a.End, a.Ended, a.cut = Unseen, r.at, r.at
+			}
 		}
 		clear(h.open)
-	case events.Resumed, events.Gap: // the journal may lack an end
+	case events.Resumed: // what it keeps is resumed next; the journal may lack an end
+		h.doubtOpen()
+		for _, a := range h.open {
+			a.cut = r.at
+		}
+	case events.Gap: // the journal may lack an end
 		h.doubtOpen()
 	}
 }
@@ -61,11 +71,21 @@ func (a *Attempt) waking() bool {
 	return false
 }
 
-// doubtOpen sets the time that each open hold lasted at least, to the last event of its host.
+// doubtOpen sets the time that each open hold and wait lasted at least, to the last event of its
+// host.
 func (h *historian) doubtOpen() {
 	for _, a := range h.open {
-		if a.held() && !a.doubted {
+		if !a.doubted && a.cut == Never && a.End == "" {
 			a.Sure, a.doubted = max(a.Sure, h.last), true
+		}
+	}
+}
+
+// dropCut ends what a restart of bakeryd did not resume, although the journal continues.
+func (h *historian) dropCut() {
+	for _, a := range h.open {
+		if a.cut != Never && h.last-a.cut > wakes {
+			a.End, a.Ended = Unseen, max(a.cut, a.Sure)
 		}
 	}
 }
@@ -95,7 +115,7 @@ func (h *historian) mergeChanges() {
 			}
 			first.Others++
 			if c.By < 0 && first.By >= 0 { // the host's own report is better
-				first.By, first.Reason = c.By, c.Reason
+				first.By, first.Reason, first.before = c.By, c.Reason, c.before
 			}
 			return true
 		})
@@ -116,13 +136,12 @@ func (h *historian) guessEnds() {
 				}
 			}
 		}
+		a.Sure = max(a.Sure, a.begin())
 		if a.held() {
 			a.Sure = max(a.Sure, a.Entered)
 		}
 		if a.Ended != Never && a.End != Unseen {
-			if a.held() {
-				a.Sure = a.Ended
-			}
+			a.Sure = a.Ended
 			continue
 		}
 		until, end := h.Until, Open
@@ -132,14 +151,26 @@ func (h *historian) guessEnds() {
 		if a.Verdict != Never && a.Verdict <= until {
 			until, end = a.Verdict, DeclaredDead
 		}
-		if a.next != Never && a.next < until {
-			until, end = a.next, Unseen
+		for _, next := range []Moment{a.next, a.removed()} {
+			if next == Never || next >= until {
+				continue
+			}
+			until, end = next, Unseen
 			if a.Verdict != Never {
 				end = DeclaredDead
 			}
 		}
 		a.End, a.Ended = end, max(until, a.begin(), a.Sure)
 	}
+}
+
+// removed returns when the lock of a hold was removed, after the time that the hold lasted at
+// least; Never if it was not.
+func (a *Attempt) removed() Moment {
+	if i, _ := slices.BinarySearch(a.lock.removed, a.Sure); a.held() && i < len(a.lock.removed) {
+		return a.lock.removed[i]
+	}
+	return Never
 }
 
 // findNext determines when each hold's lock was granted next.

@@ -59,7 +59,7 @@ type phase struct {
 // judge searches for violations.
 func (t *Timeline) judge(c *clocks) {
 	for _, l := range t.Locks {
-		t.judgeOverlaps(c, l.Permits, t.phases(l.holds))
+		t.judgeOverlaps(c, t.phases(l.holds))
 		t.judgeTokens(c, l)
 	}
 	t.judgeLate(c)
@@ -151,7 +151,7 @@ func (t *Timeline) grants(a *Attempt, after, until Moment) (first, last Moment) 
 }
 
 // judgeOverlaps goes through the holds by time, with those that still last.
-func (t *Timeline) judgeOverlaps(c *clocks, permits int, all []phase) {
+func (t *Timeline) judgeOverlaps(c *clocks, all []phase) {
 	var inside []phase
 	for _, p := range all {
 		inside = slices.DeleteFunc(inside, func(q phase) bool { return q.till <= p.from })
@@ -159,17 +159,26 @@ func (t *Timeline) judgeOverlaps(c *clocks, permits int, all []phase) {
 		for _, q := range inside {
 			switch {
 			case q.Attempt == p.Attempt, q.shared && p.shared:
-			case q.shared != p.shared || permits == 1:
+			case q.shared != p.shared || allowed(q, p) == 1:
 				t.overlap(c, q, p)
 			default:
 				writers = append(writers, q)
 			}
 		}
-		if len(writers) >= permits {
-			t.overlap(c, append(writers, p)...)
+		if together := append(writers, p); len(writers) >= allowed(together...) {
+			t.overlap(c, together...)
 		}
 		inside = append(inside, p)
 	}
+}
+
+// allowed returns how many of several exclusive holds may coincide. A lock that was created again
+// may have another number of permits.
+func allowed(all ...phase) (permits int) {
+	for _, p := range all {
+		permits = max(permits, cmp.Or(p.permits, p.lock.Permits))
+	}
+	return permits
 }
 
 // overlap judges holds that coincide by the corrected clocks.
@@ -196,7 +205,7 @@ func (t *Timeline) overlap(c *clocks, all ...phase) {
 			return
 		}
 	}
-	f.Text = t.overlapText(&f, holds)
+	f.Text = overlapText(&f, holds, allowed(all...))
 	t.found(f, holds...)
 }
 
@@ -204,14 +213,14 @@ func sameHolds(a, b []*Attempt) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(x *Attempt) bool { return !slices.Contains(b, x) })
 }
 
-func (t *Timeline) overlapText(f *Finding, holds []*Attempt) string {
+func overlapText(f *Finding, holds []*Attempt, permits int) string {
 	var who []string
 	for _, a := range holds {
 		who = append(who, a.holder())
 	}
 	text := fmt.Sprintf("%s held %s at the same time for %s", strings.Join(who, " and "), holds[0].lock.Name, length(int64(f.Until-f.At)))
-	if p := holds[0].lock.Permits; p > 1 {
-		text += fmt.Sprintf(" (%d may)", p)
+	if permits > 1 {
+		text += fmt.Sprintf(" (%d may)", permits)
 	}
 	for _, a := range holds {
 		switch {

@@ -72,13 +72,17 @@ const Never Moment = 0
 // Time converts a moment.
 func (m Moment) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
 
-// Host is a host with events.
+// Host is a host with events: an id together with a name, because another host may reuse the id.
 type Host struct {
 	ID      int       `json:"id"`
-	Name    string    `json:"name"`
+	Name    string    `json:"name"`    // differs from the names of the other hosts
 	Journal bool      `json:"journal"` // its own journal is there; otherwise only other hosts report about it
 	Added   int64     `json:"added"`   // maximum correction of its times, in us; positive: later
 	Changes []*Change `json:"changes"`
+	Spans   []Span    `json:"spans"` // by time; in between, its state is not known
+
+	begins Moment // its own journal; Never: there is none
+	life   uint64 // the incarnation in its first event
 }
 
 // Change is a change of a host's state.
@@ -89,6 +93,8 @@ type Change struct {
 	Incarnation uint64      `json:"incarnation,string"`
 	Reason      string      `json:"reason"`
 	Others      int         `json:"others"` // number of other hosts that also report it
+
+	before Moment // the event before, in the host's own journal; Never: none
 }
 
 // Lock is a lock with events.
@@ -97,8 +103,9 @@ type Lock struct {
 	Permits int    `json:"permits"`
 	Marks   []Mark `json:"marks"` // without an attempt: removed, wanted
 
-	raw   string     // the name in the events
-	holds []*Attempt // by token
+	raw     string     // the name in the events
+	holds   []*Attempt // by token
+	removed []Moment   // by time
 }
 
 // Mark is an event at a moment.
@@ -120,6 +127,7 @@ func Build(sources []Source, o Options) (*Timeline, error) {
 	t := history(j)     // again, by the corrected times
 	t.Title, t.Note, t.Notes = text.PrintableLine(o.Title), text.PrintableLine(o.Note), j.notes
 	t.judge(c)
+	t.makeSpans()
 	t.crop(o)
 	if len(t.Attempts) == 0 && !slices.ContainsFunc(t.Hosts, func(h *Host) bool { return len(h.Changes) > 0 }) {
 		return nil, ErrNoEvents
@@ -165,6 +173,7 @@ func (t *Timeline) crop(o Options) {
 	outside := func(at Moment) bool { return at < t.From || at > t.Until }
 	for _, h := range t.Hosts {
 		h.Changes = slices.DeleteFunc(h.Changes, func(c *Change) bool { return outside(c.At) })
+		h.cropSpans(t.From, t.Until)
 	}
 	for _, l := range t.Locks {
 		l.Marks = slices.DeleteFunc(l.Marks, func(m Mark) bool { return outside(m.At) })

@@ -135,9 +135,12 @@ function hold(p, a, x1, x2, y, h, xOf) {
 // wait draws a wait and its end, thinner than a hold.
 function wait(p, a, x1, x2, y, h, xOf) {
   const colour = hostColour(a.host), mid = y + h / 2;
-  p.globalAlpha = 0.5;
+  const sure = held(a) || a.sure === undefined ? x2 : Math.max(x1, Math.min(x2, xOf(a.sure)));
   p.fillStyle = colour;
-  p.fillRect(x1, mid - 2, Math.max(x2 - x1, 1), 4);
+  p.globalAlpha = 0.5;
+  p.fillRect(x1, mid - 2, Math.max(sure - x1, 1), 4);
+  p.globalAlpha = 0.2;
+  p.fillRect(sure, mid - 2, x2 - sure, 4);
   p.globalAlpha = 1;
   if (x2 - x1 > 14) {
     p.fillStyle = colour;
@@ -148,7 +151,7 @@ function wait(p, a, x1, x2, y, h, xOf) {
     }
     p.fillRect(x1, mid - 4, 1.5, 8);
   }
-  if (held(a)) return;
+  if (held(a) || a.end === 'open' || a.end === 'removed') return;
   p.strokeStyle = { timeout: theme.risk, refused: theme.bad, dead: theme.bad, lost: theme.bad }[a.end] ?? theme.soft;
   p.lineWidth = 1.8;
   p.beginPath();

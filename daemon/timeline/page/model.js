@@ -3,7 +3,7 @@ const $ = (id) => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
 const attempts = (data.attempts ??= []);
 for (const list of ['hosts', 'locks', 'findings', 'notes']) data[list] ??= [];
-for (const h of data.hosts) h.changes ??= [];
+for (const h of data.hosts) { h.changes ??= []; h.spans ??= []; }
 for (const l of data.locks) l.marks ??= [];
 
 // Times become microseconds since data.from. An unknown one is undefined.
@@ -11,7 +11,7 @@ function shift(item, ...names) {
   for (const n of names) if (item[n] !== undefined) item[n] -= data.from;
 }
 data.span = data.until - data.from;
-for (const h of data.hosts) for (const c of h.changes) shift(c, 'at');
+for (const h of data.hosts) { for (const c of h.changes) shift(c, 'at'); for (const s of h.spans) shift(s, 'from', 'till'); }
 for (const l of data.locks) for (const m of l.marks) shift(m, 'at');
 for (const f of data.findings) shift(f, 'at', 'until');
 for (const a of attempts) {
@@ -21,8 +21,9 @@ for (const a of attempts) {
 }
 const begin = (a) => a.asked ?? a.choosing ?? a.numbered ?? a.entered ?? a.ended;
 const held = (a) => a.entered !== undefined;
-const endings = { released: 'released', timeout: 'timed out', cancel: 'gave up', busy: 'did not wait', refused: 'refused',
-  dead: 'ended by the verdict on its host', unseen: 'its end is not in the journals', open: 'lasts until the end of the journals', lost: 'its host lost the lease' };
+const certain = (a) => a.sure ?? a.ended; // it lasted at least until then
+const endings = { released: 'released', removed: 'removed the lock', timeout: 'timed out', cancel: 'gave up', busy: 'did not wait', refused: 'refused',
+  dead: 'ended by the verdict on its host', unseen: 'its end is not in the journals', open: 'not over by the end of its host’s journal', lost: 'its host lost the lease' };
 
 // Marks of hosts: letter, severity, meaning.
 const changes = {
@@ -88,35 +89,22 @@ data.locks.forEach((l, i) => {
   l.rows = new Map([...byHost[i]].map(([h, list]) => [h, index(list, begin, (a) => a.ended)]));
   l.hosts = [...l.rows].map(([h, ix]) => [h, lay(ix, 'lane', 8)]).sort((x, y) => x[0] - y[0]);
   l.findings = index(data.findings.filter((f) => f.lock === i), (f) => f.at, (f) => f.until);
+  l.absent = !byLock[i].length && !l.marks.length; // nothing of it is in the shown time
   l.proven = data.findings.some((f) => f.lock === i && f.proven);
 });
+const present = new Set(attempts.map((a) => a.host));
 data.hosts.forEach((h, i) => {
   h.index = i;
-  h.spans = spansOf(h);
+  h.absent = !h.changes.length && h.spans.every((s) => s.state === 'gone') && !present.has(i); // it had left, or had not joined yet
   h.deaths = h.changes.filter((c) => c.kind === 'dead').map((c) => c.at);
 });
-
-// spansOf returns the states of a host, from one change to the next.
-function spansOf(h) {
-  const spans = [];
-  let state = ['joined', 'dead'].includes(h.changes[0]?.kind) ? 'unknown' : 'live', since = -Infinity;
-  for (const c of h.changes) {
-    const next = { joined: 'live', resumed: 'live', seen: 'live', at_risk: 'risk', left: 'gone', dead: 'dead', lost: 'dead' }[c.kind];
-    if (!next || (next === 'risk' && state !== 'live') || next === state) continue;
-    spans.push({ state, from: since, till: c.at });
-    state = next;
-    since = c.at;
-  }
-  spans.push({ state, from: since, till: Infinity });
-  return spans;
-}
 
 // Locks with findings come first, then by name.
 const lockOrder = [...data.locks].sort((x, y) => y.proven - x.proven || y.findings.list.length - x.findings.list.length || x.name.localeCompare(y.name, 'en', { numeric: true }));
 const shut = new Set(); // locks that show only their track
 if (data.locks.reduce((n, l) => n + l.hosts.length, 0) > 120) for (const l of data.locks) if (!l.findings.list.length) shut.add(l.index);
 
-const matches = (l) => !view.filter || l.name.toLowerCase().includes(view.filter.toLowerCase());
+const matches = (l) => !l.absent && (!view.filter || l.name.toLowerCase().includes(view.filter.toLowerCase()));
 const shown = (a) => !view.hidden.has(a.host) && matches(data.locks[a.lock]);
 
 // Times as text.
@@ -139,13 +127,16 @@ const incarnation = (x) => (x.incarnation && x.incarnation !== '0' ? BigInt(x.in
 const hostName = (i) => data.hosts[i]?.name ?? '?';
 const count = (n, one, more) => `${n.toLocaleString('en')} ${n === 1 ? one : more ?? one + 's'}`;
 const who = (a) => [a.pid ? `pid ${a.pid}` : '', a.command].filter(Boolean).join(' ');
-const ahead = (a) => (held(a) ? a.entered : a.ended) - begin(a);
+const ahead = (a) => (held(a) ? a.entered : certain(a)) - begin(a);
+const kept = (a) => (a.end === 'open' ? certain(a) : a.ended) - a.entered;
 
 // describe returns a sentence about an attempt.
 function describe(a) {
   const lock = data.locks[a.lock].name, mode = a.shared ? ' shared' : '';
-  if (held(a)) return `${hostName(a.host)} held ${lock}${mode} for ${a.sure === undefined ? '' : 'at most '}${lasting(a.ended - a.entered)}`;
-  return `${hostName(a.host)} waited ${lasting(ahead(a))} for ${lock}${mode}: ${endings[a.end] ?? a.end}`;
+  const bound = a.sure === undefined ? '' : a.end === 'open' || !held(a) ? 'at least ' : 'at most ';
+  if (held(a)) return `${hostName(a.host)} held ${lock}${mode} for ${bound}${lasting(kept(a))}${a.end === 'open' ? ': ' + endings.open : ''}`;
+  if (a.end === 'removed') return `${hostName(a.host)} removed ${lock} after ${lasting(ahead(a))}`;
+  return `${hostName(a.host)} waited ${bound}${lasting(ahead(a))} for ${lock}${mode}: ${endings[a.end] ?? a.end}`;
 }
 
 function make(tag, props = {}, ...children) {

@@ -18,7 +18,7 @@ function layOut() {
   let y = AXIS;
   const add = (row, h) => { rows.push({ ...row, y, h }); y += h; };
   add({ type: 'head', text: 'Hosts' }, 22);
-  for (const h of data.hosts) if (!view.hidden.has(h.index)) add({ type: 'host', host: h }, HOST_H);
+  for (const h of data.hosts) if (!h.absent && !view.hidden.has(h.index)) add({ type: 'host', host: h }, HOST_H);
   for (const l of lockOrder) {
     if (!matches(l)) continue;
     const open = !shut.has(l.index);
@@ -163,9 +163,9 @@ function hostRow(r) {
   const mid = r.y - view.top + r.h / 2;
   for (const s of r.host.spans) {
     const x1 = Math.max(gutter, xOf(s.from)), x2 = Math.min(width, xOf(s.till));
-    if (x2 <= x1 || s.state === 'unknown' || s.state === 'gone') continue;
-    pen.fillStyle = { live: theme.live, risk: theme.risk, dead: theme.bad }[s.state];
-    pen.globalAlpha = s.state === 'dead' ? 0.55 : 0.8;
+    if (x2 <= x1 || s.state === 'gone') continue;
+    pen.fillStyle = { live: theme.live, unsure: theme.live, risk: theme.risk, dead: theme.bad }[s.state];
+    pen.globalAlpha = { dead: 0.55, unsure: 0.3 }[s.state] ?? 0.8;
     const h = s.state === 'dead' ? 2 : 5;
     pen.fillRect(x1, mid - h / 2, x2 - x1, h);
     pen.globalAlpha = 1;

@@ -4,12 +4,14 @@ const graver = (f) => (f.proven ? 'bad' : f.kind === 'doubt' ? 'doubt' : 'late')
 const corrected = (h) => (Math.abs(h.added) < 1000 ? '' : `${lasting(Math.abs(h.added))} ${h.added > 0 ? 'later' : 'earlier'} than its clock said`);
 
 function showFacts() {
-  const title = data.title || 'Locks of ' + data.hosts.slice(0, 6).map((h) => h.name).join(', ') + (data.hosts.length > 6 ? ' …' : '');
+  const hosts = data.hosts.filter((h) => !h.absent);
+  const title = data.title || 'Locks of ' + hosts.slice(0, 6).map((h) => h.name).join(', ') + (hosts.length > 6 ? ' …' : '');
   document.title = title;
   $('title').textContent = title;
   const holds = attempts.filter(held).length;
-  $('facts').textContent = `${day(0)} ${utc(0)} UTC, ${lasting(data.span)}: ${count(data.locks.length, 'lock')}, ${count(data.hosts.length, 'host')}, ` +
-    `${count(holds, 'hold')}, ${attempts.length - holds} in vain`;
+  const vain = attempts.filter((a) => !held(a) && a.end !== 'open' && a.end !== 'removed').length;
+  $('facts').textContent = `${day(0)} ${utc(0)} UTC, ${lasting(data.span)}: ${count(data.locks.filter((l) => !l.absent).length, 'lock')}, ${count(hosts.length, 'host')}, ` +
+    `${count(holds, 'hold')}, ${vain} in vain`;
   const proven = data.findings.filter((f) => f.proven).length, doubts = data.findings.filter((f) => f.kind === 'doubt').length, box = $('verdict');
   box.textContent = proven ? count(proven, 'VIOLATION', 'VIOLATIONS') : doubts ? `${count(doubts, 'place')} where two may have had a lock` : 'no violation in these journals';
   box.className = proven ? 'bad' : doubts ? 'doubt' : '';
@@ -27,7 +29,7 @@ function showFacts() {
 }
 
 function showHosts() {
-  $('hosts').replaceChildren(...data.hosts.map((h) => {
+  $('hosts').replaceChildren(...data.hosts.filter((h) => !h.absent).map((h) => {
     const chip = make('button', { className: 'host', title: `host ${h.id}${h.journal ? '' : ', without a journal'}` }, make('i'), make('span', { textContent: h.name }));
     chip.setAttribute('aria-pressed', String(!view.hidden.has(h.index)));
     chip.firstChild.style.background = hostColour(h.index);
@@ -38,7 +40,7 @@ function showHosts() {
     };
     return chip;
   }));
-  $('locknames').replaceChildren(...data.locks.slice(0, 500).map((l) => make('option', { value: l.name })));
+  $('locknames').replaceChildren(...data.locks.filter((l) => !l.absent).slice(0, 500).map((l) => make('option', { value: l.name })));
 }
 
 function pairs(list) {
@@ -54,10 +56,10 @@ function showDetails(a) {
   }
   const h = data.hosts[a.host];
   const list = [
-    ['lock', data.locks[a.lock].name], ['host', `${h.name} (${h.id})`], ['mode', a.shared ? 'shared' : 'exclusive'], ['who', who(a)], ['token', a.token, true], ['ticket', held(a) ? '' : a.ticket, true],
+    ['lock', data.locks[a.lock].name], ['host', h.name], ['host id', h.id], ['mode', a.shared ? 'shared' : 'exclusive'], ['who', who(a)], ['token', a.token, true], ['ticket', held(a) ? '' : a.ticket, true],
     ['asked', a.asked === undefined ? '' : moment(a.asked)], ['claimed', a.choosing === undefined ? '' : since(a.choosing, 6)], ['number', a.numbered === undefined ? '' : since(a.numbered, 6)],
     ['waited', held(a) && begin(a) === a.entered ? '' : lasting(ahead(a))], ['behind', a.behind],
-    ['entered', held(a) ? moment(a.entered) : ''], ['held', held(a) ? lasting(a.ended - a.entered) : ''], ['end', `${moment(a.ended)}: ${endings[a.end] ?? a.end}`],
+    ['entered', held(a) ? moment(a.entered) : ''], ['held', held(a) ? lasting(kept(a)) : ''], ['end', a.end === 'open' ? endings.open : `${moment(a.ended)}: ${endings[a.end] ?? a.end}`],
     ['certain until', a.sure === undefined ? '' : moment(a.sure)], ['reason', a.reason], ['incarnation', incarnation(a), true],
     ['clock', corrected(h) && `shown up to ${corrected(h)}`],
   ];
@@ -70,17 +72,17 @@ function showDetails(a) {
 // summary shows the longest waits and holds, and deaths.
 function summary() {
   const parts = [], list = attempts.filter(shown);
-  const top = (name, of, length) => {
-    const best = of.sort((x, y) => length(y) - length(x)).slice(0, 5).filter((a) => length(a) > 0);
+  const top = (name, of, ends) => {
+    const best = list.filter((a) => a[of] > 0).sort((x, y) => y[of] - x[of]).slice(0, 5);
     if (!best.length) return;
-    parts.push(make('h3', { textContent: name }), ...best.map((a) => make('button', { className: 'row', onclick: () => { select(a, true); keys.Enter(); } }, make('b', { textContent: lasting(length(a)) }),
-      make('span', { textContent: `${hostName(a.host)}: ${data.locks[a.lock].name}${held(a) || length !== ahead ? '' : ', ' + (endings[a.end] ?? a.end)}` }))));
+    parts.push(make('h3', { textContent: name }), ...best.map((a) => make('button', { className: 'row', onclick: () => { select(a, true); keys.Enter(); } }, make('b', { textContent: lasting(a[of]) }),
+      make('span', { textContent: `${hostName(a.host)}: ${data.locks[a.lock].name}${ends(a) ? ', ' + (endings[a.end] ?? a.end) : ''}` }))));
   };
   const deaths = data.hosts.flatMap((h) => h.changes.filter((c) => c.kind === 'dead' || c.kind === 'lost').map((c) => [h, c]));
   if (deaths.length) parts.push(make('h3', { textContent: 'Died, or lost the lease' }), ...deaths.slice(0, 8).map(([h, c]) => make('button', { className: 'row', onclick: () => { look(c.at - 2e6, c.at + 2e6); } },
     make('b', { textContent: utc(c.at) }), make('span', { textContent: markText({ change: c, kind: c.kind, host: h }) }))));
-  top('Waited longest', list.slice(), ahead);
-  top('Held longest', list.filter(held), (a) => a.ended - a.entered);
+  top('Waited longest', 'waited', (a) => !held(a));
+  top('Held longest', 'held', (a) => a.end !== 'released');
   parts.push(make('p', { textContent: 'Point at an item to see its details. A click, or N and P, keeps them here; Escape returns to this summary.' }));
   return parts;
 }
@@ -109,6 +111,7 @@ function showLegend() {
     [(p) => { wait(p, like({ numbered: 16, entered: 40 }), 2, 40, 5, 11, at); hold(p, like({}), 40, 56, 5, 11, at); }, 'a wait; the dot is the number that was drawn'],
     [(p) => wait(p, like({ entered: undefined, end: 'timeout' }), 2, 46, 5, 11, at), 'a wait without a grant: timed out, gave up, refused'],
     [(p) => { p.fillStyle = theme.live; p.fillRect(2, 9, 20, 5); p.fillStyle = theme.risk; p.fillRect(22, 9, 18, 5); p.fillStyle = theme.bad; p.fillRect(40, 10, 16, 2); }, 'a host: live, at risk, dead or without a lease'],
+    [(p) => { p.globalAlpha = 0.3; p.fillStyle = theme.live; p.fillRect(2, 9, 54, 5); p.globalAlpha = 1; }, 'pale: it was live before; when that ended is not in the journals'],
     [(p) => { p.fillStyle = hatch(theme.bad, 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.bad; p.lineWidth = 2.5; p.strokeRect(14, 2, 30, 18); }, 'a violation: too many holders, or a token that went back'],
     [(p) => { p.fillStyle = hatch(theme.risk, 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.risk; p.strokeRect(14, 2, 30, 18); }, 'late, or in doubt: the text says which'],
   ];
@@ -153,7 +156,7 @@ function tableRow(r) {
   const when = view.relative ? since(r.at) : `${day(r.at)} ${utc(r.at)}`, a = r.a;
   const cells = a
     ? [when, data.locks[a.lock].name, hostName(a.host), (held(a) ? 'held' : endings[a.end] ?? a.end) + (a.shared ? ', shared' : '') + (held(a) && a.end !== 'released' ? `; ${endings[a.end]}` : ''),
-      lasting(ahead(a)), held(a) ? lasting(a.ended - a.entered) : '', a.token, who(a), [a.behind, a.reason, ...a.findings.map((f) => '⚠ ' + f.text)].filter(Boolean).join('; ')]
+      lasting(ahead(a)), held(a) ? lasting(kept(a)) : '', a.token, who(a), [a.behind, a.reason, ...a.findings.map((f) => '⚠ ' + f.text)].filter(Boolean).join('; ')]
     : [when, r.lock?.name ?? '', r.host?.name ?? '', markText(r), '', '', '', '', ''];
   const row = make('tr', { tabIndex: 0, className: a?.findings.some((f) => f.proven) ? 'bad' : '' }, ...cells.map((c) => make('td', { textContent: c })));
   const open = () => (a ? select(a, true) : showMarks([r]));

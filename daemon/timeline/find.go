@@ -1,0 +1,122 @@
+package timeline
+
+import (
+	"slices"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+)
+
+// An event names its attempt by its request or its token. A restart of bakeryd forgets the request:
+// the process and the time of its request find the attempt again. The event that resumed it names
+// it from then on.
+
+// find returns the attempt of an event at a lock, nil if none is open.
+func (h *historian) find(lock int, r *record) *Attempt {
+	if a := h.open[attemptKey{lock: lock, token: r.Token}]; a != nil && r.Token != 0 && r.Kind != events.Enter {
+		return a
+	}
+	if a := h.open[attemptKey{lock: lock, request: r.Request}]; a != nil && r.Request != 0 {
+		return a
+	}
+	switch {
+	case r.PID == 0:
+		return nil
+	case r.Kind == events.Request:
+		return h.again(lock, r)
+	case r.Request != 0:
+		return nil
+	}
+	// The request was before a restart, or the journal lacks the grant.
+	var best *Attempt
+	for _, a := range h.ofProcess(lock, r.PID) {
+		if h.open[a.key] == a && (r.Token == 0 || !a.held()) && (best == nil || a.suits(r, best)) {
+			best = a
+		}
+	}
+	return best
+}
+
+// suits reports whether an event is rather of a than of b, which are of one process.
+func (a *Attempt) suits(r *record, b *Attempt) bool {
+	if cut := a.cut != Never; r.Kind == events.Resumed && cut != (b.cut != Never) {
+		return cut
+	}
+	if waited := lasted(max(r.WaitedMS, r.HeldMS)); waited > 0 {
+		since := r.at - waited // the request
+		return abs(int64(a.begin()-since)) < abs(int64(b.begin()-since))
+	}
+	return b.held() && !a.held()
+}
+
+// again returns the attempt of a client that requests a lock again, because its bakeryd was
+// restarted and did not know it any more. The client has waited since its first request.
+func (h *historian) again(lock int, r *record) *Attempt {
+	for _, a := range h.ofProcess(lock, r.PID) {
+		if a.cut != Never && !a.held() && a.Command == r.Command && (a.End == "" || a.End == Unseen) {
+			a.End, a.Ended = "", Never
+			h.rename(a, attemptKey{lock: lock, request: r.Request})
+			return a
+		}
+	}
+	return nil
+}
+
+// maxOfProcess bounds the number of attempts of one process at one lock that are kept to be found
+// again.
+const maxOfProcess = 1000
+
+// ofProcess returns the attempts of a process that are open, or were when its bakeryd restarted.
+func (h *historian) ofProcess(lock, pid int) []*Attempt {
+	k := attemptKey{lock: lock, pid: pid}
+	all := slices.DeleteFunc(h.ofPID[k], func(a *Attempt) bool { return h.open[a.key] != a && a.cut == Never })
+	h.ofPID[k] = all[max(0, len(all)-maxOfProcess):]
+	return h.ofPID[k]
+}
+
+// rename changes the key of an open attempt.
+func (h *historian) rename(a *Attempt, key attemptKey) {
+	delete(h.open, a.key)
+	a.key = key
+	h.open[key] = a
+}
+
+// attempt returns the attempt of an event at a lock. It begins one if there is none.
+func (h *historian) attempt(lock int, r *record) *Attempt {
+	if a := h.find(lock, r); a != nil {
+		return a
+	}
+	key := attemptKey{lock: lock, request: r.Request}
+	switch {
+	case r.Request != 0:
+	case r.Token != 0:
+		key.token = r.Token
+	default:
+		key.pid = r.PID
+	}
+	a := &Attempt{Host: h.keeperOf(r), Lock: lock, key: key, lock: h.Locks[lock]}
+	a.host = h.Hosts[a.Host]
+	h.Attempts = append(h.Attempts, a)
+	h.open[key] = a
+	h.ofPID[attemptKey{lock: lock, pid: r.PID}] = append(h.ofProcess(lock, r.PID), a)
+	return a
+}
+
+// remove ends the attempt that has removed a lock. Events of earlier versions do not name it.
+func (h *historian) remove(lock int, r *record) {
+	h.Locks[lock].removed = append(h.Locks[lock].removed, r.at)
+	over := func(a *Attempt) {
+		a.End, a.Ended = Removed, r.at
+		delete(h.open, a.key)
+	}
+	if r.Request != 0 {
+		if a := h.open[attemptKey{lock: lock, request: r.Request}]; a != nil && !a.held() {
+			over(a)
+		}
+		return
+	}
+	for _, a := range h.ofProcess(lock, 0) {
+		if a.removes() && h.open[a.key] == a {
+			over(a)
+		}
+	}
+}
