@@ -345,6 +345,21 @@ func TestNotesOfARemoval_NameItsRequest(t *testing.T) {
 	})
 }
 
+// TestNotesOfADeath_BeforeTheHostJoined_SaySo: the time of the event is not that of the death.
+func TestNotesOfADeath_BeforeTheHostJoined_SaySo(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		na, nc := newNotebook(t), newNotebook(t)
+		c.host(1, na.in)
+		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
+		c.host(2, through(f))
+		t.Cleanup(f.RemoveFaults)
+		f.Inject(disktest.Fault{Err: unix.EIO})
+		require.Empty(t, na.host(events.Dead, 2).Reason)
+		c.host(3, nc.in)
+		require.Equal(t, "before this host joined", nc.host(events.Dead, 2).Reason)
+	})
+}
+
 // TestNotesOfARestart: the journal continues, and records what was kept.
 func TestNotesOfARestart(t *testing.T) {
 	c := realCluster(t, 8, 4)

@@ -74,12 +74,16 @@ func (mb *Member) report(a lease.Action) {
 func (mb *Member) reportDeath(a lease.Declared) {
 	hosts, _ := mb.Known()
 	e := events.Event{Kind: events.Dead, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation, ByHost: a.By, ByHostName: hosts[a.By-1].Name}
-	if a.Verdict == layout.VerdictForgotten {
+	live := mb.Live(mb.cfg.Clock.Now())
+	switch {
+	case a.Verdict == layout.VerdictForgotten:
 		e.Reason = "forgotten: another machine may have its id"
+	case !live:
+		e.Reason = "before this host joined"
 	}
 	mb.cfg.Events.Add(e)
 	switch {
-	case a.Again, !mb.Live(mb.cfg.Clock.Now()): // the first read may report deaths of long ago
+	case a.Again, !live: // the first read may report deaths of long ago
 	case a.By == mb.ID():
 		mb.cfg.Tally.DeathsDeclared.Add(1)
 	default:

@@ -42,6 +42,7 @@ type Attempt struct {
 
 	cut             Moment // when its bakeryd restarted, and did not resume it yet
 	permits         int    // of the lock when it was granted; 0: unknown
+	oldVerdict      bool   // its host was dead earlier than Verdict
 	doubted         bool   // the journal may lack an end
 	known           Moment // first event about the hold if its grant is missing; else Never
 	key             attemptKey
@@ -91,6 +92,7 @@ type historian struct {
 	open  map[attemptKey]*Attempt
 	ofPID map[attemptKey][]*Attempt // by process: those that are open, or were when bakeryd restarted
 	over  map[attemptKey]*Attempt   // ended holds, by token
+	dead  []*Change                 // the latest events, if they are deaths
 	last  Moment                    // latest event
 }
 
@@ -113,13 +115,15 @@ func history(j *journals) *Timeline {
 	h.From, h.Until = slices.MinFunc(j.records, byTime).at, slices.MaxFunc(j.records, byTime).at
 	for _, k := range j.keepers {
 		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey][]*Attempt{}, map[attemptKey]*Attempt{}
-		h.last = Never
+		h.last, h.dead = Never, nil
 		for _, r := range j.of[k] {
 			host := h.Hosts[h.keeperOf(r)]
 			if !host.Journal {
-				host.Journal, host.begins, host.life = true, r.at, r.Incarnation
+				host.Journal, host.life = true, r.Incarnation
 			}
+			host.own = append(host.own, r.at)
 			if r.Lock != "" {
+				h.dead = nil
 				h.lockEvent(r)
 			} else {
 				h.hostEvent(r)
@@ -133,6 +137,9 @@ func history(j *journals) *Timeline {
 		h.dropCut()
 	}
 	h.mergeChanges()
+	for _, host := range h.Hosts {
+		slices.Sort(host.own)
+	}
 	for _, l := range h.Locks {
 		slices.Sort(l.removed)
 		slices.SortStableFunc(l.holds, func(a, b *Attempt) int {

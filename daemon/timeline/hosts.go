@@ -18,12 +18,21 @@ func (h *historian) hostEvent(r *record) {
 			by = -1
 		}
 	}
-	c := &Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason}
+	c := &Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason, before: h.last}
 	h.Hosts[about].Changes = append(h.Hosts[about].Changes, c)
+	if r.selfJoined() { // what it has read before
+		for _, d := range h.dead {
+			d.Old = true
+		}
+	}
+	if r.Kind != events.Dead {
+		h.dead = nil
+	} else if about != keeper {
+		h.dead = append(h.dead, c)
+	}
 	if about != keeper || by >= 0 && r.Kind != events.Gap {
 		return
 	}
-	c.before = h.last
 	switch r.Kind {
 	case events.Lost: // its waits are over; later events end its holds
 		for _, a := range h.open {
@@ -109,7 +118,7 @@ func (h *historian) mergeChanges() {
 			}
 			k := key{c.Kind, c.Incarnation}
 			first := latest[k]
-			if first == nil || c.Incarnation == 0 || repeats && (first.By == c.By || c.At-first.At > sayAlike) {
+			if first == nil || first.Old && !c.Old || c.Incarnation == 0 || repeats && (first.By == c.By || c.At-first.At > sayAlike) {
 				latest[k] = c
 				return false
 			}
@@ -132,7 +141,7 @@ func (h *historian) guessEnds() {
 			if i := slices.IndexFunc(changes, func(c *Change) bool { return c.Kind == events.Dead && c.Incarnation == a.Incarnation }); i >= 0 {
 				at := changes[i].At
 				if at >= a.begin() && (a.Ended == Never || a.Ended > at || a.End == Unseen) {
-					a.Verdict = at
+					a.Verdict, a.oldVerdict = at, changes[i].Old
 				}
 			}
 		}

@@ -34,7 +34,7 @@ func (a *Attempt) measure() {
 		return
 	}
 	until := a.Sure
-	if a.End == DeclaredDead { // until then no other host was granted the lock
+	if a.End == DeclaredDead && !a.oldVerdict { // until then no other host was granted the lock
 		until = a.Ended
 	}
 	if a.Held = until - max(a.Entered, a.known); a.Held < shortest {

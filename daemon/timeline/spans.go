@@ -67,15 +67,18 @@ func before(c *Change) State {
 // watchedSince returns since when the journals show a host that was live before its first change:
 // from the beginning of its own journal, or of the one that has this change.
 func (t *Timeline) watchedSince(h *Host) (since Moment) {
-	since = h.begins
+	from := func(h *Host) {
+		if len(h.own) > 0 && (since == Never || h.own[0] < since) {
+			since = h.own[0]
+		}
+	}
+	from(h)
 	if len(h.Changes) == 0 {
 		return since
 	}
 	first := h.Changes[0]
 	if first.By >= 0 {
-		if by := t.Hosts[first.By].begins; by != Never && (since == Never || by < since) {
-			since = by
-		}
+		from(t.Hosts[first.By])
 	}
 	if since == Never || first.At < since {
 		since = first.At
@@ -92,14 +95,15 @@ func (m *spanMaker) change(c *Change) {
 			return // a verdict of long ago: the host has joined since
 		}
 		m.over[m.life] = true
-		if (m.state == Live || m.state == AtRisk) && c.before != Never { // no host has reported the end of the earlier one
-			last := max(m.since, min(c.before, c.At))
-			m.end(last)
-			m.state, m.since = Unsure, last
+		if c.By < 0 {
+			m.unsureBefore(c.At, Never) // no host has reported the end of the earlier one
 		}
 	}
 	if c.Incarnation != 0 {
 		m.life = c.Incarnation
+	}
+	if c.Old {
+		m.unsureBefore(c.At, c.before)
 	}
 	next := m.state
 	switch c.Kind {
@@ -125,6 +129,20 @@ func (m *spanMaker) change(c *Change) {
 		m.end(c.At)
 		m.state, m.since = next, c.At
 	}
+}
+
+// unsureBefore ends a state in which the host was live with the last event before a moment that
+// shows that: its own, or another host's.
+func (m *spanMaker) unsureBefore(at, others Moment) {
+	if m.state != Live && m.state != AtRisk {
+		return
+	}
+	last := max(m.since, others)
+	if i, _ := slices.BinarySearch(m.host.own, at); i > 0 {
+		last = max(last, m.host.own[i-1])
+	}
+	m.end(last)
+	m.state, m.since = Unsure, last
 }
 
 // end adds the present state until a moment.

@@ -88,6 +88,26 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// TestVerdictThatAJoiningHostReads_IsNoDeathOfThatMoment: nor does a hold last until then.
+func TestVerdictThatAJoiningHostReads_IsNoDeathOfThatMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host(3).enter(0, 1)
+	w.hosts[1] = &keeper{id: 1, boot: "a", uptime: time.Hour, seq: 1 << 40}
+	w.host(1).note(90_000, about(events.Dead, 3, 1))
+	w.host(1).note(90_300, events.Event{Kind: events.Joined, Boot: "a"})
+	w.host(1).note(95_000, about(events.Joined, 2, 1))
+	w.host(1).note(99_000, about(events.Dead, 2, 1))
+	tl := w.build(Options{})
+	for _, h := range tl.Hosts[1:] {
+		require.Equal(t, h.ID == 3, h.Changes[len(h.Changes)-1].Old)
+	}
+	a := tl.Attempts[0]
+	require.Equal(t, DeclaredDead, a.End)
+	require.Zero(t, a.Held, "nothing shows that it lasted")
+	require.Equal(t, []span{{Live, -1000, 0}, {Unsure, 0, 90_000}, {Down, 90_000, 99_000}}, tl.Hosts[2].inWorld())
+}
+
 func TestHostThatLeftOrDiedBeforeSince_IsNotLive(t *testing.T) {
 	t.Parallel()
 	for kind, state := range map[events.Kind]State{events.Left: Gone, events.Dead: Down} {

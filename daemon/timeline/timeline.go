@@ -81,8 +81,8 @@ type Host struct {
 	Changes []*Change `json:"changes"`
 	Spans   []Span    `json:"spans"` // by time; in between, its state is not known
 
-	begins Moment // its own journal; Never: there is none
-	life   uint64 // the incarnation in its first event
+	own  []Moment // times of the events in its own journal
+	life uint64   // the incarnation in the first of them
 }
 
 // Change is a change of a host's state.
@@ -92,9 +92,10 @@ type Change struct {
 	By          int         `json:"by"`   // index of the host that reports it; -1: the host itself
 	Incarnation uint64      `json:"incarnation,string"`
 	Reason      string      `json:"reason"`
-	Others      int         `json:"others"` // number of other hosts that also report it
+	Others      int         `json:"others"`       // number of other hosts that also report it
+	Old         bool        `json:"old,omitzero"` // a verdict that the reporting host read when it joined: the host died earlier
 
-	before Moment // the event before, in the host's own journal; Never: none
+	before Moment // the event before, in the journal that has it; Never: none
 }
 
 // Lock is a lock with events.

@@ -117,7 +117,7 @@ function tipOf(h) {
 
 // markText explains a mark.
 function markText(m) {
-  const what = kindOf(m.kind)[2];
+  const what = m.change?.old ? 'had been declared dead before this' : kindOf(m.kind)[2];
   if (m.change) {
     const { by, reason, others } = m.change;
     return `${m.host.name} ${what}${by >= 0 ? ` (says ${hostName(by)}${others ? ` and ${count(others, 'other')}` : ''})` : ''}${reason ? ': ' + reason : ''}`;

@@ -96,7 +96,7 @@ const present = new Set(attempts.map((a) => a.host));
 data.hosts.forEach((h, i) => {
   h.index = i;
   h.absent = !h.changes.length && h.spans.every((s) => s.state === 'gone') && !present.has(i); // it had left, or had not joined yet
-  h.deaths = h.changes.filter((c) => c.kind === 'dead').map((c) => c.at);
+  h.deaths = h.changes.filter((c) => c.kind === 'dead' && !c.old).map((c) => c.at);
 });
 
 // Locks with findings come first, then by name.
