@@ -207,6 +207,7 @@ func (h *historian) lockEvent(r *record) {
 		}
 	}
 	a := h.attempt(lock, r)
+	waited := a.Sure // at least until then, unless it is held
 	a.setClient(r)
 	if len(r.Ahead) > 0 {
 		a.Behind = h.behind(&r.Event)
@@ -226,23 +227,23 @@ func (h *historian) lockEvent(r *record) {
 	case events.Enter:
 		h.enter(a, r)
 	case events.ModeSet:
-		h.knownHeld(a, r)
+		h.knownHeld(a, r, waited)
 		a.Modes = append(a.Modes, ModeChange{r.at, r.Mode == "shared"})
 	case events.Resumed:
 		if r.Token != 0 {
-			h.knownHeld(a, r)
+			h.knownHeld(a, r, waited)
 		} else {
 			h.rename(a, attemptKey{lock: lock, request: r.Seq}) // so its later events name it
 		}
 		a.Marks = append(a.Marks, mark)
 	case events.Kill, events.Remains, events.Orphan, events.Lost:
-		h.knownHeld(a, r)
+		h.knownHeld(a, r, waited)
 		a.Marks = append(a.Marks, mark)
 		if r.Kind == events.Lost {
 			a.Lost = r.at
 		}
 	case events.Exit:
-		h.knownHeld(a, r)
+		h.knownHeld(a, r, waited)
 		h.over[attemptKey{lock: a.Lock, token: a.Token}] = a
 	}
 	if end != "" {
@@ -305,14 +306,14 @@ func (h *historian) enter(a *Attempt, r *record) {
 }
 
 // knownHeld records that the lock is held. If the journal lacks the grant, the hold began before
-// this event.
-func (h *historian) knownHeld(a *Attempt, r *record) {
+// this event, and after the last one at which it waited.
+func (h *historian) knownHeld(a *Attempt, r *record, waited Moment) {
 	if a.held() {
 		a.Sure = r.at
 		return
 	}
 	h.enter(a, r)
-	a.Entered, a.known = a.Entered-lasted(r.HeldMS), r.at // at most: after a resumption, this counts from the request
+	a.Entered, a.known = min(max(waited, r.at-lasted(r.HeldMS)), r.at), r.at // at most: after a resumption, this counts from the request
 	if r.Kind == events.ModeSet {
 		a.Shared = r.Mode != "shared"
 	}

@@ -191,10 +191,11 @@ func (h *historian) findNext() {
 				break // there is no order
 			}
 			a.next = exclusive
+			entered := max(a.Entered, a.known) // at the latest
 			if !a.Shared {
-				a.next, exclusive = grant, a.Entered
+				a.next, exclusive = grant, entered
 			}
-			grant = a.Entered
+			grant = entered
 		}
 	}
 }

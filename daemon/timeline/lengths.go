@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
@@ -22,9 +23,9 @@ func (a *Attempt) measure() {
 		return
 	}
 	switch {
-	case a.held() && a.known == Never:
+	case a.held():
 		a.Waited = a.Entered - a.begin()
-	case !a.held() && a.End != WasBusy:
+	case a.End != WasBusy:
 		a.Waited = a.Sure - a.begin()
 	}
 	if a.Waited < shortest || a.Behind == "" && a.Waited < unhindered {
@@ -36,6 +37,9 @@ func (a *Attempt) measure() {
 	until := a.Sure
 	if a.End == DeclaredDead && !a.oldVerdict { // until then no other host was granted the lock
 		until = a.Ended
+	}
+	if over := cmp.Or(a.Verdict, a.Lost); over != Never { // then others may hold it, whatever the host recorded
+		until = min(until, over)
 	}
 	if a.Held = until - max(a.Entered, a.known); a.Held < shortest {
 		a.Held = 0

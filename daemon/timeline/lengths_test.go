@@ -64,6 +64,12 @@ func TestLengths(t *testing.T) {
 			w.host(1).enter(0, 5)
 			w.host(2).note(9000, about(events.Dead, 1, 2))
 		}, 0, 9000},
+		{"recorded its end long after the verdict", func(w *world) {
+			w.onOneMachine(1, 2)
+			w.host(1).enter(0, 5)
+			w.host(2).note(9000, about(events.Dead, 1, 2))
+			w.host(1).exit(20_000, 5)
+		}, 0, 9000},
 		{"waited as its host died", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).request(0, "x", 5)

@@ -77,6 +77,28 @@ func TestRestart_WaitsOfOneProcess_AreNotConfused(t *testing.T) {
 	}
 }
 
+// TestRestart_ResumedHoldWithoutItsGrant_BeginsAfterItsWait: the event that resumed it counts from
+// the request, which is no time of another client's end.
+func TestRestart_ResumedHoldWithoutItsGrant_BeginsAfterItsWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.host(1)
+	h.request(0, "x", 6)
+	h.enter(100, 5, ofPID(5)) // and its end was not yet written
+	h.request(200, "y", 7)
+	h.restart(500)
+	h.note(500, events.Event{Kind: events.Resumed, Lock: "x", PID: 6, Command: "job", Token: layout.MakeTicket(6, 1), HeldMS: 500})
+	h.exit(900, 6, ofPID(6))
+	all := w.build(Options{}).of("x")
+	require.Len(t, all, 2)
+	waiter, holder := all[0], all[1]
+	require.InDelta(t, 200, ms(waiter.Entered), 0.001, "it waited by the last event before the restart")
+	require.Equal(t, []Moment{200_000, 400_000}, []Moment{waiter.Waited, waiter.Held})
+	require.Equal(t, Unseen, holder.End)
+	require.InDelta(t, 500, ms(holder.Ended), 0.001)
+	require.InDelta(t, 200, ms(holder.Sure), 0.001)
+}
+
 // TestRestart_ClientThatRequestsAgain_IsOneAttempt: bakeryd did not know the wait any more, as one
 // that died before it stored it, or joined again.
 func TestRestart_ClientThatRequestsAgain_IsOneAttempt(t *testing.T) {

@@ -43,7 +43,7 @@ func (t *Timeline) makeSpans() {
 		if h.Journal {
 			m.state, m.life = Live, h.life
 		}
-		if len(h.Changes) > 0 {
+		if len(h.Changes) > 0 && (!h.Journal || h.Changes[0].At <= h.own[0]) {
 			m.state, m.life = before(h.Changes[0]), h.Changes[0].Incarnation
 		}
 		for _, c := range h.Changes {
@@ -66,24 +66,20 @@ func before(c *Change) State {
 
 // watchedSince returns since when the journals show a host that was live before its first change:
 // from the beginning of its own journal, or of the one that has this change.
-func (t *Timeline) watchedSince(h *Host) (since Moment) {
-	from := func(h *Host) {
-		if len(h.own) > 0 && (since == Never || h.own[0] < since) {
-			since = h.own[0]
+func (t *Timeline) watchedSince(h *Host) Moment {
+	var seen []Moment
+	from := func(h *Host) { seen = append(seen, h.own[:min(1, len(h.own))]...) }
+	from(h)
+	if len(h.Changes) > 0 {
+		seen = append(seen, h.Changes[0].At)
+		if by := h.Changes[0].By; by >= 0 {
+			from(t.Hosts[by])
 		}
 	}
-	from(h)
-	if len(h.Changes) == 0 {
-		return since
+	if len(seen) == 0 {
+		return Never
 	}
-	first := h.Changes[0]
-	if first.By >= 0 {
-		from(t.Hosts[first.By])
-	}
-	if since == Never || first.At < since {
-		since = first.At
-	}
-	return since
+	return slices.Min(seen)
 }
 
 func (m *spanMaker) change(c *Change) {
@@ -150,9 +146,4 @@ func (m *spanMaker) end(at Moment) {
 	if m.state != Unknown && m.since < at {
 		m.host.Spans = append(m.host.Spans, Span{m.state, m.since, at})
 	}
-}
-
-// cropSpans keeps the spans of a range.
-func (h *Host) cropSpans(from, until Moment) {
-	h.Spans = slices.DeleteFunc(h.Spans, func(s Span) bool { return s.Till < from || s.From > until })
 }

@@ -56,6 +56,11 @@ func TestSpans(t *testing.T) {
 			w.host(3).note(3000, events.Event{Kind: events.Left})
 			w.host(1).note(1000, events.Event{Kind: events.Dead, Host: 3, HostName: "db3", Incarnation: 77, ByHost: 1})
 		}, []span{{Live, -1000, 3000}}},
+		{"a verdict on an earlier incarnation, and its own journal begins later than its joining", func(w *world) {
+			w.hosts[3] = &keeper{id: 3, boot: "d", uptime: time.Hour, seq: 3 << 40}
+			w.host(3).hold(-2000, 3000, 1)
+			w.host(1).note(1000, events.Event{Kind: events.Dead, Host: 3, HostName: "db3", Incarnation: 77, ByHost: 1})
+		}, []span{{Live, -2000, 3000}}},
 		{"seen again after its verdict", func(w *world) {
 			w.host(3)
 			w.host(1).note(1000, about(events.Dead, 3, 1))

@@ -3,7 +3,9 @@
 // It knows the meaning of events, and nothing about disks, leases or terminals. The page needs no
 // network and no other file.
 //
-// Begin with [Build]. history.go turns events into attempts to take a lock and changes of hosts.
+// Begin with [Build]. gather.go reads the sources, and names.go determines which hosts there are.
+// history.go turns events into attempts to take a lock and changes of hosts; find.go finds the
+// attempt of an event. spans.go derives the states of hosts, lengths.go ranks waits and holds.
 // clock.go determines the differences of the hosts' clocks, by the order that the tokens show.
 // judge.go searches for violations. read.go reads journals. page.go writes the page, whose script
 // is in page/.
@@ -174,7 +176,7 @@ func (t *Timeline) crop(o Options) {
 	outside := func(at Moment) bool { return at < t.From || at > t.Until }
 	for _, h := range t.Hosts {
 		h.Changes = slices.DeleteFunc(h.Changes, func(c *Change) bool { return outside(c.At) })
-		h.cropSpans(t.From, t.Until)
+		h.Spans = slices.DeleteFunc(h.Spans, func(s Span) bool { return s.Till < t.From || s.From > t.Until })
 	}
 	for _, l := range t.Locks {
 		l.Marks = slices.DeleteFunc(l.Marks, func(m Mark) bool { return outside(m.At) })

@@ -267,6 +267,48 @@ func TestLanes(t *testing.T) {
 	b.Quiet()
 }
 
+// TestSummary_NamesOnlyWaitsAndHolds: a removal, an attempt that does not wait, a host that has
+// left before --since and an unused lock are not shown.
+func TestSummary_NamesOnlyWaitsAndHolds(t *testing.T) {
+	var es []event
+	note := func(s int, kind string, more event) {
+		e := event{"seq": fmt.Sprint(len(es) + 1), "at": time.Date(2026, 3, 1, 3, s/60, s%60, 0, time.UTC), "kind": kind, "host": 1, "host_name": "db", "incarnation": "1"}
+		maps.Copy(e, more)
+		es = append(es, e)
+	}
+	client := func(lock string, request, pid int) event {
+		return event{"lock": lock, "request": fmt.Sprint(request), "pid": pid, "command": "job"}
+	}
+	remover := event{"lock": "x", "request": "7", "command": "remove the lock"}
+	note(0, "joined", nil)
+	note(1, "left", event{"host": 3, "host_name": "old", "incarnation": "3", "by_host": 1, "by_host_name": "db"})
+	note(2, "request", client("unused", 5, 5))
+	note(3, "cancel", client("unused", 5, 5))
+	note(70, "joined", event{"host": 2, "incarnation": "2", "by_host": 1, "by_host_name": "db"})
+	note(71, "request", remover)
+	note(75, "removed", remover)
+	note(76, "request", client("x", 8, 8))
+	note(78, "busy", client("x", 8, 8))
+	page := []string{writeEvents(t, filepath.Join(t.TempDir(), "summary.events"), es), "--since", "2026-03-01T03:01:00Z"}
+	path, _ := draw(t, 0, page...)
+	b := open(t, path)
+	require.NotContains(t, browser.Eval[string](b, `document.getElementById('details').textContent`), "longest", "empty lists are not shown")
+	require.Equal(t, []string{"host 1 (db)", "host 2 (db)"}, browser.Eval[[]string](b, `timeline.rows().filter((r) => r.type === 'host').map((r) => r.host.name)`))
+	require.Equal(t, []string{"x"}, browser.Eval[[]string](b, `timeline.rows().filter((r) => r.type === 'lock').map((r) => r.lock.name)`))
+	require.Contains(t, browser.Eval[string](b, `document.getElementById('facts').textContent`), "1 lock, 2 hosts, 0 holds, 1 in vain")
+	b.Quiet()
+
+	note(80, "request", client("x", 9, 9))
+	note(82, "waiting", client("x", 9, 9))
+	writeEvents(t, page[0], es)
+	path, _ = draw(t, 0, page...)
+	b = open(t, path)
+	summary := browser.Eval[string](b, `document.getElementById('details').textContent`)
+	require.Contains(t, summary, "Waited longest2 shost 1 (db): x, not over by the end of its host’s journal")
+	require.NotContains(t, summary, "Held longest")
+	b.Quiet()
+}
+
 // TestManyEvents draws fifty thousand events, and measures the slowest frame.
 func TestManyEvents(t *testing.T) {
 	const events = 50_000
