@@ -104,19 +104,14 @@ func (h *historian) attempt(lock int, r *record) *Attempt {
 // remove ends the attempt that has removed a lock. Events of earlier versions do not name it.
 func (h *historian) remove(lock int, r *record) {
 	h.Locks[lock].removed = append(h.Locks[lock].removed, r.at)
-	over := func(a *Attempt) {
-		a.End, a.Ended = Removed, r.at
-		delete(h.open, a.key)
-	}
+	all := h.ofProcess(lock, 0)
 	if r.Request != 0 {
-		if a := h.open[attemptKey{lock: lock, request: r.Request}]; a != nil && !a.held() {
-			over(a)
-		}
-		return
+		all = []*Attempt{h.open[attemptKey{lock: lock, request: r.Request}]}
 	}
-	for _, a := range h.ofProcess(lock, 0) {
-		if a.removes() && h.open[a.key] == a {
-			over(a)
+	for _, a := range all {
+		if a != nil && a.removes() && h.open[a.key] == a {
+			a.End, a.Ended = Removed, r.at
+			delete(h.open, a.key)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func (h *historian) hostEvent(r *record) {
 			by = -1
 		}
 	}
-	c := &Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason, before: h.last}
+	c := &Change{At: r.at, Kind: r.Kind, By: by, Incarnation: r.Incarnation, Reason: r.Reason, before: h.last, keeper: keeper}
 	h.Hosts[about].Changes = append(h.Hosts[about].Changes, c)
 	if r.selfJoined() { // what it has read before
 		for _, d := range h.dead {
@@ -122,7 +122,9 @@ func (h *historian) mergeChanges() {
 				latest[k] = c
 				return false
 			}
-			first.Others++
+			if c.keeper != first.keeper && !slices.Contains(first.others, c.keeper) { // else it was read again
+				first.others, first.Others = append(first.others, c.keeper), first.Others+1
+			}
 			if c.By < 0 && first.By >= 0 { // the host's own report is better
 				first.By, first.Reason, first.before = c.By, c.Reason, c.before
 			}

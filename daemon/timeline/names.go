@@ -87,9 +87,5 @@ func (r *record) keeperName() string {
 
 // keeperOf returns the index of the host that recorded an event.
 func (j *journals) keeperOf(r *record) int {
-	own := uint64(0)
-	if r.keeper == r.Host && r.keeper != r.ByHost {
-		own = r.Incarnation
-	}
-	return j.host(r.keeper, r.keeperName(), own)
+	return j.host(r.keeper, r.keeperName(), 0)
 }

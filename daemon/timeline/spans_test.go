@@ -93,6 +93,20 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// TestVerdictReadAgain_CountsItsHostsOnce: a host reads it after each restart.
+func TestVerdictReadAgain_CountsItsHostsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.host(1).note(1000, about(events.Dead, 3, 1))
+	for at := range 5 {
+		w.host(2).note(1000+float64(at), about(events.Dead, 3, 1))
+		w.host(1).note(2000+float64(at), about(events.Dead, 3, 1))
+	}
+	changes := w.build(Options{}).Hosts[2].Changes
+	require.Len(t, changes, 1)
+	require.Equal(t, 1, changes[0].Others)
+}
+
 // TestVerdictThatAJoiningHostReads_IsNoDeathOfThatMoment: nor does a hold last until then.
 func TestVerdictThatAJoiningHostReads_IsNoDeathOfThatMoment(t *testing.T) {
 	t.Parallel()

@@ -98,6 +98,8 @@ type Change struct {
 	Old         bool        `json:"old,omitzero"` // a verdict that the reporting host read when it joined: the host died earlier
 
 	before Moment // the event before, in the journal that has it; Never: none
+	keeper int    // index of the host whose journal has it
+	others []int  // of the other ones
 }
 
 // Lock is a lock with events.

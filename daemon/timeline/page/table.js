@@ -78,7 +78,7 @@ function summary() {
     parts.push(make('h3', { textContent: name }), ...best.map((a) => make('button', { className: 'row', onclick: () => { select(a, true); keys.Enter(); } }, make('b', { textContent: lasting(a[of]) }),
       make('span', { textContent: `${hostName(a.host)}: ${data.locks[a.lock].name}${ends(a) ? ', ' + (endings[a.end] ?? a.end) : ''}` }))));
   };
-  const deaths = data.hosts.flatMap((h) => h.changes.filter((c) => c.kind === 'dead' && !c.old || c.kind === 'lost').map((c) => [h, c]));
+  const deaths = data.hosts.flatMap((h) => h.changes.filter((c) => c.kind === 'dead' && !c.old || c.kind === 'lost').map((c) => [h, c])).sort((x, y) => x[1].at - y[1].at);
   if (deaths.length) parts.push(make('h3', { textContent: 'Died, or lost the lease' }), ...deaths.slice(0, 8).map(([h, c]) => make('button', { className: 'row', onclick: () => { look(c.at - 2e6, c.at + 2e6); } },
     make('b', { textContent: utc(c.at) }), make('span', { textContent: markText({ change: c, kind: c.kind, host: h }) }))));
   top('Waited longest', 'waited', (a) => !held(a));
