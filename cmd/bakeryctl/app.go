@@ -5,15 +5,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/complete"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
-	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
 // app is the environment of all commands.
@@ -56,78 +55,10 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 }
 
-// commandPath returns the words that select a command, without bakeryctl.
-func commandPath(cmd *cobra.Command) string {
-	return strings.TrimPrefix(cmd.CommandPath(), "bakeryctl ")
-}
-
-// none accepts no argument.
-func none(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		command := commandPath(cmd)
-		return cli.Usage(command, "%s takes no argument, not %q", command, args[0])
-	}
-	return nil
-}
-
-// oneAtMost accepts one argument or none.
-func oneAtMost(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			command := commandPath(cmd)
-			return cli.Usage(command, "%s takes one %s at most, not %d", command, what, len(args))
-		}
-		return nil
-	}
-}
-
-// some accepts one argument or more.
-func some(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			command := commandPath(cmd)
-			return cli.Usage(command, "no %s given", what)
-		}
-		return nil
-	}
-}
-
-// one accepts exactly one argument that check, unless nil, accepts.
-func one(what string, check func(string) error) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		command := commandPath(cmd)
-		if len(args) != 1 {
-			return cli.Usage(command, "%s takes one %s, not %d", command, what, len(args))
-		}
-		if check != nil {
-			if err := check(args[0]); err != nil {
-				return cli.Usage(command, "%w", err)
-			}
-		}
-		return nil
-	}
-}
-
 // completionTimeout is the timeout of bakeryd for a completion.
 const completionTimeout = 300 * time.Millisecond
 
-// completeLock completes the first argument with the names of existing locks. It reports no error if
-// bakeryd does not answer. The shell completes the command of bakeryctl lock.
-func (a *app) completeLock(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		if cmd.Name() == "lock" {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), a.completionTimeout)
-	defer cancel()
-	locks, _ := client.New(a.socket).Locks(ctx)
-	var names []cobra.Completion
-	for _, l := range locks {
-		if strings.HasPrefix(l.Name, begun) && !strings.ContainsRune(l.Name, '\t') { // a tab starts a description
-			names = append(names, l.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+// bakeryd completes words of a command line with what bakeryd knows.
+func (a *app) bakeryd() complete.Bakeryd {
+	return complete.Bakeryd{Socket: &a.socket, Timeout: &a.completionTimeout}
 }

@@ -69,6 +69,7 @@ Exit codes:
 	f.StringArrayVar(&o.Devices, "device", nil, "measure on the lockspace at `PATH`, without bakeryd; repeated for several disks")
 	f.Var((*cli.Wait)(&o.Duration), "duration", "run each measurement for `TIME`: seconds, or 300ms")
 	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.Names, cobra.ShellCompDirectiveNoFileComp)) // no error: the flag exists
 	f.BoolVar(&a.json, "json", false, "print JSON")
 }
 

@@ -15,6 +15,7 @@ the lockspace may be in use: suspicious records are read again before they are
 reported. If a dead host could have left such a record, check watches for almost half
 a lease whether that host is running.
 
+Without DEVICE, check verifies the lockspace that bakeryd on this host serves.
 Give all disks of a lockspace on several. check verifies what most of them have, and
 then each disk: damaged, older and contradicting copies of records, missing disks, and
 entries that are on too few disks to count.
@@ -35,14 +36,21 @@ Exit codes:
   0   no errors, or all were repaired; there may be warnings and notes
   1   errors were found
   64  the command line is wrong
-  66  the device or its lockspace is not usable, or most of its disks are missing`
-	cmd.Example = `  bakeryctl check /dev/mapper/locks
+  66  the device or its lockspace is not usable, or most of its disks are missing
+  69  bakeryd is unreachable, and no DEVICE is given`
+	cmd.Example = `  bakeryctl check
+  bakeryctl check /dev/mapper/locks
   bakeryctl check /dev/mapper/locks --repair
   bakeryctl check /dev/mapper/locks1 /dev/mapper/locks2 /dev/mapper/locks3
   bakeryctl check /dev/mapper/locks --json | jq '.findings[]'`
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
+		if len(args) == 0 {
+			if args, err = check.Devices(ctx, a.socket); err != nil {
+				return err
+			}
+		}
 		r, err := check.Run(ctx, args, repair, a.stderr)
 		if err != nil {
 			return err

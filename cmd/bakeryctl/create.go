@@ -7,15 +7,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 func defineCreate(a *app, cmd *cobra.Command) {
-	var permits int
+	permits := 1
 	cmd.Long = `Create the lock NAME, which up to --permits hosts may hold at once: a semaphore.
 A lock with one permit need not be created: it is created on first use.
 
@@ -37,9 +37,6 @@ Exit codes:
 
   bakeryctl create reboot --permits 2 --json | jq .created`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if permits < 1 || permits > layout.MaxHosts {
-			return cli.Usage("create", "--permits %d, want 1 to the number of hosts of the lockspace", permits)
-		}
 		lock, created, err := client.New(a.socket).Create(cmd.Context(), args[0], permits)
 		if err != nil {
 			return call.Failure(err)
@@ -57,5 +54,5 @@ Exit codes:
 		})
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
-	cmd.Flags().IntVar(&permits, "permits", 1, "allow `N` hosts to hold it at once")
+	flags.Int(cmd.Flags(), &permits, "permits", "", 1, layout.MaxHosts, "allow `N` hosts to hold it at once")
 }

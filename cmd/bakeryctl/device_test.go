@@ -73,7 +73,7 @@ func TestDevice_NotUsable_HasAHint(t *testing.T) {
 		{[]string{"--device", missing}, "use --create to create a lockspace in a new file"},
 		{[]string{"--device", filepath.Join(missing, "in"), "--create"},
 			"check the path; a new file is created only outside /dev, in a directory that exists"},
-		{[]string{"--device", dir, "--create"}, ""},
+		{[]string{"--device", dir, "--create"}, "give the path of a block device, as lsblk --paths lists them, or of a regular file"},
 	}
 	for _, test := range tests {
 		p := begin(t, append(append([]string{"lock"}, test.args...), "x", "--", "echo", "ran")...)

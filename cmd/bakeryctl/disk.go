@@ -2,31 +2,18 @@ package main
 
 import (
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/replace"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/usage"
 )
 
 func defineDisk(a *app, cmd *cobra.Command) {
 	cmd.Long = `Change the member disks of a lockspace on several. bakeryctl disks shows them.`
 	cmd.Example = `  bakeryctl disk replace 3 /dev/mapper/locks4`
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return cli.Usage("disk", "unknown command %q, want replace", args[0])
-		}
-		return cli.Usage("disk", "no command given, want replace")
-	}
-	cmd.AddCommand(command{"replace OLD NEW", "Replace a member disk while hosts use the lockspace", replaceArgs, defineDiskReplace}.create(a))
-}
-
-func replaceArgs(_ *cobra.Command, args []string) error {
-	if len(args) != 2 || slices.Contains(args, "") {
-		return cli.Usage("disk replace", "disk replace takes a member disk and the path of the new disk: want OLD NEW, not %q", args)
-	}
-	return nil
+	usage.Group(cmd)
+	cmd.AddCommand(command{"replace OLD NEW", "Replace a member disk while hosts use the lockspace", usage.Two("OLD", "NEW"), defineDiskReplace}.create(a))
 }
 
 func defineDiskReplace(a *app, cmd *cobra.Command) {
@@ -56,6 +43,8 @@ Exit codes:
   bakeryctl disk replace /dev/mapper/locks3 /dev/mapper/locks4
   bakeryctl disk replace 3 /dev/mapper/locks4 \
     --device /dev/mapper/locks1 --device /dev/mapper/locks2`
+	cmd.ValidArgsFunction = a.bakeryd().OldDisk
+
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()

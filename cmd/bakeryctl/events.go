@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
@@ -75,7 +77,7 @@ events of several hosts, ask each host, or give their files with --file.`
   bakeryctl events --follow
   bakeryctl events --since 24h --json | jq -c 'select(.kind == "timeout")'
   bakeryctl events --file db1.events --file db2.events nightly-backup`
-	cmd.ValidArgsFunction = a.completeLock
+	cmd.ValidArgsFunction = a.bakeryd().Lock
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(args, cmd.Flags().Changed("limit"), time.Now()); err != nil {
@@ -91,7 +93,7 @@ events of several hosts, ask each host, or give their files with --file.`
 	f.BoolVar(&a.json, "json", false, "print one JSON object per line")
 	f.StringVar(&o.since, "since", "", "only events from `TIME` on: 03:12 (the latest), 2h (ago), a date, or RFC 3339")
 	f.StringVar(&o.until, "until", "", "only events before `TIME`")
-	f.IntVar(&o.limit, "limit", 0, "only the last `N` events (default: all, or 10 with --follow alone)")
+	flags.Int(f, &o.limit, "limit", "", 1, math.MaxInt, "only the last `N` events (default: all, or 10 with --follow alone)")
 	f.StringArrayVar(&o.files, "file", nil, "read the events in the file `PATH`, without bakeryd; may be repeated")
 	a.colourFlag(cmd)
 }
@@ -108,8 +110,6 @@ func (o *eventsOptions) check(args []string, limited bool, now time.Time) (err e
 		return err
 	}
 	switch {
-	case limited && o.limit < 1:
-		return fmt.Errorf("--limit %d, want 1 or more", o.limit)
 	case o.follow && o.until != "":
 		return errors.New("--follow and --until exclude each other")
 	case o.follow && len(o.files) > 0:
@@ -210,12 +210,12 @@ type period struct{ since, until string }
 func (p period) parse(now time.Time) (from, until time.Time, err error) {
 	if p.since != "" {
 		if from, err = cli.ParseMoment(p.since, now); err != nil {
-			return from, until, fmt.Errorf("--since: %w", err)
+			return from, until, fmt.Errorf("--since %w", err)
 		}
 	}
 	if p.until != "" {
 		if until, err = cli.ParseMoment(p.until, now); err != nil {
-			return from, until, fmt.Errorf("--until: %w", err)
+			return from, until, fmt.Errorf("--until %w", err)
 		}
 		if !until.After(from) {
 			err = fmt.Errorf("--until %s is not after --since %s", show.EventTime(until), show.EventTime(from))

@@ -66,15 +66,15 @@ func TestEventsCommandErrors(t *testing.T) {
 		args  []string
 		error string
 	}{
-		{[]string{"a", "b"}, "events takes one NAME at most, not 2\nhint: run bakeryctl events --help"},
+		{[]string{"a", "b"}, "events takes one lock NAME at most, not 2\nhint: usage: bakeryctl events [NAME] [flags]"},
 		{[]string{"a\nb"}, "lock name"},
-		{[]string{"--since", "soon"}, `--since: invalid time "soon": want 03:12, 2h, 2006-01-02`},
-		{[]string{"--until", "soon"}, `--until: invalid time "soon"`},
+		{[]string{"--since", "soon"}, `--since "soon": want 03:12, 2h, 2006-01-02`},
+		{[]string{"--until", "soon"}, `--until "soon": want`},
 		{[]string{"--since", "1h", "--until", "2h"}, "is not after --since"},
-		{[]string{"--limit", "0"}, "--limit 0, want 1 or more"},
+		{[]string{"--limit", "0"}, `--limit "0": want a whole number from 1`},
 		{[]string{"-f", "--until", "2h"}, "--follow and --until exclude each other"},
 		{[]string{"-f", "--file", "x"}, "--follow and --file exclude each other"},
-		{[]string{"--colour"}, "unknown flag: --colour"},
+		{[]string{"--colour"}, "unknown flag --colour\nhint: did you mean --color? bakeryctl events --help lists the flags"},
 	} {
 		code, out, errs := ctl(t, "/nonexistent", append([]string{"events"}, c.args...)...)
 		require.Equal(t, []any{cli.ExitUsage, ""}, []any{code, out}, "%q", c.args)

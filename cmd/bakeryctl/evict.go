@@ -38,6 +38,8 @@ Exit codes:
 	cmd.Example = `  bakeryctl evict 3
   bakeryctl evict db3 --yes
   bakeryctl evict 3 --forget`
+	cmd.ValidArgsFunction = a.bakeryd().Host
+
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		// All output but the result goes to standard error.
 		ctx := cmd.Context()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,15 +14,17 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 func defineFormat(a *app, cmd *cobra.Command) {
-	o := format.Options{}
-	var stride, policy string
+	o := format.Options{Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
+	stride, policy := "auto", layout.PolicyLease.String()
 	cmd.Long = `Create a lockspace on a block device, or in a file, which is created if it does not
 exist. With 3 or 5 devices the lockspace is on all of them, and needs most of them
 to work: 2 of 3, or 3 of 5. Give the disks of an old lockspace together.
@@ -53,7 +54,7 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 			return formatFailure(err)
 		}
 		if err := o.Policy.UnmarshalText([]byte(policy)); err != nil {
-			return formatFailure(&format.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
+			return err
 		}
 		if cmd.Flags().Changed("fence-after") && o.FenceAfter == 0 {
 			return formatFailure(&format.OptionError{Option: "fence-after", Value: "0s", Want: "a time, or no --fence-after to wait for the lease"})
@@ -79,16 +80,16 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 		}
 		return a.print(created, func(w io.Writer) { show.Formatted(w, result) })
 	}
-	flags := cmd.Flags()
-	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "maximum number `N` of hosts, 1 to 2000")
-	flags.IntVar(&o.Locks, "locks", lockspace.DefaultLocks, "maximum number `N` of locks, 1 to 65536")
-	flags.DurationVar(&o.Lease, "lease", lockspace.DefaultLease, "`TIME` that a host may continue without reaching the device, 1s to 1h")
-	flags.StringVar(&o.Name, "name", "", "`NAME` of the lockspace, for display")
-	flags.StringVar(&stride, "stride", "auto", "`BYTES` from one record to the next; auto is the physical block size")
-	flags.StringVar(&policy, "policy", "lease", "when a silent host counts as dead: `lease|fence|manual`")
-	flags.DurationVar(&o.FenceAfter, "fence-after", 0, "with policy fence: fence a host that was silent for `TIME`, a fifth of the lease to the lease")
-	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
-	flags.BoolVar(&a.json, "json", false, "print the result as JSON")
+	f := cmd.Flags()
+	flags.Int(f, &o.Hosts, "hosts", "", 1, layout.MaxHosts, "maximum number `N` of hosts, 1 to 2000")
+	flags.Int(f, &o.Locks, "locks", "", 1, layout.MaxLocks, "maximum number `N` of locks, 1 to 65536")
+	f.DurationVar(&o.Lease, "lease", lockspace.DefaultLease, "`TIME` that a host may continue without reaching the device, 1s to 1h")
+	f.StringVar(&o.Name, "name", "", "`NAME` of the lockspace, for display")
+	f.StringVar(&stride, "stride", stride, "`BYTES` from one record to the next; auto is the physical block size")
+	flags.Choice(f, &policy, "policy", []string{"lease", "fence", "manual"}, "when a silent host counts as dead: `lease|fence|manual`")
+	f.DurationVar(&o.FenceAfter, "fence-after", 0, "with policy fence: fence a host that was silent for `TIME`, a fifth of the lease to the lease")
+	f.BoolVar(&o.Force, "force", false, "destroy what the device holds")
+	f.BoolVar(&a.json, "json", false, "print the result as JSON")
 }
 
 var formatAdvice = slices.Concat([]cli.Advice{

@@ -67,7 +67,7 @@ const holdExample = `  # The service web runs on the host that holds the lock we
 func holdArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
-		return cli.Usage(cmd.Name(), "no lock given")
+		return cli.Arguments(cmd.UseLine(), "hold: no lock NAME given")
 	case len(args) > 1:
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("unexpected argument %q: hold takes one lock and no command", args[1]),
 			Hint: "to run a command under a lock, use bakeryctl lock"}
@@ -81,7 +81,7 @@ func defineHold(a *app, cmd *cobra.Command) {
 	cmd.Example = holdExample
 
 	cmd.DisableFlagsInUseLine = true
-	cmd.ValidArgsFunction = a.completeLock
+	cmd.ValidArgsFunction = a.bakeryd().Lock
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := o.Resolve(cmd.Name(), cmd.Flags()); err != nil {

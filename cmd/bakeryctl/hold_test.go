@@ -313,13 +313,13 @@ func TestHoldExitCodes(t *testing.T) {
 		{"invalid", refused("invalid"), []string{"x"}, "", 64, no},
 		{"lease over", func(x *exchange) { x.Grant(0); <-x.Gone }, []string{"x"}, "", 75,
 			"bakeryctl: not holding \"x\": lock lost: the lease ended without a renewal\n"},
-		{"no name", unasked, nil, "", 64, "bakeryctl: no lock given" + see},
+		{"no name", unasked, nil, "", 64, "bakeryctl: hold: no lock NAME given\nhint: usage: bakeryctl hold [flags] NAME\n"},
 		{"a command", unasked, []string{"x", "true"}, "", 64, "bakeryctl: unexpected argument \"true\": hold takes one lock and no command\n" +
 			"hint: to run a command under a lock, use bakeryctl lock\n"},
 		{"a bad name", unasked, []string{"a\nb"}, "", 64,
 			"bakeryctl: lock name \"a\\nb\", want no control characters, found U+000A at byte 1: value not allowed" + see},
 		{"both modes", unasked, []string{"-s", "-x", "x"}, "", 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
-		{"exit code", unasked, []string{"-E", "-1", "x"}, "", 64, "bakeryctl: --conflict-exit-code -1, want 0 to 255" + see},
+		{"exit code", unasked, []string{"-E", "-1", "x"}, "", 64, "bakeryctl: --conflict-exit-code \"-1\": want a whole number from 0 to 255" + see},
 		{"watchdog", unasked, []string{"x"}, "WATCHDOG_USEC=soon", 64, "bakeryctl: read the watchdog timeout of systemd: error converting WATCHDOG_USEC: " +
 			"strconv.Atoi: parsing \"soon\": invalid syntax\nhint: do not set WATCHDOG_USEC; systemd sets it from WatchdogSec= of the unit\n"},
 	}

@@ -94,7 +94,7 @@ func defineLock(a *app, cmd *cobra.Command) {
 	cmd.Long = lockLong
 	cmd.Example = lockExample
 
-	cmd.ValidArgsFunction = a.completeLock
+	cmd.ValidArgsFunction = a.bakeryd().Command
 	cmd.DisableFlagsInUseLine = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.Parse(cmd.Flags(), args); err != nil {

@@ -77,14 +77,16 @@ func TestLock_InvalidArguments_NoRequest(t *testing.T) {
 	plain := filepath.Join(dir, "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644))
 	const see = "\nhint: run bakeryctl lock --help\n"
+	const usage = "\nhint: usage: bakeryctl lock [flags] NAME -- COMMAND [ARG...]\n"
+	const executable = "\nhint: COMMAND must be a file that this user may execute: see ls -l\n"
 	tests := []struct {
 		args   []string
 		code   int
 		stderr string
 	}{
-		{nil, 64, "bakeryctl: no lock given" + see},
-		{[]string{"x"}, 64, "bakeryctl: no command given to run under \"x\"" + see},
-		{[]string{"x", "--"}, 64, "bakeryctl: no command given to run under \"x\"" + see},
+		{nil, 64, "bakeryctl: lock: no lock NAME given" + usage},
+		{[]string{"x"}, 64, "bakeryctl: lock: no COMMAND given to run under \"x\"" + usage},
+		{[]string{"x", "--"}, 64, "bakeryctl: lock: no COMMAND given to run under \"x\"" + usage},
 		{[]string{"x", "-n", "--", "true"}, 64, "bakeryctl: flag -n after the name of the lock\n" +
 			"hint: put flags before NAME, and -- before a command that starts with a dash\n"},
 		{[]string{"", "true"}, 64, "bakeryctl: lock name of 0 bytes, want 1 to 128: value not allowed" + see},
@@ -93,18 +95,18 @@ func TestLock_InvalidArguments_NoRequest(t *testing.T) {
 		{[]string{"a\nb", "true"}, 64, `bakeryctl: lock name "a\nb", want no control characters, found U+000A at byte 1: value not allowed` + see},
 		{[]string{"a\x7fb", "true"}, 64, `bakeryctl: lock name "a\x7fb", want no control characters, found U+007F at byte 1: value not allowed` + see},
 		{[]string{"-s", "-x", "x", "true"}, 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
-		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: --conflict-exit-code 256, want 0 to 255" + see},
+		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: --conflict-exit-code \"256\": want a whole number from 0 to 255" + see},
 		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: --timeout \"-1\": " +
-			"want 0 to 3153600000 seconds" + see},
-		{[]string{"-q", "x", "true"}, 64, "bakeryctl: unknown shorthand flag: 'q' in -q" + see},
+			"want seconds from 0, such as 1.5, or a time with its unit, such as 300ms or 5m" + see},
+		{[]string{"-q", "x", "true"}, 64, "bakeryctl: unknown flag -q" + see},
 		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create requires --device" + see},
-		{[]string{"--device", "", "x", "true"}, 64, "bakeryctl: --device is empty" + see},
+		{[]string{"--device", "", "x", "true"}, 64, "bakeryctl: --device is empty, want a path" + see},
 		{[]string{"--device", "d", "--socket", "s", "x", "true"}, 64, "bakeryctl: --device and --socket exclude each other: with --device no bakeryd is asked" + see},
-		{[]string{"x", "no-such-command"}, 127, "bakeryctl: no-such-command: command not found\n"},
-		{[]string{"x", "/no/such"}, 127, "bakeryctl: /no/such: command not found\n"},
-		{[]string{"x", ""}, 127, "bakeryctl: : command not found\n"},
-		{[]string{"x", plain}, 126, "bakeryctl: " + plain + ": cannot be run: permission denied\n"},
-		{[]string{"x", dir}, 126, "bakeryctl: " + dir + ": cannot be run: is a directory\n"},
+		{[]string{"x", "no-such-command"}, 127, "bakeryctl: no-such-command: command not found\nhint: check the name of COMMAND, or give its path: no directory of PATH has it\n"},
+		{[]string{"x", "/no/such"}, 127, "bakeryctl: /no/such: command not found\nhint: check the path of COMMAND\n"},
+		{[]string{"x", ""}, 127, "bakeryctl: \"\": command not found\nhint: check the path of COMMAND\n"},
+		{[]string{"x", plain}, 126, "bakeryctl: " + plain + ": cannot be run: permission denied" + executable},
+		{[]string{"x", dir}, 126, "bakeryctl: " + dir + ": cannot be run: is a directory" + executable},
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -193,7 +195,7 @@ func TestLock_Command_RunsAsByExec(t *testing.T) {
 	}{
 		{[]string{dir + "/shebangless", "a"}, 0, "run by sh: a\n", ""},
 		{[]string{"shebangless", "a"}, 0, "run by sh: a\n", ""},
-		{[]string{"orphan"}, 126, "", "bakeryctl: orphan: cannot be run: its interpreter was not found\n"},
+		{[]string{"orphan"}, 126, "", "bakeryctl: orphan: cannot be run: its interpreter was not found\nhint: check the first line of the script, or install the interpreter\n"},
 	}
 	for _, test := range tests {
 		b := serve(t, holding)

@@ -24,6 +24,8 @@ joining and without bakeryd.`
 	cmd.Example = `  bakeryctl locks
   bakeryctl locks --json | jq -r '.locks[] | select(.permits > 1).name'
   bakeryctl locks --device /dev/mapper/locks`
+	cmd.Aliases = []string{"list"}
+
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		list, err := a.listLocks(cmd.Context())
 		if err != nil {

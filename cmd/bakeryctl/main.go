@@ -10,7 +10,9 @@
 //	supervise, hold           work under a lock: a command, or systemd units
 //	acquire, join             acquire the lock for that: from bakeryd, as a host on a device
 //	lock                      the command lock, without its help
-//	probe, bench, check, top  the commands of these names
+//	probe, bench, check, stress, top
+//	                          the commands of these names
+//	usage, complete           wrong words of a command line; completion of words by a shell
 //
 // Each package imports only packages above it in this list.
 //

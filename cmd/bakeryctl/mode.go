@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/complete"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
@@ -36,12 +37,12 @@ Exit codes:
   # Prepare alone, then let the readers in.
   bakeryctl lock catalogue -- \
     sh -c './build && bakeryctl mode shared && ./verify'`
-	cmd.ValidArgs = []cobra.Completion{"shared", "exclusive"}
+	cmd.ValidArgsFunction = complete.First("shared", "exclusive")
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var mode client.Mode
 		if err := mode.UnmarshalText([]byte(args[0])); err != nil {
-			return cli.Usage("mode", "invalid mode %q, want shared or exclusive", args[0])
+			return cli.Usage("mode", "mode %q: want shared or exclusive", args[0])
 		}
 		err := a.inside(cmd.Context(), func(ctx context.Context, hold *client.Access) error { return hold.SetMode(ctx, mode) })
 		if err != nil || !a.json {

@@ -61,6 +61,7 @@ Exit codes:
 	flags.DurationVar(&o.Length, "for", 0, "with --write, measure for this `TIME` instead of 1000 requests of each kind")
 	flags.StringArrayVar(&o.Paths, "path", nil, "with --write, another `PATH` to the same disk; may be repeated")
 	flags.StringVar(&o.With, "with", "", "check with another host, `SOCKET|HOST`, that both see each other's writes")
+	_ = cmd.RegisterFlagCompletionFunc("with", a.bakeryd().HostOrFile) // no error: the flag exists
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	a.colourFlag(cmd)
 }
@@ -76,7 +77,7 @@ func validateProbe(cmd *cobra.Command, devices []string, o probe.Options) error 
 	case changed("path") && !o.Write:
 		return cli.Usage("probe", "--path requires --write")
 	case changed("with") && o.With == "":
-		return cli.Usage("probe", "--with is empty")
+		return cli.Usage("probe", "--with is empty, want a SOCKET or a HOST")
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ Exit codes:
 	cmd.Example = `  bakeryctl rm old-batch
   bakeryctl rm -n old-batch
   bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`
-	cmd.ValidArgsFunction = a.completeLock
+	cmd.ValidArgsFunction = a.bakeryd().Lock
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("timeout") && o.Timeout == 0 {

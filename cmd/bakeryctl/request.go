@@ -35,7 +35,7 @@ Exit codes:
   bakeryctl lock nightly-backup -- /usr/local/bin/restore
 
   bakeryctl request leader --json | jq -r '.asked[].host_name'`
-	cmd.ValidArgsFunction = a.completeLock
+	cmd.ValidArgsFunction = a.bakeryd().Lock
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := layout.ValidateRequest(message); err != nil {

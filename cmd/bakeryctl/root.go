@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -12,7 +13,10 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/complete"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/lock"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/topics"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/usage"
 	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -43,36 +47,37 @@ func (c command) name() string {
 	return name
 }
 
-var oneLock, oneDevice = one("NAME", layout.ValidateLockName), one("DEVICE", nil)
+var oneLock, oneDevice = usage.One("lock NAME", layout.ValidateLockName), usage.One("DEVICE", usage.NotEmpty("DEVICE"))
 
 // commands are the commands of bakeryctl, in the order of their use.
 var commands = []command{
-	{"lock [flags] NAME -- COMMAND [ARG...]", "Run a command under a lock", cobra.ArbitraryArgs, defineLock},
+	{lock.Use, "Run a command under a lock", cobra.ArbitraryArgs, defineLock},
 	{"hold [flags] NAME", "Hold a lock for systemd units", holdArgs, defineHold},
 	{"mode shared|exclusive", "Change the mode of the lock that this command runs under",
-		one("argument, shared or exclusive", nil), defineMode},
+		usage.One("mode (shared or exclusive)", usage.Any), defineMode},
 	{"value", "Read the value of a lock, or set it under the lock", nil, defineValue},
 	{"request [flags] NAME", "Ask the holders of a lock to give it up", oneLock, defineRequest},
 	{"create [flags] NAME", "Create a lock that several hosts may hold at once", oneLock, defineCreate},
 	{"rm [flags] NAME", "Remove an unused lock", oneLock, defineRemove},
-	{"locks", "List the locks of the lockspace", none, defineLocks},
-	{"status", "Show the hosts of the lockspace, the locks, their holders and waiters", none, defineStatus},
-	{"top", "Watch hosts, locks and events, live, in a terminal", none, defineTop},
-	{"hosts", "Show the hosts of the lockspace and which of them are silent", none, defineHosts},
-	{"disks", "Show the disks of a lockspace on several, and whether they work", none, defineDisks},
+	{"locks", "List the locks of the lockspace", usage.None, defineLocks},
+	{"status", "Show the hosts of the lockspace, the locks, their holders and waiters", usage.None, defineStatus},
+	{"top", "Watch hosts, locks and events, live, in a terminal", usage.None, defineTop},
+	{"hosts", "Show the hosts of the lockspace and which of them are silent", usage.None, defineHosts},
+	{"disks", "Show the disks of a lockspace on several, and whether they work", usage.None, defineDisks},
 	{"disk", "Change the disks of a lockspace on several", nil, defineDisk},
-	{"events [NAME]", "Show the history of locks: holders, waiting clients and the reasons", oneAtMost("NAME"), defineEvents},
+	{"events [NAME]", "Show the history of locks: holders, waiting clients and the reasons", usage.AtMostOne("lock NAME"), defineEvents},
 	{"timeline EVENTS... -o PAGE.html", "Draw the journals of several hosts as one page: locks and holders over time",
-		some("EVENTS"), defineTimeline},
-	{"evict HOST", "Declare a silent host dead, or ask a live host to leave", one("HOST", nil), defineEvict},
-	{"format DEVICE...", "Create a lockspace on a device, or on 3 or 5", cobra.ArbitraryArgs, defineFormat},
-	{"probe DEVICE...", "Check whether devices are suitable for locks", some("DEVICE"), defineProbe},
-	{"bench", "Measure the speed of locks, and what the device allows", none, defineBench},
-	{bench.HostCommand + " DEVICE...", "", some("DEVICE"), defineBenchHost},
-	{bench.ToyCommand, "", none, defineBenchToy},
-	{"check DEVICE...", "Verify every record of a lockspace, and repair damage", some("DEVICE"), defineCheck},
+		usage.Some("EVENTS"), defineTimeline},
+	{"evict HOST", "Declare a silent host dead, or ask a live host to leave", usage.One("HOST", usage.NotEmpty("HOST")), defineEvict},
+	{"format DEVICE...", "Create a lockspace on a device, or on 3 or 5", usage.Some("DEVICE"), defineFormat},
+	{"probe DEVICE...", "Check whether devices are suitable for locks", usage.Some("DEVICE"), defineProbe},
+	{"bench", "Measure the speed of locks, and what the device allows", usage.None, defineBench},
+	{bench.HostCommand + " DEVICE...", "", usage.Some("DEVICE"), defineBenchHost},
+	{bench.ToyCommand, "", usage.None, defineBenchToy},
+	{"check [DEVICE...]", "Verify every record of a lockspace, and repair damage", usage.Each("DEVICE"), defineCheck},
 	{"dump DEVICE", "Show every record on a device as it is stored", oneDevice, defineDump},
-	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", none, defineStress},
+	{"stress", "Acquire a lock repeatedly, and verify mutual exclusion", usage.None, defineStress},
+	{"version", "Print the version of bakeryctl", usage.None, defineVersion},
 	{"exit-codes", "The exit codes of bakeryctl", nil, func(_ *app, cmd *cobra.Command) { topics.ExitCodes(cmd) }},
 	{"environment", "The variables that bakeryctl reads and sets", nil, func(_ *app, cmd *cobra.Command) { topics.Environment(cmd) }},
 }
@@ -107,21 +112,24 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			devices, _ := cmd.Flags().GetStringArray("device") // none if the command has no such flag
-			if strings.Join(devices, "") != "" && cmd.Flags().Changed("socket") {
-				return cli.Usage(commandPath(cmd), "--device and --socket exclude each other: with --device no bakeryd is asked")
+			if err := usage.NoEmptyPath(cmd); err != nil {
+				return err
+			}
+			if len(devices) > 0 && cmd.Flags().Changed("socket") {
+				return cli.Usage(usage.Path(cmd), "--device and --socket exclude each other: with --device no bakeryd is asked")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no command given"), Hint: "run bakeryctl --help"}
-		},
 	}
+	usage.Group(root)
+	usage.Help(root)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetVersionTemplate("bakeryctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &cli.Failure{Code: cli.ExitUsage, Err: flags.Explain(err), Hint: "run " + cmd.CommandPath() + " --help"}
+		err = flags.Explain(cmd.Flags(), err)
+		return usage.OfUnknown(cmd, &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: flags.Hint(err, cmd.CommandPath()+" --help")})
 	})
 	call.SocketFlag(root.PersistentFlags(), &a.socket)
 	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name() })
@@ -130,7 +138,21 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 			root.AddCommand(c.create(a))
 		}
 	}
+	if named < 0 { // perhaps a shell completes words
+		usage.Completion(root)
+		complete.Add(root)
+	}
 	return root
+}
+
+func defineVersion(a *app, cmd *cobra.Command) {
+	cmd.Long = `Print the version of bakeryctl, as bakeryctl --version does.`
+	cmd.Example = `  bakeryctl version
+  bakeryctl version --json | jq -r .version`
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.print(map[string]string{"version": version()}, func(w io.Writer) { fmt.Fprintln(w, "bakeryctl", version()) })
+	}
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }
 
 // release is the version of a package build; empty: the version of the module.

@@ -24,15 +24,15 @@ func TestNewRoot_CommandNamed_CreatesOnlyThatOne(t *testing.T) {
 		require.Equal(t, []string{c.name()}, names(newRoot(&app{}, []string{c.name(), "--help"})))
 	}
 	for _, args := range [][]string{nil, {"--help"}, {"help", "lock"}, {"loc"}, {"--socket", "/s", "lock"}, {cobra.ShellCompRequestCmd, ""}} {
-		require.Len(t, names(newRoot(&app{}, args)), len(commands), args)
+		require.Len(t, names(newRoot(&app{}, args)), len(commands)+1, args) // and completion
 	}
 }
 
 func TestOne_TwoArguments_NamesTheCommand(t *testing.T) {
 	for command, want := range map[string]string{
-		"mode":      "mode takes one argument, shared or exclusive, not 2\nhint: run bakeryctl mode --help\n",
-		"value get": "value get takes one NAME, not 2\nhint: run bakeryctl value get --help\n",
-		"rm":        "rm takes one NAME, not 2\nhint: run bakeryctl rm --help\n",
+		"mode":      "mode takes one mode (shared or exclusive), not 2: unexpected \"b\"\nhint: usage: bakeryctl mode shared|exclusive [flags]\n",
+		"value get": "value get takes one lock NAME, not 2: unexpected \"b\"\nhint: usage: bakeryctl value get NAME [flags]\n",
+		"rm":        "rm takes one lock NAME, not 2: unexpected \"b\"\nhint: usage: bakeryctl rm [flags] NAME\n",
 	} {
 		code, out, errs := ctl(t, "/nonesuch", append(strings.Fields(command), "a", "b")...)
 		require.Equal(t, []any{cli.ExitUsage, "", "bakeryctl: " + want}, []any{code, out, errs})

@@ -1,41 +1,26 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
-	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/stress"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/stress"
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const (
-	maxMaxTicket = 1 << 16
-
-	// debugHold is the length of critical sections with --debug, so that workers wait for each other.
-	debugHold = time.Millisecond
-)
-
-// stressOptions are the options of the command line.
-type stressOptions struct {
-	stress.Config
-	backend   string
-	maxTicket uint64 // 0: not given
-	name      string
-	sockets   []string
-}
+// debugHold is the length of critical sections with --debug, so that workers wait for each other.
+const debugHold = time.Millisecond
 
 func defineStress(a *app, cmd *cobra.Command) {
-	var o stressOptions
+	o := stress.Options{Name: "bakeryctl-stress", Stderr: a.stderr}
+	o.Workers, o.Iterations = 4, 1000
 	var debug bool
 	cmd.Long = `Make workers acquire a lock repeatedly. Under the lock each worker increments a counter that has no other protection,
 so two workers inside at once lose a count. At the end stress compares the counter with the expected value. The lock is
@@ -80,106 +65,26 @@ Exit codes:
 				o.Hold = debugHold
 			}
 		}
-		if err := o.check(given); err != nil {
+		if err := o.Check(given); err != nil {
 			return cli.Usage("stress", "%w", err)
 		}
-		return a.stress(cmd.Context(), o)
-	}
-	f := cmd.Flags()
-	f.StringVar(&o.backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
-	f.IntVar(&o.Workers, "workers", 4, "use `N` workers")
-	f.IntVar(&o.Iterations, "iterations", 1000, "acquire the lock `N` times per worker")
-	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
-	f.Var((*cli.Wait)(&o.Hold), "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
-	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
-	f.StringArrayVar(&o.sockets, "socket", []string{call.DefaultSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
-	f.BoolVar(&debug, "debug", false, "print each step of the workers on standard error")
-	f.BoolVar(&a.json, "json", false, "print the result as JSON")
-}
-
-func (o *stressOptions) check(given func(flag string) bool) error {
-	inMemory, byDaemon := o.backend == "memory", o.backend == "daemon"
-	switch {
-	case !inMemory && !byDaemon && !strings.Contains(o.backend, "/"):
-		return fmt.Errorf("--backend %q, want memory, daemon, or a path with a slash, such as ./%s", o.backend, o.backend)
-	case given("max-ticket") && !inMemory:
-		return errors.New("--max-ticket requires --backend memory: on a lockspace numbers must not restart, because tokens must increase")
-	case given("max-ticket") && (o.maxTicket < stress.LeastMaxTicket(o.Workers) || o.maxTicket > maxMaxTicket):
-		return fmt.Errorf("--max-ticket %d, want %d to %d for %d workers", o.maxTicket, stress.LeastMaxTicket(o.Workers), maxMaxTicket, o.Workers)
-	case given("socket") && !byDaemon:
-		return errors.New("--socket requires --backend daemon")
-	case given("name") && inMemory:
-		return errors.New("--name and --backend memory exclude each other")
-	}
-	return layout.ValidateLockName(o.name)
-}
-
-// stress runs the workers and prints the result.
-func (a *app) stress(ctx context.Context, o stressOptions) error {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends this process
-	backend, err := a.stressBackend(ctx, o)
-	if err != nil {
-		return a.stressFailure(o, err)
-	}
-	r, err := stress.Run(ctx, o.Config, backend)
-	if r != nil && (err == nil || ctx.Err() != nil || r.Observed > 0) {
-		shown := stressReport{Backend: o.backend, Bound: o.maxTicket, Passed: r.Passed() && err == nil, Result: r}
-		if err := a.print(shown, shown.show); err != nil {
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		context.AfterFunc(ctx, stop) // a second signal ends this process
+		report, err := stress.Run(ctx, o)
+		if report == nil {
 			return err
 		}
+		return cmp.Or(err, a.judge(report.Passed, report, report.Show))
 	}
-	switch {
-	case ctx.Err() != nil:
-		return &cli.Failure{Code: cli.ExitConflict, Err: errors.New("interrupted")}
-	case err != nil:
-		return a.stressFailure(o, err)
-	case !r.Passed():
-		return &cli.Failure{Code: cli.ExitConflict}
-	}
-	return nil
-}
-
-func (a *app) stressBackend(ctx context.Context, o stressOptions) (stress.Backend, error) {
-	switch o.backend {
-	case "memory":
-		return stress.Memory(o.maxTicket), nil
-	case "daemon":
-		return stress.Clients(o.sockets, o.name), nil
-	}
-	return stress.Device(o.backend, o.name, ondevice.Logger(a.stderr)), ondevice.Create(ctx, o.backend)
-}
-
-func (a *app) stressFailure(o stressOptions, err error) error {
-	switch {
-	case errors.Is(err, stress.ErrInvalid), errors.Is(err, api.ErrInvalid):
-		return cli.Usage("stress", "%w", err)
-	case o.backend == "daemon":
-		return call.Refused(err, cli.ExitConflict)
-	}
-	return ondevice.Failure(err)
-}
-
-// stressReport is the output of a run.
-type stressReport struct {
-	Backend string `json:"backend"`
-	*stress.Result
-	Bound  uint64 `json:"bound,omitempty"`
-	Passed bool   `json:"passed"`
-}
-
-func (r stressReport) show(w io.Writer) {
-	fmt.Fprintf(w, "Workers:\t%d\nIterations:\t%d\n", r.Workers, r.Iterations)
-	fmt.Fprintf(w, "Expected:\t%d\nObserved:\t%d\nMax ticket:\t%d\n", r.Expected, r.Observed, r.MaxTicket)
-	if r.Bound > 0 {
-		fmt.Fprintf(w, "Drains:\t%d\n", r.Drains)
-	}
-	if r.Overlaps > 0 {
-		fmt.Fprintf(w, "Overlaps:\t%d\n", r.Overlaps)
-	}
-	if r.Disordered > 0 {
-		fmt.Fprintf(w, "Disordered:\t%d\n", r.Disordered)
-	}
-	fmt.Fprintf(w, "Passed:\t%s\n", map[bool]string{true: "yes", false: "no"}[r.Passed])
+	f := cmd.Flags()
+	f.StringVar(&o.Backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
+	flags.Int(f, &o.Workers, "workers", "", 1, layout.MaxHosts, "use `N` workers")
+	flags.Int(f, &o.Iterations, "iterations", "", 1, math.MaxInt, "acquire the lock `N` times per worker")
+	flags.Int(f, &o.MaxTicket, "max-ticket", "", 1, stress.MaxMaxTicket, "keep all numbers below `N`, at most 65536; in memory only")
+	f.Var((*cli.Wait)(&o.Hold), "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
+	f.StringVar(&o.Name, "name", o.Name, "`NAME` of the lock on a lockspace")
+	f.StringArrayVar(&o.Sockets, "socket", []string{call.DefaultSocket()}, "`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
+	f.BoolVar(&debug, "debug", false, "print each step of the workers on standard error")
+	f.BoolVar(&a.json, "json", false, "print the result as JSON")
 }

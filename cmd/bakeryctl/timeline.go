@@ -69,6 +69,7 @@ Exit codes:
 	f := cmd.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "write the page to `PATH`; - is standard output")
 	f.StringArrayVar(&o.page.Locks, "lock", nil, "show only the lock `NAME`, and hosts; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("lock", a.bakeryd().AnyLock) // no error: the flag exists
 	f.StringVar(&o.since, "since", "", "omit what ended before `TIME`: 03:12 (the latest), 2h (ago), a date, or RFC 3339")
 	f.StringVar(&o.until, "until", "", "omit what began after `TIME`")
 	f.StringVar(&o.page.Title, "title", "", "title `TEXT` of the page (default: the hosts)")

@@ -78,9 +78,9 @@ func TestTimelineErrors(t *testing.T) {
 		error string
 	}{
 		{[]string{good}, cli.ExitUsage, "no -o PATH given"},
-		{[]string{"-o", out}, cli.ExitUsage, "no EVENTS given\nhint: run bakeryctl timeline --help"},
+		{[]string{"-o", out}, cli.ExitUsage, "no EVENTS given\nhint: usage: bakeryctl timeline EVENTS... -o PAGE.html [flags]"},
 		{[]string{good, "-o", good}, cli.ExitUsage, "write " + good + ": it exists and is no page of bakeryctl timeline; use --force to replace it"},
-		{[]string{good, "-o", out, "--since", "soon"}, cli.ExitUsage, `--since: invalid time "soon"`},
+		{[]string{good, "-o", out, "--since", "soon"}, cli.ExitUsage, `--since "soon": want`},
 		{[]string{good, "-o", out, "--since", "1h", "--until", "2h"}, cli.ExitUsage, "is not after --since"},
 		{[]string{good, "/nonexistent", "-o", out}, cli.ExitNoDevice, "read /nonexistent: no such file or directory\nhint: give files of bakeryd's --state-dir"},
 		{[]string{good, bad, "-o", out}, cli.ExitNoDevice, bad + `: no journal of events: line 1 is "root:x:0:0"`},

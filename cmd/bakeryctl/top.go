@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,10 +36,8 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
   bakeryctl top --once | mail -s locks root`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch given := cmd.Flags().Changed; {
-		case slices.Contains(a.devices, ""):
-			return cli.Usage("top", "--device is empty, want the path of a lockspace")
 		case interval < leastTop || interval > mostTop:
-			return cli.Usage("top", "--interval %v, want %v to %v", interval, leastTop, mostTop)
+			return cli.Usage("top", "--interval %v: want %v to %v", interval, leastTop, mostTop)
 		case once && given("interval"):
 			return cli.Usage("top", "--once and --interval exclude each other")
 		}

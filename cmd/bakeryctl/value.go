@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/usage"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/locks"
@@ -33,11 +34,9 @@ may read it. It is stored on the disk, so it outlives the hold and the host that
 clears it.`
 	cmd.Example = `  bakeryctl lock --value "$(hostname):5432" leader -- ./serve
   bakeryctl value get leader`
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return cli.Usage("value", "no command given, want get or set")
-	}
+	usage.Group(cmd)
 	get := command{"get NAME", "Print the value of a lock", oneLock, defineValueGet}
-	set := command{"set TEXT|-", "Set the value of the lock that this command runs under", oneText, defineValueSet}
+	set := command{"set TEXT|-", "Set the value of the lock that this command runs under", usage.One("TEXT", usage.Any), defineValueSet}
 	cmd.AddCommand(get.create(a), set.create(a))
 }
 
@@ -58,7 +57,7 @@ Exit codes:
   psql -h "$(bakeryctl value get leader)"
   bakeryctl value get leader --json | jq -r .host_name
   bakeryctl value get leader --device /dev/mapper/locks`
-	cmd.ValidArgsFunction = a.completeLock
+	cmd.ValidArgsFunction = a.bakeryd().Lock
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		var v locks.Value
@@ -118,13 +117,6 @@ func valueOfDevice(paths []string, name string) (locks.Value, error) {
 		return v, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "run bakeryctl dump " + strings.Join(paths, " ") + " to find the unreadable record"}
 	}
 	return v, nil
-}
-
-func oneText(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.Usage("value set", "value set takes one TEXT, not %d; quote a text with spaces", len(args))
-	}
-	return nil
 }
 
 func defineValueSet(a *app, cmd *cobra.Command) {

@@ -6,9 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -64,31 +64,32 @@ type options struct {
 
 // parse returns the options of a command line and environment, or what is wrong with them.
 func parse(args, environ []string) (options, error) {
-	var o options
-	var hostID, level string
+	o := options{logFormat: "auto"}
+	o.daemon.Handoff, o.daemon.Fence.Agent = 8, "pr"
+	level := "info"
 	fs := pflag.NewFlagSet("bakeryd", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.SortFlags = false
 	fs.StringArrayVar(&o.daemon.Devices, "device", nil, "block `device` or file with the lockspace; repeated for a lockspace on several disks, in any order")
-	fs.StringVar(&hostID, "host-id", "auto", "this host's `id`, 1 to the lockspace's number of hosts, or auto")
+	flags.IntOr(fs, &o.daemon.HostID, "host-id", "auto", "this host's `id`, 1 to the lockspace's number of hosts, or auto")
 	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, shown in listings (default: the hostname)")
 	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
 	fs.StringVar(&o.policy, "policy-file", "", "`path` of a file that says which users may take which locks (default: every user that can open the socket may take all)")
 	fs.StringVar(&o.listen, "listen", "", "loopback `address` and port to serve the status page and metrics on, such as 127.0.0.1:9415 (default: none)")
 	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, such as /dev/watchdog")
-	fs.StringVar(&o.daemon.Fence.Agent, "fence", "pr", "`agent` that fences dead hosts if the lockspace's policy is fence: pr or exec")
+	flags.Choice(fs, &o.daemon.Fence.Agent, "fence", []string{"pr", "exec"}, "`agent` that fences dead hosts if the lockspace's policy is fence: pr or exec")
 	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec, which it selects: fences $BAKERY_FENCE_HOST; exit 0 confirms")
 	fs.StringArrayVar(&o.daemon.Fence.Devices, "fence-device", nil, "agent pr: another `device` to fence dead hosts from; may be repeated")
-	fs.IntVar(&o.daemon.Handoff, "handoff", 8, "`times` a lock may pass between local clients while another host waits")
+	flags.Int(fs, &o.daemon.Handoff, "handoff", "", 1, math.MaxInt, "`times` a lock may pass between local clients while another host waits")
 	fs.DurationVar(&o.daemon.Linger, "linger", daemon.DefaultLinger, "`time` to keep a lock that a local client released for the next local client, which then needs no disk IO; 0 to 10ms, 0: release it immediately")
 	fs.StringVar(&o.daemon.RuntimeDir, "runtime-dir", "", "`directory` of lock files (default: /run/bakery)")
 	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` for state that survives a reboot (default: /var/lib/bakery)")
-	fs.StringVar(&level, "log-level", "info", "lowest `level` to log: debug, info, warn or error")
-	fs.StringVar(&o.logFormat, "log-format", "auto", "`format` of the log: text, json, journal, or auto: journal under systemd, else text")
+	flags.Choice(fs, &level, "log-level", []string{"debug", "info", "warn", "error"}, "lowest `level` to log: debug, info, warn or error")
+	flags.Choice(fs, &o.logFormat, "log-format", []string{"auto", "text", "json", "journal"}, "`format` of the log: text, json, journal, or auto: journal under systemd, else text")
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	help := fs.BoolP("help", "h", false, "print this help")
 	if err := fs.Parse(args); err != nil {
-		return o, flags.Explain(err)
+		return o, flags.Explain(fs, err)
 	}
 	if *help {
 		o.help = fmt.Sprintf(usage, fs.FlagUsages())
@@ -119,11 +120,11 @@ func parse(args, environ []string) (options, error) {
 		return o, err
 	}
 	o.unknown = slices.Sorted(maps.Keys(env))
-	return o, o.check(fs, hostID, level)
+	return o, o.check(fs, level)
 }
 
 // check returns an error unless the options are valid, and completes them.
-func (o *options) check(fs *pflag.FlagSet, hostID, level string) error {
+func (o *options) check(fs *pflag.FlagSet, level string) error {
 	var loopback error
 	if o.listen != "" {
 		loopback = server.CheckLoopback(o.listen)
@@ -132,7 +133,6 @@ func (o *options) check(fs *pflag.FlagSet, hostID, level string) error {
 	if fence.Command != "" && !fs.Changed("fence") && len(fence.Devices) == 0 {
 		fence.Agent = "exec" // a command is of no use otherwise
 	}
-	id, err := strconv.Atoi(hostID)
 	switch {
 	case fs.Changed("policy-file") && o.policy == "":
 		return errors.New("--policy-file is empty, want a path; omit the flag for no policy")
@@ -140,28 +140,20 @@ func (o *options) check(fs *pflag.FlagSet, hostID, level string) error {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	case len(o.daemon.Devices) == 0 || slices.Contains(o.daemon.Devices, ""):
 		return errors.New("--device is missing")
-	case hostID != "auto" && (err != nil || id < 1):
-		return fmt.Errorf("--host-id %q, want a number from 1, or auto", hostID)
-	case o.daemon.Handoff < 1:
-		return fmt.Errorf("--handoff %d, want 1 or more", o.daemon.Handoff)
 	case o.daemon.Linger < 0 || o.daemon.Linger > daemon.MaxLinger:
-		return fmt.Errorf("--linger %v, want 0s to %v", o.daemon.Linger, daemon.MaxLinger)
+		return fmt.Errorf("--linger %v: want 0s to %v", o.daemon.Linger, daemon.MaxLinger)
 	case loopback != nil:
 		return fmt.Errorf("--listen: %w", loopback)
-	case fence.Agent != "pr" && fence.Agent != "exec":
-		return fmt.Errorf("--fence %q, want pr or exec", fence.Agent)
 	case fence.Agent == "exec" && fence.Command == "":
 		return errors.New("--fence exec without --fence-exec")
 	case fence.Agent == "exec" && len(fence.Devices) > 0:
 		return errors.New("--fence-device is for --fence pr")
 	case fence.Agent == "pr" && fence.Command != "":
 		return errors.New("--fence-exec is for --fence exec")
-	case o.logLevel.UnmarshalText([]byte(level)) != nil:
-		return fmt.Errorf("--log-level %q, want debug, info, warn or error", level)
-	case !slices.Contains([]string{"auto", "text", "json", "journal"}, o.logFormat):
-		return fmt.Errorf("--log-format %q, want text, json, journal or auto", o.logFormat)
 	}
-	o.daemon.HostID = id // 0 if auto
+	if err := o.logLevel.UnmarshalText([]byte(level)); err != nil {
+		return err
+	}
 	if o.logFormat == "auto" {
 		o.logFormat = "text"
 		if os.Getenv("JOURNAL_STREAM") != "" {

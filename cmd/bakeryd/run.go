@@ -15,6 +15,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
@@ -42,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, os.Environ())
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "bakeryd: wrong command line: %v\nhint: see bakeryd --help\n", err)
+		fmt.Fprintf(stderr, "bakeryd: wrong command line: %v\nhint: %s\n", err, flags.Hint(err, "bakeryd --help"))
 		return exitUsage
 	case o.help != "":
 		fmt.Fprint(stdout, o.help)

@@ -209,17 +209,17 @@ func TestUsage(t *testing.T) {
 	}{
 		{nil, nil, "--device is missing"},
 		{[]string{"--device", "x", "y"}, nil, `unexpected argument "y"`},
-		{[]string{"--device", "x", "--host-id", "0"}, nil, `--host-id "0", want a number from 1, or auto`},
-		{[]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=one"}, `--host-id "one"`},
+		{[]string{"--device", "x", "--host-id", "0"}, nil, `--host-id "0": want a whole number from 1, or auto`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=one"}, `BAKERYD_HOST_ID="one": want a whole number from 1, or auto`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_HANDOFF=many"}, `BAKERYD_HANDOFF="many"`},
-		{[]string{"--device", "x", "--handoff", "0"}, nil, "--handoff 0, want 1 or more"},
+		{[]string{"--device", "x", "--handoff", "0"}, nil, `--handoff "0": want a whole number from 1`},
 		{[]string{"--device", "x", "--linger", "5"}, nil, `--linger "5": want a time with its unit, such as 5s`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_LINGER=5"}, `BAKERYD_LINGER="5": want a time with its unit`},
-		{[]string{"--device", "x", "--linger", "11ms"}, nil, "--linger 11ms, want 0s to 10ms"},
-		{[]string{"--device", "x", "--linger", "-1ms"}, nil, "--linger -1ms, want 0s to 10ms"},
+		{[]string{"--device", "x", "--linger", "11ms"}, nil, "--linger 11ms: want 0s to 10ms"},
+		{[]string{"--device", "x", "--linger", "-1ms"}, nil, "--linger -1ms: want 0s to 10ms"},
 		{[]string{"--device", "x", "--log-level", "loud"}, nil, `--log-level "loud"`},
 		{[]string{"--device", "x", "--log-format", "xml"}, nil, `--log-format "xml"`},
-		{[]string{"--device", "x", "--fence", "shoot"}, nil, `--fence "shoot", want pr or exec`},
+		{[]string{"--device", "x", "--fence", "shoot"}, nil, `--fence "shoot": want pr or exec`},
 		{[]string{"--device", "x", "--fence", "exec"}, nil, "--fence exec without --fence-exec"},
 		{[]string{"--device", "x", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-exec is for --fence exec"},
 		{[]string{"--device", "x", "--fence", "pr", "--fence-exec", "true"}, nil, "--fence-exec is for --fence exec"},
@@ -227,7 +227,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x", "--listen", "0.0.0.0:9415"}, nil, `--listen: not a loopback address: "0.0.0.0:9415", want 127.0.0.1`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_LISTEN=9415"}, `--listen: not a loopback address: "9415", want ADDRESS:PORT`},
 		{[]string{"--device", "x", "--policy-file", ""}, nil, "--policy-file is empty"},
-		{[]string{"--nonsense"}, nil, "unknown flag: --nonsense"},
+		{[]string{"--nonsense"}, nil, "unknown flag --nonsense"},
 	} {
 		_, err := parse(c.args, c.env)
 		require.ErrorContains(t, err, c.message, "%v", c.args)
@@ -252,7 +252,7 @@ func TestUsage(t *testing.T) {
 	require.NotRegexp(t, `--[a-z-]+ (string|int|duration|stringArray) `, out.String(), "a value needs a name")
 	require.Empty(t, errs.String())
 	require.Equal(t, exitUsage, run(t.Context(), []string{"--nonsense"}, &out, &errs))
-	require.Equal(t, "bakeryd: wrong command line: unknown flag: --nonsense\nhint: see bakeryd --help\n", errs.String())
+	require.Equal(t, "bakeryd: wrong command line: unknown flag --nonsense\nhint: run bakeryd --help\n", errs.String())
 }
 
 func TestRun_NoLockspace_LogsHowToCreateOne(t *testing.T) {

@@ -23,8 +23,8 @@ const (
 	flockName = wrapper + ".flock" // a part of wrapper
 )
 
-// names lists all measurements, in the order in which they are made.
-var names = []string{uncontended, inProcess, reacquire, handOver, handOff, wrapper}
+// Names lists all measurements, in the order in which they are made.
+var Names = []string{uncontended, inProcess, reacquire, handOver, handOff, wrapper}
 
 // errNothing is returned when a measurement has counted nothing in the time given, and when no
 // measurement that was asked for is possible.
@@ -67,7 +67,6 @@ func (r *run) measure() error {
 	} {
 		switch {
 		case !r.wants(step.name):
-			r.skip(step.name, "not asked for")
 		case !step.able:
 			r.skip(step.name, r.why[step.name])
 			unable += fmt.Sprintf("; %s: %s", step.name, r.why[step.name])
@@ -82,10 +81,10 @@ func (r *run) measure() error {
 	if made == 0 {
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%w%s", errNothing, unable)}
 	}
-	if r.res.Floor == nil {
+	if r.res.Floor == nil && r.Only == nil {
 		r.skip("floor", "it is measured together with uncontended, in_process and handover")
 	}
-	if r.res.Toy == nil {
+	if r.res.Toy == nil && r.Only == nil {
 		r.skip("toy", "it is measured together with uncontended, reacquire and handoff")
 	}
 	r.res.At = time.Now().Truncate(time.Second)

@@ -60,16 +60,14 @@ type Options struct {
 
 // Check returns an error if the options are invalid. given reports whether a flag was given.
 func (o *Options) Check(given func(flag string) bool) error {
-	unknown := slices.IndexFunc(o.Only, func(name string) bool { return !slices.Contains(names, name) })
+	unknown := slices.IndexFunc(o.Only, func(name string) bool { return !slices.Contains(Names, name) })
 	switch {
-	case slices.Contains(o.Devices, ""):
-		return errors.New("--device is empty, want the path of a lockspace")
 	case o.Duration < leastBench || o.Duration > mostBench:
-		return fmt.Errorf("--duration %v, want %v to %v", o.Duration, leastBench, mostBench)
+		return fmt.Errorf("--duration %v: want %v to %v", o.Duration, leastBench, mostBench)
 	case given("only") && len(o.Only) == 0:
-		return fmt.Errorf("--only is empty, want some of %s", strings.Join(names, ", "))
+		return fmt.Errorf("--only is empty, want some of %s", strings.Join(Names, ", "))
 	case unknown >= 0:
-		return fmt.Errorf("--only %q, want some of %s", o.Only[unknown], strings.Join(names, ", "))
+		return fmt.Errorf("--only %q: want some of %s", o.Only[unknown], strings.Join(Names, ", "))
 	}
 	return nil
 }

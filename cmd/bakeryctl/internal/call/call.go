@@ -50,6 +50,7 @@ var advice = []cli.Advice{
 	{Err: client.ErrLost, Code: cli.ExitLost},
 	{Err: client.ErrTimeout, Code: cli.ExitConflict},
 	{Err: syscall.EACCES, Hint: hintClosed},
+	{Err: syscall.EINVAL, Hint: "a path of a socket has 107 bytes at most"},
 	{Err: client.ErrUnreachable, Hint: hintDown},
 	{Err: context.DeadlineExceeded, Hint: hintDown},
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,8 +15,10 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -34,6 +37,30 @@ type Report struct {
 type Repair struct {
 	daemon.Repaired
 	Error string `json:"error"` // why nothing was changed
+}
+
+// Devices returns the paths of the disks that the bakeryd at socket serves.
+func Devices(ctx context.Context, socket string) (paths []string, err error) {
+	status, err := show.Ask(ctx, socket)
+	if err != nil {
+		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("no DEVICE given, and bakeryd is asked for it: %w", err),
+			Hint: "run bakeryctl check DEVICE..., with all disks of the lockspace"}
+	}
+	for _, d := range status.Disks {
+		if path, _, _ := strings.Cut(d.Device, " or "); path != "" { // the first of several paths to it
+			paths = append(paths, path)
+		}
+	}
+	if paths == nil {
+		paths = []string{status.Lockspace.Device}
+	}
+	for _, path := range paths {
+		if !filepath.IsAbs(path) {
+			return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no DEVICE given, and bakeryd has the relative path %s", text.Printable(path)),
+				Hint: "run bakeryctl check DEVICE..., with all disks of the lockspace"}
+		}
+	}
+	return paths, nil
 }
 
 // Run verifies the lockspace on the disks at paths. If repair is true, it repairs and verifies again. It shows

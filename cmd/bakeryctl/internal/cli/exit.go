@@ -47,6 +47,11 @@ func Usage(command, format string, args ...any) *Failure {
 	return &Failure{Code: ExitUsage, Err: fmt.Errorf(format, args...), Hint: "run bakeryctl " + command + " --help"}
 }
 
+// Arguments returns the error for arguments that are missing or too many. Its hint is the usage.
+func Arguments(usage, format string, args ...any) *Failure {
+	return &Failure{Code: ExitUsage, Err: fmt.Errorf(format, args...), Hint: "usage: " + usage}
+}
+
 // Advice is the hint for an error, and its exit code if that is not 0.
 type Advice struct {
 	Err  error

@@ -36,6 +36,6 @@ func TestParseMoment(t *testing.T) {
 	}
 	for _, text := range []string{"", "yesterday", "25:00", "03:60", "-2h", "2026-13-01", "03:12pm", "2"} {
 		_, err := ParseMoment(text, now)
-		require.ErrorContains(t, err, `time "`+text+`"`)
+		require.ErrorContains(t, err, `"`+text+`": want`)
 	}
 }

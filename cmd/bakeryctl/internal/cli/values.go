@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -35,14 +36,16 @@ func (w *Wait) Set(text string) error {
 			limit = time.Duration(math.Ceil(seconds * float64(time.Second)))
 		}
 	}
-	switch {
-	case err != nil:
-		return errors.New("want seconds, such as 1.5, or a duration, such as 300ms or 5m")
-	case limit < 0 || limit > MaxWait:
-		return fmt.Errorf("want 0 to %.0f seconds", MaxWait.Seconds())
+	if err != nil || limit < 0 || limit > MaxWait {
+		return errors.New(w.Want())
 	}
 	*w = Wait(limit)
 	return nil
+}
+
+// Want returns what the flag accepts.
+func (w *Wait) Want() string {
+	return "want seconds from 0, such as 1.5, or a time with its unit, such as 300ms or 5m"
 }
 
 // ParseMoment parses a time in the past: 03:12 or 03:12:30, the latest such time of day; 2h, that
@@ -51,7 +54,7 @@ func (w *Wait) Set(text string) error {
 func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
-			return time.Time{}, fmt.Errorf("time %q is in the future", text)
+			return time.Time{}, fmt.Errorf("%q: want a time in the past, such as %s", text, strings.TrimPrefix(text, "-"))
 		}
 		return now.Add(-d), nil
 	}
@@ -72,5 +75,5 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("invalid time %q: want 03:12, 2h, 2006-01-02, \"2006-01-02 03:12\" or 2006-01-02T03:12:00Z", text)
+	return time.Time{}, fmt.Errorf("%q: want 03:12, 2h, 2006-01-02, \"2006-01-02 03:12\" or 2006-01-02T03:12:00Z", text)
 }

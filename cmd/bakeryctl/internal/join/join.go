@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,8 +123,8 @@ func failure(o acquire.Request, err error) *cli.Failure {
 		{Err: lockspace.ErrNoLockspace, Hint: "to create a lockspace, run bakeryctl format " + strings.Join(o.Devices, " ") + "; it destroys the contents"},
 		{Err: api.ErrFull, Hint: "remove an unused lock with bakeryctl rm, by a bakeryd, or format with more --locks"},
 	}
-	if !o.Create {
+	if !o.Create && !slices.ContainsFunc(o.Devices, func(path string) bool { return strings.HasPrefix(path, "/dev/") }) {
 		advice = append(advice, cli.Advice{Err: fs.ErrNotExist, Hint: "use --create to create a lockspace in a new file"})
 	}
-	return cli.Advise(fmt.Errorf("lock %q on %s: %w", o.Name, strings.Join(o.Devices, ", "), err), cli.ExitNoDevice, advice)
+	return cli.Advise(fmt.Errorf("lock %q on %s: %w", o.Name, strings.Join(o.Devices, ", "), err), cli.ExitNoDevice, slices.Concat(advice, ondevice.Advice))
 }

@@ -14,22 +14,22 @@ import (
 // --device, and errors of usage, which that reports.
 func Direct(args []string) (o *Options, ok bool) {
 	o = new(Options)
-	global := flags("bakeryctl")
+	global := newSet("bakeryctl")
 	global.SetInterspersed(false) // the flags of the command come after its name
 	call.SocketFlag(global, &o.Socket)
 	if global.Parse(args) != nil || global.Arg(0) != "lock" {
 		return nil, false
 	}
-	f := flags("lock")
+	f := newSet("lock")
 	f.AddFlagSet(global)
 	o.AddFlags(f)
-	if f.Parse(global.Args()[1:]) != nil || o.Parse(f, f.Args()) != nil || len(o.Devices) > 0 {
+	if f.Parse(global.Args()[1:]) != nil || o.Parse(f, f.Args()) != nil || len(o.Devices) > 0 || o.Socket == "" {
 		return nil, false
 	}
 	return o, true
 }
 
-func flags(name string) *pflag.FlagSet {
+func newSet(name string) *pflag.FlagSet {
 	f := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	f.SetOutput(io.Discard) // --help writes there
 	return f

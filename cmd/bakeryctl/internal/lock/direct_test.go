@@ -32,7 +32,7 @@ func TestDirect_AnythingElse_IsForTheCompleteProgram(t *testing.T) {
 	for _, line := range []string{
 		"", "--help", "--version", "help lock", "status", "locks", "--socket /s", "--socket /s locks", "--socket", "-n lock x -- true", "__complete lock ",
 		"lock", "lock --help", "lock -h", "lock -nh x -- true", "lock x", "lock x --", "lock --nonesuch x -- true", "lock -w never x -- true",
-		"lock --device /d x -- true", "lock --device= x -- true", "lock --create x -- true", "lock " + strings.Repeat("x", 300) + " -- true", "lock -s --value v x -- true",
+		"lock --device /d x -- true", "lock --device= x -- true", "lock --socket= x -- true", "lock --create x -- true", "lock " + strings.Repeat("x", 300) + " -- true", "lock -s --value v x -- true",
 		"lock -x -s x -- true", "lock -E 256 x -- true", "lock --on-request -9 x -- true", "lock x -n -- true",
 	} {
 		_, ok := Direct(strings.Fields(line))

@@ -29,6 +29,11 @@ type Options struct {
 	onRequest, value string
 }
 
+// Use is the usage of the command, without the name of the program.
+const Use = "lock [flags] NAME -- COMMAND [ARG...]"
+
+const usage = "bakeryctl " + Use
+
 // AddFlags adds the flags to those of the command. They end at the name of the lock.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.SetInterspersed(false)
@@ -50,7 +55,7 @@ func (o *Options) Parse(f *pflag.FlagSet, args []string) (err error) {
 		return err
 	}
 	if slices.Contains(o.Devices, "") {
-		return cli.Usage("lock", "--device is empty")
+		return cli.Usage("lock", "--device is empty, want a path")
 	}
 	if f.Changed("value") {
 		o.Value = []byte(o.value)
@@ -65,7 +70,7 @@ func (o *Options) Parse(f *pflag.FlagSet, args []string) (err error) {
 // parseArgs parses the arguments.
 func (o *Options) parseArgs(args []string) error {
 	if len(args) == 0 {
-		return cli.Usage("lock", "no lock given")
+		return cli.Arguments(usage, "lock: no lock NAME given")
 	}
 	o.Name = args[0]
 	argv := args[1:]
@@ -82,7 +87,7 @@ func (o *Options) parseArgs(args []string) error {
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("flag %s after the name of the lock", argv[0]),
 			Hint: "put flags before NAME, and -- before a command that starts with a dash"}
 	case len(argv) == 0:
-		return cli.Usage("lock", "no command given to run under %q", o.Name)
+		return cli.Arguments(usage, "lock: no COMMAND given to run under %q", o.Name)
 	case o.Value != nil && o.Mode == client.Shared:
 		return cli.Usage("lock", "--value and --shared exclude each other")
 	case len(o.Value) > layout.MaxValue:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
@@ -20,7 +21,8 @@ func (o *Take) AddFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.shared, "shared", "s", false, "share it with other holders")
 	f.BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
 	f.VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
-	f.IntVarP(&o.Conflict, "conflict-exit-code", "E", cli.ExitConflict, "exit with `N` after giving up")
+	o.Conflict = cli.ExitConflict
+	flags.Int(f, &o.Conflict, "conflict-exit-code", "E", 0, 255, "exit with `N` after giving up")
 }
 
 // Resolve validates the parsed flags and completes the request.
@@ -33,9 +35,6 @@ func (o *Take) Resolve(command string, f *pflag.FlagSet) error {
 	}
 	if f.Changed("timeout") && o.Timeout == 0 {
 		o.NonBlock = true // as with flock(1)
-	}
-	if o.Conflict < 0 || o.Conflict > 255 {
-		return cli.Usage(command, "--conflict-exit-code %d, want 0 to 255", o.Conflict)
 	}
 	return nil
 }

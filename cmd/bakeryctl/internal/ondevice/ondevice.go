@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -60,7 +61,10 @@ var Advice = []cli.Advice{
 	{Err: lockspace.ErrNoLockspace, Hint: "check the device name; to create a lockspace, run bakeryctl format"},
 	{Err: lockspace.ErrStride, Hint: "use --stride auto when formatting; a lockspace cannot move to a device with larger blocks"},
 	{Err: lockspace.ErrDeviceSize, Hint: hintSize},
-	{Err: blockdev.ErrTooSmall, Hint: hintSize},
+	{Err: blockdev.ErrTooSmall, Hint: "check the path: a lockspace needs a larger device or file"},
+	{Err: blockdev.ErrNotDevice, Hint: "give the path of a block device, as lsblk --paths lists them, or of a regular file"},
+	{Err: fs.ErrNotExist, Hint: "check the path; lsblk --paths lists the block devices, and bakeryctl status shows that of bakeryd"},
+	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed, or free the id of a dead one with bakeryctl evict ID --forget: the command joins as a host"},
 	{Err: blockdev.ErrBusy, Hint: "run lsblk or findmnt to find its user; --force does not help"},
 }
 

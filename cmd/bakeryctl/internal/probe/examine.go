@@ -183,10 +183,10 @@ func (r *Report) addReservations(ctx context.Context, path string) {
 	}
 	switch r.Disk.Kind {
 	case KindNVMe:
-		r.add(id, Unknown, "SCSI commands do not show whether hosts can be fenced on NVMe", "run nvme id-ns -H and read rescap")
+		r.add(id, Unknown, "SCSI commands do not show whether bakeryd --fence pr can cut a dead host off from NVMe", "run nvme id-ns -H and read rescap")
 		return
 	case KindPartition:
-		cannotFence("a partition has no reservations: hosts cannot be fenced by it")
+		cannotFence("a partition has no SCSI persistent reservations: bakeryd --fence pr cannot cut a dead host off from it")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, capabilitiesTimeout)
@@ -194,7 +194,7 @@ func (r *Report) addReservations(ctx context.Context, path string) {
 	c, err := fence.ReadCapabilities(ctx, path)
 	switch {
 	case errors.Is(err, fence.ErrUnsupported):
-		cannotFence("none: hosts cannot be fenced by it (bakeryd --fence pr)")
+		cannotFence("the device has no SCSI persistent reservations: bakeryd --fence pr cannot cut a dead host off from it")
 		return
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		r.add(id, Unknown, err.Error(), "run it as root")
@@ -209,7 +209,7 @@ func (r *Report) addReservations(ctx context.Context, path string) {
 	case !c.Reported:
 		r.add(id, OK, text+"; the device does not report their types", "")
 	case !c.AllRegistrants:
-		cannotFence(text + ", but none of type Write Exclusive - All Registrants: hosts cannot be fenced by it")
+		cannotFence(text + ", but none of type Write Exclusive - All Registrants: bakeryd --fence pr cannot cut a dead host off from it")
 	case !c.CanPersist:
 		r.add(id, OK, text+", lost when the device loses power", "")
 	default:

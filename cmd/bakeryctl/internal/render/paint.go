@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
@@ -26,11 +27,19 @@ func (c *Colour) String() string { return string(cmp.Or(*c, colourAuto)) }
 func (c *Colour) Type() string { return "string" }
 
 func (c *Colour) Set(text string) error {
-	*c = Colour(text)
-	if *c != colourAuto && *c != colourAlways && *c != colourNever {
-		return errors.New("want auto, always or never")
+	if !slices.Contains(c.Choices(), text) {
+		return errors.New(c.Want())
 	}
+	*c = Colour(text)
 	return nil
+}
+
+// Want returns what the flag accepts.
+func (c *Colour) Want() string { return "want auto, always or never" }
+
+// Choices returns the words that the flag accepts, for the completion of a shell.
+func (c *Colour) Choices() []string {
+	return []string{string(colourAuto), string(colourAlways), string(colourNever)}
 }
 
 // On reports whether output to out is coloured.

@@ -23,7 +23,6 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/replace"
@@ -117,7 +116,6 @@ var advice = slices.Concat([]cli.Advice{
 	{Err: replace.ErrFormer},
 	{Err: replacement.ErrRefused},
 	{Err: replacement.ErrIncomplete, Hint: again},
-	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed, or free the id of a dead one with bakeryctl evict ID --forget: the command joins as a host"},
 }, ondevice.Advice)
 
 // ask asks bakeryd for the paths of the disks of the lockspace.

@@ -57,7 +57,11 @@ func commandFailure(name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return &cli.Failure{Code: cli.ExitNotFound, Err: fmt.Errorf("%s: command not found", name)}
+		hint := "check the name of COMMAND, or give its path: no directory of PATH has it"
+		if name == "" || strings.Contains(name, "/") {
+			hint = "check the path of COMMAND"
+		}
+		return &cli.Failure{Code: cli.ExitNotFound, Err: fmt.Errorf("%s: command not found", cmp.Or(name, `""`)), Hint: hint}
 	}
-	return &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: %w", name, err)}
+	return &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: %w", name, err), Hint: "COMMAND must be a file that this user may execute: see ls -l"}
 }

@@ -165,7 +165,8 @@ func (s *supervisor) start() (err error) {
 	case !isExec:
 		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not running %s under %q: %w", l.Argv[0], l.Lock, err)}
 	case failed.error == syscall.ENOENT && checkExecutable(l.Path) == nil:
-		return &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.Argv[0])}
+		return &cli.Failure{Code: cli.ExitNotExec, Err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.Argv[0]),
+			Hint: "check the first line of the script, or install the interpreter"}
 	}
 	return commandFailure(l.Argv[0], failed.error)
 }
