@@ -2,12 +2,15 @@ package stress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/locks"
@@ -18,12 +21,47 @@ import (
 // distributed over their sockets.
 func Clients(sockets []string, name string) Backend {
 	return func(ctx context.Context, r *run) (all []access, err error) {
+		first := client.New(sockets[0])
+		_, created, err := first.Create(ctx, name, 1)
+		if err != nil {
+			return nil, err
+		}
+		last := &last{run: r, left: r.cfg.Workers}
+		remove := func(ctx context.Context) error { return first.Remove(ctx, name, client.RemoveOptions{}) }
 		for i := range r.cfg.Workers {
 			o := client.Options{PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 			lock := load.OfBakeryd(client.New(sockets[i%len(sockets)]), name, o)
-			all = append(all, guest(ctx, lock, func() error { return nil }))
+			all = append(all, guest(ctx, lock, func() error { last.leaves(created, remove); return nil }))
 		}
 		return all, nil
+	}
+}
+
+// last removes the lock when the last worker leaves.
+type last struct {
+	run *run
+
+	mu   sync.Mutex // guards the rest
+	left int        // workers that have not left
+}
+
+// removeWithin bounds the time for removing the lock. Clients of other processes may hold it.
+const removeWithin = 10 * time.Second
+
+// leaves counts a worker that leaves. After the last one it removes the lock, if this run has created it. That it
+// remains is no failure of the run.
+func (l *last) leaves(created bool, remove func(context.Context) error) {
+	l.mu.Lock()
+	l.left--
+	more := l.left > 0
+	l.mu.Unlock()
+	if more || !created {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeWithin) // also after an interrupt
+	defer cancel()
+	if err := remove(ctx); err != nil && !errors.Is(err, api.ErrNoLock) && l.run.cfg.Remains != nil {
+		l.run.cfg.Remains(err)
 	}
 }
 
@@ -45,9 +83,15 @@ func Device(path, name string, log *slog.Logger) Backend {
 			return nil, fmt.Errorf("%w: %d workers, want at most %d, the hosts of the lockspace on %s", ErrInvalid, r.cfg.Workers, n, path)
 		}
 		hosts, err := load.Join(ctx, r.cfg.Workers, daemon.Config{Devices: []string{path}, Logger: log})
+		created := false
+		if err == nil {
+			_, created, err = hosts[0].Create(ctx, name, 1)
+		}
+		last := &last{run: r, left: len(hosts)}
 		for i, d := range hosts {
 			req := locks.Request{Name: name, PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 			all = append(all, guest(ctx, load.OfHost(d, req), func() error {
+				last.leaves(created, func(ctx context.Context) error { return d.Remove(ctx, name, false) })
 				leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 				defer cancel()
 				return d.Close(leaving)

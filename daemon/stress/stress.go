@@ -39,6 +39,7 @@ type Config struct {
 	Iterations int           // critical sections of each worker, at least 1
 	Hold       time.Duration // additional duration of each section
 	Debug      io.Writer     // receives a line for each wait; nil: none
+	Remains    func(error)   // is called if the lock that this run has created cannot be removed; nil: none
 
 	distort func(v *visitor, w word) word // tests: that of visitors in memory
 	blind   bool                          // tests: only the lock under test orders the sections

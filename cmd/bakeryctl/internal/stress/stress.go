@@ -55,6 +55,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, o.failure(err)
 	}
+	o.Remains = func(err error) {
+		fmt.Fprintf(o.Stderr, "bakeryctl: warning: the lock %q remains: %v\nhint: run bakeryctl rm to remove it\n", o.Name, err)
+	}
 	r, err := stress.Run(ctx, o.Config, backend)
 	var report *Report
 	if r != nil && (err == nil || ctx.Err() != nil || r.Observed > 0) {
