@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -61,14 +62,84 @@ func TestMeetFresh(t *testing.T) {
 			require.Equal(t, ofA.Nonce, ofB.PeerNonce)
 			require.Equal(t, ofB.Nonce, ofA.PeerNonce)
 		}
+		requireNoLocks(t, c)
+	})
+}
+
+// requireNoLocks checks that the directory of 4 locks is empty, but for the lock of the directory itself.
+func requireNoLocks(t *testing.T, c *cluster) {
+	t.Helper()
+	for number := 1; number < c.Geo.Locks; number++ {
+		require.True(t, c.Entry(number).Free(), "%+v", c.Entry(number))
+	}
+}
+
+// Locks that existed before stay, and the check removes its words from them.
+func TestMeet_LocksExist_StayEmpty(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a, b := c.host(2), c.host(5)
+		var numbers []int
 		for _, name := range meetLocks(2, 5) {
+			numbers = append(numbers, lockNumber(t, a, name))
+		}
+		meetBoth(t, a, b, 8, generous)
+		for i, name := range meetLocks(2, 5) {
+			require.Equal(t, name, c.Entry(numbers[i]).Name)
 			for _, host := range []int{2, 5} {
-				s := c.Slot(lockNumber(t, a, name), host)
+				s := c.Slot(numbers[i], host)
 				require.Empty(t, s.Value)
 				require.Zero(t, s.ValueToken)
 				require.Equal(t, layout.Idle, s.Phase)
 			}
 		}
+	})
+}
+
+// TestMeet_OtherHostStartsAgain_FindsItsNewLocks: the first check of host 1 has created the locks, and removes them when
+// its caller leaves. Host 2 waits for host 1 with these locks, which it does not see at first.
+func TestMeet_OtherHostStartsAgain_FindsItsNewLocks(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		a := c.host(1)
+		b, blind := c.faultyHost(2)
+		ctx, cancel := context.WithCancel(t.Context())
+		var first, second sync.WaitGroup
+		first.Go(func() {
+			_, err := a.Meet(ctx, measuring.MeetOptions{Host: 2, Rounds: 5, Timeout: generous})
+			require.ErrorIs(t, err, context.Canceled)
+		})
+		published := func(host int) {
+			within(t, "a word of a host", func() {
+				for c.Entry(2).Free() || len(c.Slot(2, host).Value) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		published(1)
+		for number := 1; number <= 2; number++ {
+			at := c.Geo.Slot(number, 1)
+			blind.Inject(disktest.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: disktest.Stale})
+		}
+		second.Go(func() {
+			r, err := b.Meet(t.Context(), measuring.MeetOptions{Host: 1, Rounds: 5, Timeout: generous})
+			require.NoError(t, err)
+			require.Equal(t, measuring.MeetFresh, r.Outcome, "%+v", r)
+		})
+		published(2)
+		cancel()
+		first.Wait()
+		var r *measuring.MeetReport
+		err := api.ErrCoherenceCheck
+		for errors.Is(err, api.ErrCoherenceCheck) { // until the first check has removed its locks
+			time.Sleep(time.Millisecond)
+			if c.Entry(1).Free() && c.Entry(2).Free() {
+				blind.RemoveFaults()
+			}
+			r, err = a.Meet(t.Context(), measuring.MeetOptions{Host: 2, Rounds: 5, Timeout: generous})
+		}
+		require.NoError(t, err)
+		require.Equal(t, measuring.MeetFresh, r.Outcome, "%+v", r)
+		second.Wait()
+		requireNoLocks(t, c)
 	})
 }
 

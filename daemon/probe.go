@@ -9,7 +9,7 @@ import (
 )
 
 // ProbeLockspace joins the lockspace of cfg and measures it by writing the own slot of the lock
-// ProbeLock. It creates the lock, which stays. It returns the errors of [Join] and Acquire,
+// ProbeLock. It creates and removes the lock. It returns the errors of [Join] and Acquire,
 // those of IO, or the cause of ctx's end.
 func ProbeLockspace(ctx context.Context, cfg Config, o measure.Options) (_ *measure.Measurement, err error) {
 	if cfg.Logger == nil {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,23 @@ func TestProbeLockspace(t *testing.T) {
 		require.Equal(t, layout.StateLeft, c.HostRecord(2).State)
 		require.Equal(t, own.Incarnation, c.Slot(h.Lock().Entry.Lock, 1).Incarnation)
 		require.True(t, c.Slot(h.Lock().Entry.Lock, 3).Blank(), "only its own slot is written")
+	})
+}
+
+// The lock that a probe has created is removed, also if the probe fails.
+func TestProbeLockspace_NoLockBefore_LeavesNone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		m, err := c.probe()
+		require.NoError(t, err)
+		require.Equal(t, measure.ProbeCount, m.Write.Count)
+		requireNoLocks(t, c)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err = ProbeLockspace(ctx, c.config(0), measure.Options{Counter: func(string, int64, int64, bool) { cancel() }})
+		require.ErrorIs(t, err, context.Canceled)
+		requireNoLocks(t, c)
 	})
 }
 

@@ -22,13 +22,15 @@ hang or die relative to the lease of the lockspace on it, or to a lease of 30 s.
 
 --write measures durable writes and reads, checks that a second opening of the device, and every --path, sees each
 write immediately, and suggests a lease. On a lockspace, bakeryctl joins as a host during the measurement and writes
-its own slot of the lock "probe", which remains. On an empty device, it writes the first block and finally zeroes it.
+its own slot of the lock "probe", which it creates and removes. On an empty device, it writes the first block and finally zeroes it.
 Other devices are refused, and a single disk of a lockspace on several. If probe is killed the block may remain; format
 reports it, and the next probe --write clears it.
 
 --with checks that two hosts see each other's writes to the disk immediately, which a write-back cache on a
 host would break. SOCKET (a path with a slash) belongs to another bakeryd on this machine. HOST is the id or name of
-another host, on which you run the same for this host within a minute. The check creates two locks, which remain.
+another host, on which you run the same for this host within a minute. The check creates two locks, and removes them.
+
+If bakeryctl is interrupted it removes its locks, too. If that fails, a message names them.
 
 Exit codes:
   0   fit, maybe with warnings

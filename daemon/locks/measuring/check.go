@@ -58,8 +58,10 @@ type coherenceCheck struct {
 	meter *Meter
 	o     MeetOptions
 	locks [2]*locks.Lock
-	r     MeetReport // so far
-	err   error      // of the first step that failed; the next ones do nothing
+	ours  map[string]bool // names of the locks that this check has created
+	r     MeetReport      // so far
+	err   error           // of the first step that failed; the next ones do nothing
+	gone  bool            // the other host has removed a lock
 
 	seen  [2]seenSlot   // of the other host
 	trip  time.Duration // the last one of trips
@@ -142,11 +144,40 @@ func publish(lk *locks.Lock, value []byte) error {
 	})
 }
 
+// find finds the two locks, or creates them.
+func (m *coherenceCheck) find() error {
+	for i, name := range m.r.Locks {
+		lk, created, err := m.meter.ownLock(m.ctx, name)
+		if err != nil {
+			return err
+		}
+		m.locks[i], m.seen[i] = lk, seenSlot{}
+		m.ours[name] = m.ours[name] || created
+	}
+	m.gone = false
+	return nil
+}
+
+// remove removes the locks that this check has created. The other host then needs them no more, or finds that they are
+// gone.
+func (m *coherenceCheck) remove() {
+	for name, created := range m.ours {
+		if created {
+			m.meter.remove(name)
+		}
+	}
+}
+
 // greet returns when the other host has seen this one. A word that an earlier check left echoes
-// another nonce.
+// another nonce. If an earlier check of the other host removes its locks meanwhile, its next one has others.
 func (m *coherenceCheck) greet() {
 	m.say(0)
 	m.watch(MeetAbsent, m.o.Timeout, func(w checkWord) bool {
+		if m.gone {
+			m.err = m.find()
+			m.say(0)
+			return false
+		}
 		if w.Nonce != 0 && w.Nonce != m.r.PeerNonce {
 			m.r.PeerNonce = w.Nonce
 			m.say(0)
@@ -268,6 +299,7 @@ func (m *coherenceCheck) look(which int) (w checkWord, ok bool) {
 		seen.highest = map[uint64]uint64{}
 	}
 	seen.highest[s.Incarnation], seen.current = s.Sequence, s.Incarnation
+	m.gone = m.gone || s.Creation > lk.Entry.Creation
 	if !s.Blank() && s.Creation == lk.Entry.Creation {
 		w = decodeWord(s.Value)
 	}

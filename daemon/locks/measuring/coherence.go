@@ -9,7 +9,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/latency"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/locks"
 )
 
 // Two hosts run a coherence check on the disk: does each immediately see what the other writes?
@@ -64,7 +63,7 @@ type MeetReport struct {
 	Detail    string          `json:"detail"` // of the first stale read, or of the end
 	Nonce     uint64          `json:"nonce,string"`
 	PeerNonce uint64          `json:"peer_nonce,string"` // as last seen; 0 if none
-	Locks     []string        `json:"locks"`             // whose slots were written; these locks stay
+	Locks     []string        `json:"locks"`             // whose slots were written; the host that created them removes them
 }
 
 const (
@@ -87,8 +86,8 @@ func (o MeetOptions) validate(m *Meter) error {
 }
 
 // Meet takes part in a coherence check with another host, whose bakeryd must do the same at the
-// same time. It creates the two locks on first use, and they stay. It clears the values. It returns
-// ErrInvalid, ErrMeeting, the errors of Acquire and of reading, or the cause of ctx's end.
+// same time. One of the hosts creates the two locks, and removes them at the end. Meet clears the values. It
+// returns ErrInvalid, ErrCoherenceCheck, the errors of Acquire and of reading, or the cause of ctx's end.
 func (m *Meter) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	if err := o.validate(m); err != nil {
 		return nil, err
@@ -110,14 +109,11 @@ func meetLocks(a, b int) [2]string {
 
 func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	names := meetLocks(m.mem.ID(), o.Host)
-	c := &coherenceCheck{ctx: ctx, meter: m, o: o, r: MeetReport{Host: m.mem.ID(), HostName: m.name, Peer: o.Host,
+	c := &coherenceCheck{ctx: ctx, meter: m, o: o, ours: map[string]bool{}, r: MeetReport{Host: m.mem.ID(), HostName: m.name, Peer: o.Host,
 		Device: m.disk.Dev.Info().Path, Locks: names[:], Outcome: MeetFresh, Nonce: rand.Uint64()}}
-	for i, name := range names {
-		lk, err := m.locks.Find(ctx, locks.Request{Name: name})
-		if err != nil {
-			return nil, fmt.Errorf("lock %q: %w", name, err)
-		}
-		c.locks[i] = lk
+	defer c.remove()
+	if err := c.find(); err != nil {
+		return nil, err
 	}
 	begun := time.Now()
 	err := c.run()

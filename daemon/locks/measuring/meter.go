@@ -5,9 +5,11 @@ package measuring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
@@ -29,6 +31,31 @@ type Meter struct {
 // New returns a Meter for a host that has joined.
 func New(m *locks.Manager, disk *store.Disk, mem *membership.Member, name string, log *slog.Logger) *Meter {
 	return &Meter{locks: m, disk: disk, mem: mem, name: name, log: log}
+}
+
+// ownLock returns a lock for a measurement, and whether it was created for that: such a lock has no client's value, and
+// is removed afterwards.
+func (m *Meter) ownLock(ctx context.Context, name string) (lk *locks.Lock, created bool, err error) {
+	_, created, err = m.locks.Create(ctx, name, 1)
+	if err == nil || errors.Is(err, api.ErrPermits) {
+		lk, err = m.locks.Find(ctx, locks.Request{Name: name})
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("lock %q: %w", name, err)
+	}
+	return lk, created, nil
+}
+
+// removeWithin is the timeout for removing the lock of a measurement.
+const removeWithin = 10 * time.Second
+
+// remove removes the lock of a measurement, even if its caller has gone, unless a client has it.
+func (m *Meter) remove(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+	defer cancel()
+	if err := m.locks.Remove(ctx, name, true); err != nil && !errors.Is(err, api.ErrNoLock) {
+		m.log.Error("the lock of a measurement remains: remove it with bakeryctl rm", "lock", name, "err", err)
+	}
 }
 
 // detached calls f for a client, which does not wait for a device that hangs. The context of f

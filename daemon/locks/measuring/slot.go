@@ -11,11 +11,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// MeasureSlot measures the device by rewriting the own slot of the lock ProbeLock, which it creates.
+// MeasureSlot measures the device by rewriting the own slot of the lock ProbeLock. It creates the lock, and removes it.
 func (m *Meter) MeasureSlot(ctx context.Context, device string, o measure.Options) (*measure.Measurement, error) {
-	lk, err := m.locks.Find(ctx, locks.Request{Name: ProbeLock})
+	lk, created, err := m.ownLock(ctx, ProbeLock)
 	if err != nil {
-		return nil, fmt.Errorf("lock %q: %w", ProbeLock, err)
+		return nil, err
+	}
+	if created {
+		defer m.remove(ProbeLock)
 	}
 	space, number, host := m.disk.SB.Space(), lk.Entry.Lock, m.mem.ID()
 	g := space.Geometry

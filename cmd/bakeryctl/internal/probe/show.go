@@ -78,6 +78,6 @@ func showMeasured(w io.Writer, m *measure.Measurement) {
 		row(fmt.Sprintf("read of %d slots", m.Many), m.ReadMany)
 	})
 	if m.Lockspace {
-		fmt.Fprintf(w, "\nwritten: this host's slot of the lock %q, which remains\n", measuring.ProbeLock)
+		fmt.Fprintf(w, "\nwritten: this host's slot of the lock %q\n", measuring.ProbeLock)
 	}
 }
