@@ -121,7 +121,7 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 		return err
 	}
 	if err := a.writePage(t, o.output); err != nil {
-		return &cli.Failure{Code: cli.ExitNoDevice, Err: err}
+		return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "check the directory of -o, its permissions and its free space"}
 	}
 	for _, s := range sources {
 		if s.Damaged > 0 {
@@ -182,7 +182,7 @@ func (a *app) writePage(t *timeline.Timeline, path string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, text.WithoutPath(err)) // that of the temporary file
 	}
 	return nil
 }

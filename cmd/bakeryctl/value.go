@@ -49,7 +49,7 @@ With --json the value is in base64, with the host that set it and its token.
 Without --device bakeryd is asked. With --device the device is read, without joining and without bakeryd.
 
 Exit codes:
-  1    the lock has no value (without --json nothing is printed), or there is no such lock
+  1    the lock has no value, or there is no such lock
   64   the command line is wrong
   66   the device, or a record that may have the value, cannot be read
   69   bakeryd is unreachable`
@@ -69,8 +69,12 @@ Exit codes:
 		if err != nil {
 			return err
 		}
-		if a.json || len(v.Value) == 0 {
-			return a.judge(len(v.Value) > 0, v, func(io.Writer) {})
+		switch {
+		case a.json:
+			return a.judge(len(v.Value) > 0, v, nil)
+		case len(v.Value) == 0:
+			return &cli.Failure{Code: cli.ExitConflict, Err: fmt.Errorf("lock %q has no value", args[0]),
+				Hint: "a holder sets one: bakeryctl lock --value TEXT, or bakeryctl value set"}
 		}
 		return writeValue(a.stdout, string(v.Value))
 	}

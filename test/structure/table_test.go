@@ -129,7 +129,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/lock ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/client daemon/lease daemon/load daemon/locks daemon/locks/measuring daemon/report daemon/retry daemon/server daemon/text layout"},
 	{"ctl/check", "blockdev ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/lockspace/check daemon/text layout"},
 	{"ctl/replace", "blockdev ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/lockspace daemon/lockspace/format daemon/lockspace/replace daemon/replacement daemon/report daemon/retry daemon/text"},
-	{"ctl/stress", "ctl/call ctl/cli ctl/ondevice daemon/api daemon/stress layout"},
+	{"ctl/stress", "ctl/call ctl/cli ctl/ondevice daemon/api daemon/stress daemon/text layout"},
 	{"ctl/usage", "cmd/internal/flags ctl/cli"},
 	{"ctl/complete", "ctl/call daemon/client daemon/report daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},

@@ -102,7 +102,22 @@ func verify(ctx context.Context, paths []string, o check.Options) (*check.Result
 	if err != nil && ctx.Err() != nil {
 		return nil, &cli.Failure{Code: cli.ExitInterrupted}
 	}
+	if err == nil {
+		c.Findings = append(c.Findings, strangers(paths, c.Disks)...)
+	}
 	return c, err
+}
+
+// strangers returns a finding for each path that leads to no member disk.
+func strangers(paths []string, members []check.Disk) (found []check.Finding) {
+	for _, path := range paths {
+		isMember := func(d check.Disk) bool { return slices.Contains(strings.Split(d.Device, " or "), path) }
+		if len(members) > 0 && !slices.ContainsFunc(members, isMember) {
+			found = append(found, check.Finding{Severity: check.SeverityWarning, What: "disk " + text.Printable(path),
+				Problem: "it is no member of the lockspace, and was not verified", Remedy: "check the path; bakeryctl disks shows the members"})
+		}
+	}
+	return found
 }
 
 // subject returns the record or the disk of a finding.

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -79,6 +80,9 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, say func(string)) error {
 	h, err := show.FindHost(self, o.With)
 	if err != nil {
+		if _, statErr := os.Stat(o.With); statErr == nil {
+			return cli.Usage("probe", "--with %q is no host: want a socket with a slash, ./%s", o.With, o.With)
+		}
 		return err
 	}
 	if h.ID == self.ThisHost.ID {

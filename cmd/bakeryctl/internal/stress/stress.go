@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/stress"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -56,7 +57,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, o.failure(err)
 	}
 	o.Remains = func(err error) {
-		fmt.Fprintf(o.Stderr, "bakeryctl: warning: the lock %q remains: %v\nhint: run bakeryctl rm to remove it\n", o.Name, err)
+		fmt.Fprintf(o.Stderr, "bakeryctl: warning: the lock %q remains: %v\nhint: run bakeryctl rm %s, as root or the user of bakeryd\n", o.Name, err, text.Printable(o.Name))
 	}
 	r, err := stress.Run(ctx, o.Config, backend)
 	var report *Report
