@@ -137,7 +137,7 @@ func (o *options) check(fs *pflag.FlagSet, level string) error {
 	case fs.Changed("policy-file") && o.policy == "":
 		return errors.New("--policy-file is empty, want a path; omit the flag for no policy")
 	case fs.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+		return fmt.Errorf("unexpected argument %q: bakeryd takes flags only", fs.Arg(0))
 	case len(o.daemon.Devices) == 0 || slices.Contains(o.daemon.Devices, ""):
 		return errors.New("--device is missing")
 	case o.daemon.Linger < 0 || o.daemon.Linger > daemon.MaxLinger:

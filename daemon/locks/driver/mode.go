@@ -70,7 +70,7 @@ func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
 	case h.Mode() == mode:
 		return nil
 	case lk.Entry.Permits > 1: // the machine would leave the mode as it is; see bakery/PROTOCOL.md
-		return fmt.Errorf("%w: lock %q has %d permits: its mode can be changed by release and a new request only",
+		return fmt.Errorf("%w: lock %q has %d permits: release it, and acquire it again in the other mode",
 			api.ErrInvalid, lk.Entry.Name, lk.Entry.Permits)
 	case mode == layout.Shared:
 		return t.downgrade(h)
@@ -163,7 +163,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	value = bytes.Clone(value) // the caller may return before the driver is done
 	return h.change(ctx, func(t *acquisition) error {
 		if t.mode != layout.Exclusive {
-			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.Entry.Name)
+			return fmt.Errorf("%w: lock %q is held shared, and only an exclusive holder sets its value: acquire it without --shared", api.ErrInvalid, t.lk.Entry.Name)
 		}
 		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.Token() })
 	})
