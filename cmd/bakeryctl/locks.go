@@ -17,7 +17,7 @@ import (
 func defineLocks(a *app, cmd *cobra.Command) {
 	cmd.Long = `List the locks in the lock directory: their names, their numbers, which are their
 places on the disk, and their permits, the number of hosts that may hold each at
-once. bakeryctl status shows the holders.
+once. bakeryctl status shows the holders. bakeryctl list is the same command.
 
 Without --device bakeryd is asked. With --device the device is read, without
 joining and without bakeryd.`

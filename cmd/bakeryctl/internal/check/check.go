@@ -39,7 +39,8 @@ type Repair struct {
 	Error string `json:"error"` // why nothing was changed
 }
 
-// Devices returns the paths of the disks that the bakeryd at socket serves.
+// Devices returns the paths of the disks that the bakeryd at socket serves, without those that hang: a read of one may
+// keep this process from ending.
 func Devices(ctx context.Context, socket string) (paths []string, err error) {
 	status, err := show.Ask(ctx, socket)
 	if err != nil {
@@ -47,7 +48,7 @@ func Devices(ctx context.Context, socket string) (paths []string, err error) {
 			Hint: "run bakeryctl check DEVICE..., with all disks of the lockspace"}
 	}
 	for _, d := range status.Disks {
-		if path, _, _ := strings.Cut(d.Device, " or "); path != "" { // the first of several paths to it
+		if path, _, _ := strings.Cut(d.Device, " or "); path != "" && d.State != "hangs" { // the first of several paths to it
 			paths = append(paths, path)
 		}
 	}
