@@ -77,7 +77,7 @@ func unixPair(t testing.TB) (a, b *net.UnixConn) {
 }
 
 var apiCalls = []string{"POST /v1/lock", "GET /v1/link", "POST /v1/create", "POST /v1/remove", "GET /v1/locks", "GET /v1/status", "POST /v1/request",
-	"POST /v1/mode", "POST /v1/value", "GET /v1/value", "POST /v1/evict", "POST /v1/meet", "POST /v1/floor", "GET /v1/events"}
+	"POST /v1/mode", "POST /v1/value", "GET /v1/value", "POST /v1/evict", "POST /v1/meet", "POST /v1/floor", "GET /v1/events", "GET /v1/blocker"}
 
 // FuzzAPI: every call of the API with any body and query. No request makes bakeryd fail. It is
 // served, or refused with a code and a reason, in JSON and text without control characters. A hold
@@ -106,6 +106,7 @@ func FuzzAPI(f *testing.F) { // 8000x
 	for _, query := range []string{"name=held", "name=", "since=1&limit=3", "limit=10001", "from=2026-11-21T03:12:00Z&until=x", "follow=1", "%zz", "since=18446744073709551615", "G%13"} {
 		f.Add(uint8(9), query, []byte(nil))
 		f.Add(uint8(13), query, []byte(nil))
+		f.Add(uint8(14), query, []byte(nil))
 	}
 	f.Add(uint8(4), "", []byte(nil))
 	f.Add(uint8(5), "x=y", []byte(nil))

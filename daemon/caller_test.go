@@ -154,8 +154,10 @@ func TestEveryCallIsRefused(t *testing.T) {
 	}
 	status, _ := p.by(dialAsMember(t, stranger, hers, nil, p.path), "GET /v1/status", "")
 	require.Equal(t, http.StatusOK, status, "every user may read")
-	status, _ = p.by(dialAsMember(t, stranger, hers, nil, p.path), "GET /v1/value?name=none", "")
-	require.Equal(t, http.StatusNotFound, status)
+	for _, call := range []string{"value", "blocker"} {
+		status, _ = p.by(dialAsMember(t, stranger, hers, nil, p.path), "GET /v1/"+call+"?name=none", "")
+		require.Equal(t, http.StatusNotFound, status, call)
+	}
 }
 
 // TestOnlyTheKernelSaysWho: a body's statements about its sender are for display.

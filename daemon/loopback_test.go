@@ -84,6 +84,7 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 			{"POST", "/v1/value", address, `{}`, nil, 403, "forbidden"},
 			{"PUT", "/", address, "", nil, 403, "forbidden"},
 			{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
+			{"GET", "/v1/blocker?name=x", address, "", nil, 404, "no such call"},
 			{"GET", "/v1/link", address, "", []string{"Upgrade", "bakery-link/1"}, 404, "no such call"},
 			{"GET", "/metrics", address, "", nil, 404, "no such call"},                // this server has none
 			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "unknown host name"}, // some name in the network

@@ -105,3 +105,16 @@ func TestClientChangesItsHold(t *testing.T) {
 	eventually(t, "it is over", func() bool { return access.SetMode(t.Context(), client.Shared) != nil })
 	require.ErrorIs(t, access.SetMode(t.Context(), client.Shared), client.ErrLost)
 }
+
+func TestAPI_Blocker_NamesTheHolder(t *testing.T) {
+	m := realCluster(t, 8, 4).mortal(1)
+	holder, _ := m.ask(1, "").granted()
+	var answer map[string]string
+	require.NoError(t, client.New(m.path).Call(t.Context(), "GET", "/v1/blocker?name=x", nil, &answer))
+	require.Equal(t, "x", answer["name"])
+	require.Regexp(t, `^held by db1 \(host 1\)(, pid \d+)?( ".*")?, for \d+ s$`, answer["text"])
+	var e *api.Error
+	require.ErrorAs(t, client.New(m.path).Call(t.Context(), "GET", "/v1/blocker?name=y", nil, &answer), &e)
+	require.Equal(t, &api.Error{Code: api.CodeMissing, Message: `lock "y": no such lock`, Hint: "bakeryctl locks lists them"}, e)
+	holder.leave()
+}

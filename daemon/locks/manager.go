@@ -7,7 +7,7 @@
 //
 //   - the directory: attach.go finds the lock of a name (package directory reads the disk), create.go
 //     creates locks, remove.go removes them, intent.go announces each write
-//   - values and requests, as the slots show them: value.go, request.go
+//   - values, requests and holders, as the slots show them: value.go, request.go, blocker.go
 //   - damage: scrub.go and restoreentries.go repair what a running host can, repairer.go what a
 //     repair finds
 //   - restart: resume.go continues the locks of the previous process
@@ -64,8 +64,9 @@ type Manager struct {
 	stop    chan struct{} // closed when no more clients are admitted
 	restart chan struct{} // closed when the next process is to continue the holds
 
-	drivers sync.WaitGroup
-	tasks   tasks.Group
+	drivers  sync.WaitGroup
+	tasks    tasks.Group
+	blockers blockerReads
 
 	restoring atomic.Bool   // damaged entries are being restored
 	stayed    chan struct{} // an intent of this process may have stayed in its slot; has room for one

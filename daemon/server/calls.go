@@ -40,6 +40,7 @@ func (s *Server) calls() []call {
 		withBody(s, "POST /v1/mode", access.Change, s.mode),
 		withBody(s, "POST /v1/value", access.Change, s.setValue),
 		{"GET /v1/value", access.Look, s.withoutBody(s.value)},
+		{"GET /v1/blocker", access.Look, s.withoutBody(s.blocker)},
 	}
 }
 
@@ -234,6 +235,13 @@ func (s *Server) value(host Host, r *http.Request) (any, error) {
 		return nil, e
 	}
 	return v, err
+}
+
+// blocker answers with what a client that requests a lock waits for.
+func (s *Server) blocker(host Host, r *http.Request) (any, error) {
+	name := r.URL.Query().Get("name")
+	text, err := host.LockManager().Blocker(r.Context(), name)
+	return map[string]string{"name": name, "text": text}, err
 }
 
 // containRequest is the body of POST /v1/contain.
