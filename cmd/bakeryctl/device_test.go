@@ -23,16 +23,23 @@ func TestDevice_LockHeld_Excludes(t *testing.T) {
 		flags []string
 		lock  string
 		code  int
+		says  string // before the holder; empty: nothing
 	}{
-		{[]string{"-n"}, "x", 1},
-		{[]string{"-n", "--shared", "-E", "9"}, "x", 9},
-		{[]string{"-w", "0.2"}, "x", 1},
-		{[]string{"-n"}, "y", 0},
+		{[]string{"-n"}, "x", 1, `"x" is not free`},
+		{[]string{"-n", "--shared", "-E", "9"}, "x", 9, `"x" is not free`},
+		{[]string{"-w", "0.2"}, "x", 1, `gave up waiting for "x" after 0.2 s`},
+		{[]string{"-w", "0.2", "-q"}, "x", 1, ""},
+		{[]string{"-n"}, "y", 0, ""},
 	}
 	for _, test := range tests {
 		p := begin(t, append(append([]string{"lock", "--device", device}, test.flags...), test.lock, "--", "true")...)
 		require.Equal(t, test.code, p.wait(), "%v %s", test.flags, test.lock)
-		p.printed(t, "", "")
+		if test.says == "" {
+			p.printed(t, "", "")
+			continue
+		}
+		require.Regexp(t, fmt.Sprintf(`^bakeryctl: %s: held by \S+ \(host 1\), pid %d "sh -c echo .*", for \d+ s(; 1 ahead)?\n$`,
+			test.says, holder.cmd.Process.Pid), withoutStalls(p.messages()))
 	}
 	waiter := begin(t, "lock", "--device", device, "x", "--", "echo", "ran")
 	holder.write("")

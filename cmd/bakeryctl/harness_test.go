@@ -221,8 +221,11 @@ func (p *wrapper) rest() string {
 	return string(text)
 }
 
-// messages returns the standard error so far, without the warning of a busy disk.
-func (p *wrapper) messages() string { return slowJoin.ReplaceAllString(p.content(p.stderr), "") }
+// messages returns the standard error so far, without what a slow machine adds: the warning of a busy
+// disk, and the line of a wait.
+func (p *wrapper) messages() string {
+	return waitLine.ReplaceAllString(slowJoin.ReplaceAllString(p.content(p.stderr), ""), "")
+}
 
 func (p *wrapper) content(f *os.File) string {
 	p.t.Helper()
@@ -233,6 +236,8 @@ func (p *wrapper) content(f *os.File) string {
 
 // slowJoin matches the warning of joining on a busy disk.
 var slowJoin = regexp.MustCompile(`(?m)^time=.* msg="joining takes longer, waiting" .*\n`)
+
+var waitLine = regexp.MustCompile(`(?m)^bakeryctl: waiting for ".*\n`)
 
 // printed checks the whole output of an ended process.
 func (p *wrapper) printed(t *testing.T, stdout, stderr string) {

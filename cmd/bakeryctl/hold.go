@@ -35,7 +35,7 @@ After=bakeryd.service, not BindsTo=. Do not use Wants=, which would start a stop
 The wait may take any time: with Type=notify set TimeoutStartSec=infinity, or limit it with -w.
 
 Without NOTIFY_SOCKET nothing is notified, and hold exits immediately when the lock is about to be lost.
-hold prints only errors and, on a terminal, the position in the queue.
+hold prints only errors, what it waits for, and that it gave up; with -q only errors.
 
 Exit codes:
   0    it held the lock, and was ended by SIGTERM, SIGINT, SIGHUP or SIGQUIT

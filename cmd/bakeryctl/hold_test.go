@@ -306,8 +306,9 @@ func TestHoldExitCodes(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{"busy", refused("busy"), []string{"-n", "x"}, "", 1, ""},
-		{"late", refused("timeout"), []string{"-w", "1", "-E", "7", "x"}, "", 7, ""},
+		{"busy", refused("busy"), []string{"-n", "x"}, "", 1, "bakeryctl: \"x\" is not free\n"},
+		{"busy, quiet", refused("busy"), []string{"-qn", "x"}, "", 1, ""},
+		{"late", refused("timeout"), []string{"-w", "1", "-E", "7", "x"}, "", 7, "bakeryctl: gave up waiting for \"x\" after 1 s\n"},
 		{"unavailable", refused("unavailable"), []string{"x"}, "", 69, no},
 		{"device", refused("device"), []string{"x"}, "", 66, no},
 		{"invalid", refused("invalid"), []string{"x"}, "", 64, no},
@@ -345,7 +346,7 @@ func TestHold_Flags_DetermineTheRequest(t *testing.T) {
 		asked <- x.Request
 		x.Refuse("busy", "no", "")
 	})
-	p := begin(t, "hold", "--socket", b.Socket, "-s", "-w", "1.5", "-E", "0", "--", "-x y")
+	p := begin(t, "hold", "--socket", b.Socket, "-q", "-s", "-w", "1.5", "-E", "0", "--", "-x y")
 	if code := p.wait(); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}

@@ -52,8 +52,9 @@ With --device bakeryctl itself is a host of the lockspace while it runs, and the
 bakeryctl is killed, all processes in the cgroup of COMMAND are killed, too (without a cgroup only COMMAND's own
 process). Processes that COMMAND leaves running do not hold the lock.
 
-A command that requests the lock it runs under waits forever: bakeryctl prints a warning if an ancestor of it holds
-the lock.
+A wait of a second prints on standard error which process holds the lock and how many waiters are ahead; so does
+giving up (-n, -w). -q suppresses that, but no error or warning. A command that requests the lock it runs under waits
+forever: bakeryctl prints a warning if an ancestor of it holds the lock.
 
 Exit codes:
   N    COMMAND's own exit code
@@ -68,7 +69,7 @@ Exit codes:
   128+N  signal N killed COMMAND, or ended the wait for the lock`
 
 const lockExample = `  # In /etc/crontab of each host: one makes the backup, the others skip it.
-  0 3 * * * root bakeryctl lock -n -E 0 nightly -- /usr/local/bin/backup
+  0 3 * * * root bakeryctl lock -q -n -E 0 nightly -- /usr/local/bin/backup
 
   # Wait for five minutes at most.
   bakeryctl lock -w 5m deploy -- ./deploy.sh production

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,10 +41,13 @@ func TestLockExitCodes(t *testing.T) {
 		{"killed", holding, []string{"x", "--", "sh", "-c", "kill -KILL $$"}, 137, ""},
 		{"the greatest code", holding, []string{"x", "--", "sh", "-c", "exit 255"}, 255, ""},
 		{"terminated", holding, []string{"x", "--", "sh", "-c", "kill -TERM $$"}, 143, ""},
-		{"busy", refused("busy"), []string{"-n", "x", "--", "true"}, 1, ""},
-		{"timeout", refused("timeout"), []string{"-w", "0.2", "x", "--", "true"}, 1, ""},
-		{"busy is well", refused("busy"), []string{"-n", "-E", "0", "x", "--", "true"}, 0, ""},
-		{"busy is 255", refused("busy"), []string{"-nE255", "x", "--", "true"}, 255, ""},
+		{"busy", refused("busy"), []string{"-n", "x", "--", "true"}, 1, "bakeryctl: \"x\" is not free\n"},
+		{"timeout", refused("timeout"), []string{"-w", "0.2", "x", "--", "true"}, 1, "bakeryctl: gave up waiting for \"x\" after 0.2 s\n"},
+		{"busy is well", refused("busy"), []string{"-n", "-E", "0", "x", "--", "true"}, 0, "bakeryctl: \"x\" is not free\n"},
+		{"busy is 255", refused("busy"), []string{"-nE255", "x", "--", "true"}, 255, "bakeryctl: \"x\" is not free\n"},
+		{"busy, quiet", refused("busy"), []string{"-q", "-n", "x", "--", "true"}, 1, ""},
+		{"timeout, quiet", refused("timeout"), []string{"--quiet", "-w", "0.2", "-E0", "x", "--", "true"}, 0, ""},
+		{"unavailable, quiet", failed("unavailable"), []string{"-q", "x", "--", "true"}, 69, no},
 		{"unavailable", failed("unavailable"), []string{"x", "--", "true"}, 69, no},
 		{"gone while waiting", refused("unavailable"), []string{"x", "--", "true"}, 69, no},
 		{"permits", failed("permits"), []string{"x", "--", "true"}, 69, no},
@@ -98,7 +103,7 @@ func TestLock_InvalidArguments_NoRequest(t *testing.T) {
 		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: --conflict-exit-code \"256\": want a whole number from 0 to 255" + see},
 		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: --timeout \"-1\": " +
 			"want seconds from 0, such as 1.5, or a time with its unit, such as 300ms or 5m" + see},
-		{[]string{"-q", "x", "true"}, 64, "bakeryctl: unknown flag -q" + see},
+		{[]string{"-y", "x", "true"}, 64, "bakeryctl: unknown flag -y" + see},
 		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create requires --device" + see},
 		{[]string{"--device", "", "x", "true"}, 64, "bakeryctl: --device is empty, want a path" + see},
 		{[]string{"--device", "d", "--socket", "s", "x", "true"}, 64, "bakeryctl: --device and --socket exclude each other: with --device no bakeryd is asked" + see},
@@ -220,5 +225,60 @@ func TestLock_WarnedWhileItWaits_PrintsTheWarning(t *testing.T) {
 		p.signal(syscall.SIGTERM)
 		p.exits(cli.ExitSignal + int(syscall.SIGTERM))
 		p.printed(t, "", `bakeryctl: warning: "process 5 holds \"x\":\nit waits"`+"\n")
+	}
+}
+
+// blocked sets what bakeryd answers to the question for a blocker.
+func blocked(b *fakeBakeryd, words func() string) {
+	b.Answer("GET /v1/blocker", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"name": r.URL.Query().Get("name"), "text": words()})
+	})
+}
+
+const heldByDB1 = `held by db1 (host 1), pid 2234 "sleep 300", for 38 s`
+
+func TestLock_NoTerminal_PrintsTheWaitOnce(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"lock", "a b", "--", "true"}, {"hold", "a b"}} {
+		moved, granted := make(chan struct{}), make(chan struct{})
+		b := serve(t, func(x *exchange) {
+			x.Wait(2, time.Minute)
+			<-moved
+			x.Wait(1, time.Minute)
+			<-granted
+			holding(x)
+		})
+		blocked(b, func() string { return heldByDB1 })
+		p := begin(t, slices.Concat(args[:1], []string{"--socket", b.Socket}, args[1:])...)
+		const line = `bakeryctl: waiting for "a b": ` + heldByDB1 + "; 2 ahead\n"
+		eventually(t, "the line", func() bool { return p.content(p.stderr) == line })
+		close(moved)
+		close(granted)
+		if args[0] == "hold" {
+			eventually(t, "the grant", b.Held)
+			p.signal(syscall.SIGTERM)
+			p.wait()
+		} else {
+			p.exits(0)
+		}
+		require.Equal(t, line, p.content(p.stderr))
+	}
+}
+
+func TestLock_GivesUp_SaysWhatItWaitedFor(t *testing.T) {
+	for want, args := range map[string][]string{
+		"gave up waiting for \"x\" after 0.1 s: " + heldByDB1 + "; 2 ahead": {"-w", "0.1"},
+		"\"x\" is not free: " + heldByDB1:                                   {"-n"},
+	} {
+		b := serve(t, func(x *exchange) {
+			if !x.NonBlock {
+				x.Wait(2, time.Minute)
+			}
+			x.Refuse(map[bool]string{true: "busy", false: "timeout"}[x.NonBlock], "no", "")
+		})
+		blocked(b, func() string { return heldByDB1 })
+		p := begin(t, slices.Concat([]string{"lock", "--socket", b.Socket}, args, []string{"x", "--", "true"})...)
+		p.exits(1)
+		p.printed(t, "", "bakeryctl: "+want+"\n")
 	}
 }

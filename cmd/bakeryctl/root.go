@@ -98,7 +98,7 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
   bakeryctl format /dev/mapper/locks --hosts 16
 
   # On all of them, every night; one host makes the backup:
-  bakeryctl lock -n -E 0 nightly-backup -- /usr/local/bin/backup
+  bakeryctl lock -q -n -E 0 nightly-backup -- /usr/local/bin/backup
 
   # Holders and waiters now, and holders at night:
   bakeryctl status

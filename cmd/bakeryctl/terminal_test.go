@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -254,6 +255,36 @@ func TestWaitLine_QueueMoves_IsUpdatedAndRemoved(t *testing.T) {
 	close(first)
 	x.await(clear + `bakeryctl: waiting for "x": 1 ahead`)
 	close(second)
+	x.exits(0)
+	x.await("1 ahead" + clear + "ran\r\n")
+}
+
+func TestWaitLine_Blocker_IsShownInOneRow(t *testing.T) {
+	t.Parallel()
+	moved, release := make(chan struct{}), make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Wait(2, time.Minute)
+		<-moved
+		x.Wait(1, time.Minute)
+		<-release
+		holding(x)
+	})
+	var asked atomic.Int32
+	blocked(b, func() string { return fmt.Sprintf("held by db%d (host 1), pid 2234", asked.Add(1)) })
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
+	const clear = "\r\x1b[K"
+	x.await(clear + `bakeryctl: waiting for "x": held by db1 (host 1), pid 2234; 2 ahead`)
+	raw, err := x.master.SyscallConn()
+	require.NoError(t, err)
+	var sizeErr error
+	err = raw.Control(func(fd uintptr) {
+		sizeErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 51})
+	})
+	require.NoError(t, errors.Join(err, sizeErr))
+	close(moved)
+	x.await(clear + `bakeryctl: waiting for "x": 1 ahead`)                // the holder has gone
+	x.await(clear + `bakeryctl: waiting for "x": held by db...; 1 ahead`) // 50 columns
+	close(release)
 	x.exits(0)
 	x.await("1 ahead" + clear + "ran\r\n")
 }

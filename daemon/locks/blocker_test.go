@@ -60,9 +60,9 @@ func TestBlocker_HostIsSilent_TellsWhenItEnds(t *testing.T) {
 			var err error
 			text, err = a.Blocker(t.Context(), "x")
 			require.NoError(t, err)
-			return strings.Contains(text, "not seen")
+			return strings.Contains(text, "silent")
 		}, generous, blockerEvery)
-		require.Regexp(t, `^held by db2 \(host 2\), pid 7, for \d+ s, not seen for \d+ s, (released in \d+ s|being declared dead)$`, text)
+		require.Regexp(t, `^held by db2 \(host 2\), pid 7, for \d+ s, silent, (dead in \d+ s|being declared dead)$`, text)
 		require.Positive(t, hanging.Fired())
 		require.Eventually(t, func() bool {
 			text, err := a.Blocker(t.Context(), "x")

@@ -212,6 +212,11 @@ func (b *Bakeryd) Start(script Script) {
 			fmt.Fprint(w, `{"error":{"code":"unavailable","message":"this bakeryd contains nothing"}}`)
 			return
 		}
+		if answer == nil && r.URL.Path == "/v1/blocker" {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"error":{"code":"invalid","message":"this bakeryd knows no other client"}}`)
+			return
+		}
 		if answer == nil {
 			b.t.Errorf("no answer is set for %s %s", r.Method, r.URL.Path)
 			return

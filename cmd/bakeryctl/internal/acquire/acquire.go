@@ -1,13 +1,20 @@
 // Package acquire acquires a lock for the commands lock and hold: from bakeryd, or by a function of
-// its caller on a device. During the wait it shows the position in the queue on a terminal. It
+// its caller on a device. It prints what the lock waits for during the wait, and when it gives up. It
 // returns a supervise.Grant and knows nothing of what runs under the lock.
+//
+// Start reading at Request.Acquire; waitline.go has the line.
 package acquire
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/url"
 	"os"
+	"strconv"
+	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
@@ -22,6 +29,7 @@ type Request struct {
 
 	Name     string
 	Conflict int       // exit code if the lock is not granted
+	Quiet    bool      // do not print that it waits, or gave up
 	Value    []byte    // new value of the lock once granted; nil: unchanged
 	Close    bool      // the command does not inherit the lock
 	Socket   string    // of bakeryd
@@ -29,6 +37,8 @@ type Request struct {
 	Create   bool      // create the lockspace on the one device if it does not exist
 	OnDevice OnDevice  // acquires the lock if there are Devices
 	Stderr   io.Writer // receives the wait line and warnings
+
+	line *waitLine // set by Acquire
 }
 
 // OnDevice acquires a lock without bakeryd, as package join does. Programs without it need not link
@@ -39,10 +49,10 @@ type OnDevice func(context.Context, Request) (*supervise.Grant, error)
 // updates the wait line with the number of waiters ahead.
 func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting func(ahead int)) (*supervise.Grant, error) {
 	ctx, listen := inbox.Interrupts(ctx)
-	line := startWaitLine(o.Stderr, o.Name)
-	o.OnWarning = line.warn
+	o.line = startWaitLine(o.Stderr, o.Name, o.Quiet)
+	o.OnWarning = o.line.warn
 	o.OnWaiting = func(ahead, _ int) {
-		line.update(ahead)
+		o.line.update(ahead)
 		onWaiting(ahead)
 	}
 	var g *supervise.Grant
@@ -52,7 +62,7 @@ func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting fu
 	} else {
 		g, err = o.askBakeryd(ctx)
 	}
-	line.stop()
+	o.line.stop()
 	listen()
 	var by signals.Interruption
 	if !errors.As(context.Cause(ctx), &by) {
@@ -64,12 +74,52 @@ func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting fu
 	return nil, &cli.Failure{Code: cli.ExitSignal + int(by.Signal)}
 }
 
+// Blocker returns in words what a client that requests the lock waits for, such as its holder; "" if
+// that is not known.
+type Blocker func(ctx context.Context, name string) (string, error)
+
+// AskBlocker sets the function that the lines ask. It must be called before OnWaiting.
+func (o Request) AskBlocker(b Blocker) { o.line.blocker = b }
+
+// GaveUp returns the failure of a request that was not granted immediately or in time, with its
+// explanation unless Quiet is set. It returns nil for all other errors.
+func (o Request) GaveUp(ctx context.Context, err error) *cli.Failure {
+	if !errors.Is(err, client.ErrBusy) && !errors.Is(err, client.ErrTimeout) {
+		return nil
+	}
+	f := &cli.Failure{Code: o.Conflict}
+	if o.Quiet {
+		return f // as flock(1) is
+	}
+	what := fmt.Sprintf("gave up waiting for %q after %s", o.Name, formatTimeout(o.Timeout))
+	if o.NonBlock {
+		what = fmt.Sprintf("%q is not free", o.Name)
+	}
+	f.Err = errors.New(sentence(what, o.line.ask(ctx), o.line.place()))
+	return f
+}
+
+// formatTimeout formats a timeout for a sentence: 0.5 s, 90 s, 5 min.
+func formatTimeout(d time.Duration) string {
+	if d >= 2*time.Minute && d%time.Minute == 0 {
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+}
+
 // askBakeryd acquires the lock from bakeryd.
 func (o Request) askBakeryd(ctx context.Context) (*supervise.Grant, error) {
 	o.Confirm, o.Witness, o.PID = true, !o.Close, os.Getpid()
+	o.AskBlocker(func(ctx context.Context, name string) (string, error) {
+		var answer struct {
+			Text string `json:"text"`
+		}
+		err := call.Ask(ctx, o.Socket, "GET", "/v1/blocker?name="+url.QueryEscape(name), nil, &answer)
+		return answer.Text, err
+	})
 	h, err := client.New(o.Socket).Lock(ctx, o.Name, o.Options)
 	if err != nil {
-		return nil, call.Refused(err, o.Conflict)
+		return nil, cmp.Or(o.GaveUp(ctx, err), call.Failure(err))
 	}
 	if o.Value != nil {
 		if err := h.SetValue(ctx, o.Value); err != nil {

@@ -63,15 +63,6 @@ func Failure(err error) *cli.Failure {
 	return cli.Advise(err, cli.ExitUnavailable, advice)
 }
 
-// Refused gives the error of a request for a lock its exit code, which is conflict, without a
-// message, if the lock was not free in time.
-func Refused(err error, conflict int) *cli.Failure {
-	if errors.Is(err, client.ErrBusy) || errors.Is(err, client.ErrTimeout) {
-		return &cli.Failure{Code: conflict} // silent, as flock(1) is
-	}
-	return Failure(err)
-}
-
 // OrDevice adds to the hint of a bakeryd that does not answer that the command can read the device
 // itself.
 func OrDevice(err error) error {

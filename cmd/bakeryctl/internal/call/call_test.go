@@ -48,15 +48,6 @@ func TestFailure_NoAnswer_HasAHint(t *testing.T) {
 	}
 }
 
-func TestRefused_Conflict_IsSilent(t *testing.T) {
-	for _, err := range []error{client.ErrTimeout, &api.Error{Code: api.CodeBusy, Message: "held"}} {
-		f := Refused(err, 42)
-		require.Equal(t, 42, f.Code)
-		require.True(t, cli.Silent(f))
-	}
-	require.Equal(t, cli.ExitLost, Refused(client.ErrLost, 42).Code)
-}
-
 func TestAsk_NoBakeryd_IsUnreachable(t *testing.T) {
 	err := OrDevice(Ask(t.Context(), t.TempDir()+"/none", "GET", "/v1/locks", nil, nil))
 	require.ErrorIs(t, err, client.ErrUnreachable)

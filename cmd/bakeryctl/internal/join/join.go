@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
@@ -38,8 +37,9 @@ func Acquire(ctx context.Context, o acquire.Request) (*supervise.Grant, error) {
 	}
 	d, err := daemon.Join(ctx, daemon.Config{Devices: o.Devices, Logger: ondevice.Logger(o.Stderr)})
 	if err != nil {
-		return nil, failure(o, err)
+		return nil, failure(ctx, o, err)
 	}
+	o.AskBlocker(d.LockManager().Blocker)
 	wanted := make(chan client.Request, maxWanted)
 	h, err := acquireFrom(ctx, o, d, wanted)
 	if err == nil && o.Value != nil {
@@ -48,8 +48,9 @@ func Acquire(ctx context.Context, o acquire.Request) (*supervise.Grant, error) {
 		}
 	}
 	if err != nil {
+		f := failure(ctx, o, err)
 		_ = ondevice.Leave(d) // the first error is reported
-		return nil, failure(o, err)
+		return nil, f
 	}
 	held := warnBefore(h)
 	return &supervise.Grant{
@@ -114,8 +115,8 @@ func acquireFrom(ctx context.Context, o acquire.Request, d *daemon.Host, wanted 
 	return d.Acquire(ctx, req)
 }
 
-func failure(o acquire.Request, err error) *cli.Failure {
-	if f := call.Refused(err, o.Conflict); cli.Silent(f) {
+func failure(ctx context.Context, o acquire.Request, err error) *cli.Failure {
+	if f := o.GaveUp(ctx, err); f != nil {
 		return f
 	}
 	advice := []cli.Advice{

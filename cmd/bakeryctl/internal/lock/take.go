@@ -21,6 +21,7 @@ func (o *Take) AddFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.shared, "shared", "s", false, "share it with other holders")
 	f.BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
 	f.VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
+	f.BoolVarP(&o.Quiet, "quiet", "q", false, "do not print that it waits or gave up, and what for")
 	o.Conflict = cli.ExitConflict
 	flags.Int(f, &o.Conflict, "conflict-exit-code", "E", 0, 255, "exit with `N` after giving up")
 }

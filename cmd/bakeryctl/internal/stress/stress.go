@@ -89,7 +89,7 @@ func (o *Options) failure(err error) error {
 	case errors.Is(err, stress.ErrInvalid), errors.Is(err, api.ErrInvalid):
 		return cli.Usage("stress", "%w", err)
 	case o.Backend == "daemon":
-		return call.Refused(err, cli.ExitConflict)
+		return call.Failure(err)
 	}
 	return ondevice.Failure(err)
 }

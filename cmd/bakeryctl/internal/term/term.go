@@ -1,4 +1,4 @@
-// Package term knows terminals: whether a file is one, how wide it is, and whether a write to it
+// Package term knows terminals: whether a file is one, how wide it is, and whether a write to a file
 // would block or stop this process. It imports nothing of the project.
 package term
 
@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writable reports whether a write to out neither blocks on a stopped terminal (Ctrl-S) nor stops
-// this process.
+// Writable reports whether a write of less than PIPE_BUF bytes to out neither blocks, as on a stopped
+// terminal (Ctrl-S) or a full pipe, nor stops or ends this process.
 func Writable(out io.Writer) bool {
 	if StopsWriter(out) {
 		return false
 	}
 	free := true
-	ofTerminal(out, func(fd int) {
+	ofFile(out, func(fd int) {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 		n, err := unix.Poll(p, 0)
-		free = err == nil && n == 1 && p[0].Revents&unix.POLLOUT != 0
+		free = err == nil && n == 1 && p[0].Revents == unix.POLLOUT // not POLLERR, which a write answers by SIGPIPE
 	})
 	return free
 }
@@ -43,21 +43,24 @@ func Is(out io.Writer) bool { return ofTerminal(out, func(int) {}) }
 
 // ofTerminal calls f with the descriptor of out if that is a terminal, and reports whether it is.
 func ofTerminal(out io.Writer, f func(fd int)) (is bool) {
-	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return false
-	}
-	err = raw.Control(func(fd uintptr) {
-		if _, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
+	ofFile(out, func(fd int) {
+		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
 			is = true
-			f(int(fd))
+			f(fd)
 		}
 	})
-	return err == nil && is
+	return is
+}
+
+// ofFile calls f with the descriptor of out if that is an open file.
+func ofFile(out io.Writer, f func(fd int)) {
+	file, ok := out.(*os.File)
+	if !ok {
+		return
+	}
+	if raw, err := file.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails if it is closed
+	}
 }
 
 // Columns returns the width of the terminal out. It returns otherwise if out is no terminal or its
