@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -254,6 +255,47 @@ func TestNewPolicyTakesNothingAway(t *testing.T) {
 	require.Equal(t, "forbidden", again.until("refused").Code)
 	linked := linkBy(t, dial(), fmt.Sprintf(`{"lock":{"name":"x","session":"%s"}}`, session))
 	require.Equal(t, "forbidden", linked.until("refused").Code, "a session that is over is none")
+}
+
+// TestPolicyFile_Invalid_RefusalsAndStatusNameIt: not a line that is already there.
+func TestPolicyFile_Invalid_RefusalsAndStatusNameIt(t *testing.T) {
+	p := police(t, realCluster(t, 8, 4).host(1), "# none\n")
+	ask := func() api.Error {
+		status, e := p.by(dialAsMember(t, stranger, hers, nil, p.path), "POST /v1/lock", `{"name": "x"}`)
+		require.Equal(t, http.StatusForbidden, status)
+		return e
+	}
+	problems := func() string {
+		conn, err := net.Dial("unix", p.path)
+		require.NoError(t, err)
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /v1/status HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		return string(answer)
+	}
+	require.Contains(t, ask().Hint, "add the line")
+	require.NotContains(t, problems(), `"kind": "policy"`)
+	require.NoError(t, os.WriteFile(p.policyPath, fmt.Appendf(nil, "# who\n\nalow user %d x\n", stranger), 0o644))
+	require.Contains(t, ask().Message, "the file has changed since it was read")
+	require.Contains(t, ask().Hint, "run systemctl reload bakeryd; if it is refused even then, add the line")
+	p.file.Reload()
+	for _, text := range []string{ask().Message, p.log.String()} {
+		require.Contains(t, text, "the policy file "+p.policyPath+" is invalid, line 3: unknown word ")
+	}
+	require.Contains(t, problems(), `"the policy file `+p.policyPath+` is invalid"`)
+	require.Contains(t, ask().Hint, "fix line 3 of "+p.policyPath)
+	require.Contains(t, problems(), "NAME PATTERN...; the policy that was read before stays in force")
+
+	var err error
+	p.file, err = policy.Open(p.policyPath, slog.Default())
+	require.ErrorIs(t, err, access.ErrPolicy)
+	require.NoError(t, os.WriteFile(p.policyPath, fmt.Appendf(nil, "allow user %d x\n", stranger), 0o644))
+	no := new(access.Refusal)
+	require.ErrorAs(t, access.Rules{Policy: p.file.Current.Load()}.Decide(access.Caller{UID: stranger}, access.Lock, "x"), &no)
+	require.True(t, no.OfPolicy() && p.file.Changed())
+	no.SetChanged()
+	require.Equal(t, "run systemctl reload bakeryd", no.Hint(), "it is fixed, but not read")
 }
 
 // TestAnothersHoldIsForbidden: and the lock's name is not shown.

@@ -104,7 +104,11 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	defer context.AfterFunc(interrupted, s.Drain)()
 	// Serve from the beginning: clients learn that the host is still joining.
 	policy := openPolicy(o.policy, log)
-	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s), Policy: policy})
+	var valid func() bool
+	if policy != nil {
+		valid = policy.Valid
+	}
+	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s, valid), Policy: policy})
 	defer srv.FlushRefusals()
 	go reload(hangups, policy, log)
 	served := make(chan error, 1)
@@ -138,8 +142,7 @@ func openPolicy(path string, log *slog.Logger) *policy.File {
 	}
 	p, err := policy.Open(path, log)
 	if err != nil {
-		log.Error("only root and bakeryd's own user may take locks until the policy is fixed and reloaded: systemctl reload bakeryd", "err", err)
-		return policy.None(path, log)
+		p.Complain(err)
 	}
 	return p
 }

@@ -285,7 +285,7 @@ func TestWrongPolicy(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o755))
 	policy := filepath.Join(dir, "policy")
 	require.NoError(t, os.WriteFile(policy, []byte("# all\nallow everybody *\n"), 0o644))
-	for path, message := range map[string]string{policy: policy + `:2: \"everybody\": want allow user NAME PATTERN...`, policy + "-that-is-not-there": "no such file or directory"} {
+	for path, message := range map[string]string{policy: policy + `:2: unknown word \"everybody\": want allow user NAME PATTERN...`, policy + "-that-is-not-there": "no such file or directory"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := start(t, ctx, "--policy-file", path)
 		require.NoError(t, r.hold("x").Close())

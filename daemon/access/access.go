@@ -60,26 +60,59 @@ type Caller struct {
 // Refusal is the reason for which a caller may not do something.
 type Refusal struct {
 	Caller Caller
-	User   string // the caller's name, for people; empty: unknown
+	User   string // the caller's name, for people; empty: unknown. SetUser sets it
 	Action Action
 	Lock   string // empty: not about a lock
 	Reason string
 	Remedy string
 
-	allowable bool // a line of the policy, which is the remedy, could allow it
+	policy *Policy // that has no line for it; Remedy comes before adding one. nil if no line could allow it
 }
 
 // Hint returns an instruction for the user or operator.
 func (r *Refusal) Hint() string {
-	if !r.allowable {
+	if r.policy == nil || !r.policy.InForce() {
 		return r.Remedy
 	}
 	user := r.User
 	if user == "" {
 		user = strconv.Itoa(r.Caller.UID)
 	}
-	return fmt.Sprintf("add the line \"allow user %s %s\" to it, then run systemctl reload bakeryd", user, Escape(r.Lock))
+	line := fmt.Sprintf("the line \"allow user %s %s\"", user, Escape(r.Lock))
+	if r.Remedy != "" {
+		return r.Remedy + "; if it is refused even then, add " + line
+	}
+	return "add " + line + " to it, then run systemctl reload bakeryd"
 }
+
+// SetUser sets the caller's name. The policy may have a line for a user of that name that did not exist when the
+// file was read.
+func (r *Refusal) SetUser(name string) {
+	r.User = name
+	if r.policy == nil || name == "" {
+		return
+	}
+	for _, m := range r.policy.missing {
+		if m.name == name && matches(m.patterns, r.Lock) {
+			r.Reason = fmt.Sprintf("line %d of %s allows it, but user %s did not exist when the file was read", m.line, r.policy.path, name)
+			r.Remedy, r.policy = reload, nil
+			return
+		}
+	}
+}
+
+// SetChanged records that the policy file has changed since it was read.
+func (r *Refusal) SetChanged() {
+	if r.policy != nil {
+		r.Reason += "; the file has changed since it was read"
+		r.Remedy = reload
+	}
+}
+
+// OfPolicy reports whether a line of the policy could allow it.
+func (r *Refusal) OfPolicy() bool { return r.policy != nil }
+
+const reload = "run systemctl reload bakeryd"
 
 func (r *Refusal) Error() string {
 	text := r.who() + " may not " + actions[r.Action].text
@@ -147,7 +180,21 @@ func (r Rules) explain(no *Refusal) {
 		no.Remedy = "run it as a user that is mapped into bakeryd's user namespace"
 		return
 	}
-	no.Reason, no.allowable = "no line of "+r.Policy.path+" allows it", true
+	fault := r.Policy.Fault
+	if fault == nil {
+		no.Reason, no.policy = "no line of "+r.Policy.path+" allows it", r.Policy
+		return
+	}
+	what, why := fault.Text()
+	if why != "" {
+		what += ", " + why
+	}
+	no.Remedy, no.policy = fault.Remedy(), r.Policy
+	if !r.Policy.InForce() {
+		no.Reason = what + "; until it is fixed and reloaded, only root and bakeryd's own user have access"
+		return
+	}
+	no.Reason = what + "; the policy that was read before stays in force, and no line of that allows it"
 }
 
 // allows reports whether the policy grants a lock to a caller.

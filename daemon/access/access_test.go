@@ -2,6 +2,7 @@ package access
 
 import (
 	"errors"
+	"io/fs"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,5 +109,49 @@ func TestWhatARefusalSays(t *testing.T) {
 	require.False(t, errors.Is(errors.New("x"), api.ErrForbidden))
 	for _, a := range allActions() {
 		require.NotContains(t, a.String(), " ")
+	}
+}
+
+// TestRefusal_FileNotInForce_NamesTheFault: a user must not be told to add a line that is already there.
+func TestRefusal_FileNotInForce_NamesTheFault(t *testing.T) {
+	const text = "# who\nallow user bob *\nalow user alice *\n"
+	_, err := Parse("policy", []byte(text), here)
+	var line *Fault
+	require.ErrorAs(t, err, &line)
+	gone := &Fault{Path: "policy", Err: fs.ErrNotExist}
+	mode := &Fault{Path: "policy", Err: errors.New("has mode 0664, so others can write to it: chmod go-w")}
+	former := parse(t, "allow user alice x\n")
+	const want = "want allow user NAME PATTERN..., or allow group NAME PATTERN..."
+	const nothing = "; until it is fixed and reloaded, only root and bakeryd's own user have access"
+	const before = "; the policy that was read before stays in force, and no line of that allows it"
+	const add = `; if it is refused even then, add the line "allow user 1001 x"`
+	for _, c := range []struct {
+		policy       *Policy
+		reason, hint string
+	}{
+		{(*Policy)(nil).Faulty(line), `the policy file policy is invalid, line 3: unknown word "alow": ` + want + nothing, "fix line 3 of policy, then " + reload},
+		{former.Faulty(line), `the policy file policy is invalid, line 3: unknown word "alow": ` + want + before, "fix line 3 of policy, then " + reload + add},
+		{(*Policy)(nil).Faulty(gone), "the policy file policy does not exist" + nothing, "create policy, then " + reload},
+		{former.Faulty(gone).Faulty(mode), "the policy file policy cannot be used, " + mode.Err.Error() + before, "fix that, then " + reload + add},
+	} {
+		var no *Refusal
+		require.ErrorAs(t, rules(c.policy).Decide(bob, Lock, "x"), &no)
+		require.Equal(t, c.reason, no.Reason)
+		require.Equal(t, c.hint, no.Hint())
+		require.Equal(t, c.policy.InForce(), rules(c.policy).Decide(alice, Lock, "x") == nil)
+		require.NoError(t, rules(c.policy).Decide(root, Lock, "x"))
+	}
+	require.Nil(t, former.Fault, "the policy itself stays as it was")
+}
+
+// TestRefusal_LineForUserThatDidNotExist_AsksForAReload: but only if that line allows the lock.
+func TestRefusal_LineForUserThatDidNotExist_AsksForAReload(t *testing.T) {
+	r := rules(parse(t, "\nallow user dave job-*\nallow group dave *\n"))
+	for lock, hint := range map[string]string{"job-1": reload, "other": `add the line "allow user dave other" to it, then ` + reload} {
+		var no *Refusal
+		require.ErrorAs(t, r.Decide(Caller{UID: 1234, GID: 1234}, Lock, lock), &no)
+		no.SetUser("dave")
+		require.Equal(t, hint, no.Hint())
+		require.Equal(t, lock == "job-1", no.Reason == "line 2 of policy allows it, but user dave did not exist when the file was read", no.Reason)
 	}
 }

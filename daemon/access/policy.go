@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"unicode"
@@ -22,10 +23,56 @@ const MaxSize = 1 << 20
 // ErrPolicy is returned when a policy file cannot be used.
 var ErrPolicy = errors.New("policy file")
 
+// Fault is the reason why a policy file is not in force. It is an ErrPolicy.
+type Fault struct {
+	Path string
+	Line int // the first invalid line; 0: the file is not usable as a whole
+	Err  error
+}
+
+// Error names the place as PATH:LINE.
+func (f *Fault) Error() string {
+	if f.Line == 0 {
+		return fmt.Sprintf("%v %s: %v", ErrPolicy, f.Path, f.Err)
+	}
+	return fmt.Sprintf("%v %s:%d: %v", ErrPolicy, f.Path, f.Line, f.Err)
+}
+
+// Unwrap returns ErrPolicy and the cause.
+func (f *Fault) Unwrap() []error { return []error{ErrPolicy, f.Err} }
+
+// Text returns the fault for use in a sentence: which file is wrong, and why, which may be empty.
+func (f *Fault) Text() (what, why string) {
+	what = "the policy file " + f.Path
+	switch {
+	case f.Line != 0:
+		return what + " is invalid", fmt.Sprintf("line %d: %v", f.Line, f.Err)
+	case errors.Is(f.Err, fs.ErrNotExist):
+		return what + " does not exist", ""
+	}
+	return what + " cannot be used", f.Err.Error()
+}
+
+// Remedy returns an instruction for the operator.
+func (f *Fault) Remedy() string {
+	what := "fix that"
+	switch {
+	case f.Line != 0:
+		what = fmt.Sprintf("fix line %d of %s", f.Line, f.Path)
+	case errors.Is(f.Err, fs.ErrNotExist):
+		what = "create " + f.Path
+	}
+	return what + ", then run systemctl reload bakeryd"
+}
+
 // Policy has the locks that users and groups may take.
 type Policy struct {
 	path          string
-	users, groups map[int][]pattern // by number
+	users, groups map[int][]pattern // by number; nil if no file was ever valid
+	missing       []missingUser
+
+	// Fault is why the file, as last read, is not this policy; nil if it is.
+	Fault *Fault
 
 	// Unknown lists the users and groups that do not exist here, with the place and the reason.
 	// Their lines grant nothing. That is no error: bakeryd must also start on a host where a user
@@ -34,27 +81,43 @@ type Policy struct {
 	Lines   int // number of lines that grant something
 }
 
-// Nothing returns the policy of an empty file.
-func Nothing(path string) *Policy { return &Policy{path: path} }
+// missingUser is a line for a user that did not exist when the file was read.
+type missingUser struct {
+	line     int
+	name     string
+	patterns []pattern
+}
+
+// Faulty returns the policy while the file has a fault: what p allows, nothing if p is nil.
+func (p *Policy) Faulty(f *Fault) *Policy {
+	if p == nil {
+		return &Policy{path: f.Path, Fault: f}
+	}
+	former := *p
+	former.Fault = f
+	return &former
+}
+
+// InForce reports whether a valid file was read, now or earlier.
+func (p *Policy) InForce() bool { return p.users != nil }
 
 // Names looks up the numbers of users and groups.
 type Names struct {
 	User, Group func(name string) (id int, err error)
 }
 
-// Parse parses a policy file; path is for messages. The first invalid line is an ErrPolicy with
-// its place, its fault and the valid form.
+// Parse parses a policy file; path is for messages. The first invalid line is a *Fault with its
+// place, its fault and the valid form.
 func Parse(path string, text []byte, names Names) (*Policy, error) {
 	if len(text) > MaxSize {
-		return nil, fmt.Errorf("%w %s: more than %d bytes: allow groups rather than users, and patterns rather than names",
-			ErrPolicy, path, MaxSize)
+		return nil, &Fault{Path: path, Err: fmt.Errorf("more than %d bytes: allow groups rather than users, and patterns rather than names", MaxSize)}
 	}
 	p := &Policy{path: path, users: map[int][]pattern{}, groups: map[int][]pattern{}}
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		n++
 		if err := p.add(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"), n, names); err != nil {
-			return nil, fmt.Errorf("%w %s:%d: %w", ErrPolicy, path, n, err)
+			return nil, &Fault{path, n, err}
 		}
 	}
 	return p, nil
@@ -74,11 +137,11 @@ func (p *Policy) add(line string, n int, names Names) error {
 	case len(words) == 0:
 		return nil
 	case words[0] != "allow":
-		return fmt.Errorf("%q: %s", shorten(words[0]), wanted)
+		return fmt.Errorf("unknown word %q: %s", shorten(words[0]), wanted)
 	case len(words) == 1:
 		return fmt.Errorf("%q grants nothing: %s", words[0], wanted)
 	case words[1] != "user" && words[1] != "group":
-		return fmt.Errorf("%q: %s", shorten(words[1]), wanted)
+		return fmt.Errorf("unknown word %q: %s", shorten(words[1]), wanted)
 	case len(words) == 2:
 		return fmt.Errorf("%q without a name: %s", strings.Join(words, " "), wanted)
 	case len(words) == 3:
@@ -102,6 +165,9 @@ func (p *Policy) add(line string, n int, names Names) error {
 	}
 	if err != nil {
 		p.Unknown = append(p.Unknown, fmt.Sprintf("%s:%d: %s %q: %v", p.path, n, words[1], shorten(words[2]), err))
+		if words[1] == "user" {
+			p.missing = append(p.missing, missingUser{n, words[2], patterns})
+		}
 		return nil
 	}
 	all[id] = append(all[id], patterns...)

@@ -40,11 +40,11 @@ func parse(t testing.TB, text string) *Policy {
 func TestParseErrors(t *testing.T) {
 	const want = "want allow user NAME PATTERN..., or allow group NAME PATTERN..."
 	for text, message := range map[string]string{
-		"permit user alice x":                                `policy file policy:1: "permit": ` + want,
-		"\n# all\n\nAllow user alice x":                      `policy file policy:4: "Allow": ` + want,
-		"deny user alice x":                                  `policy:1: "deny": ` + want,
+		"permit user alice x":                                `policy file policy:1: unknown word "permit": ` + want,
+		"\n# all\n\nAllow user alice x":                      `policy file policy:4: unknown word "Allow": ` + want,
+		"deny user alice x":                                  `policy:1: unknown word "deny": ` + want,
 		"allow":                                              `policy:1: "allow" grants nothing: ` + want,
-		"allow alice x":                                      `policy:1: "alice": ` + want,
+		"allow alice x":                                      `policy:1: unknown word "alice": ` + want,
 		"allow user":                                         `policy:1: "allow user" without a name: ` + want,
 		"allow user # alice x":                               `policy:1: "allow user" without a name: ` + want,
 		"allow user alice":                                   `policy:1: "allow user alice" grants nothing: name the locks after it, or * for all`,
@@ -60,7 +60,7 @@ func TestParseErrors(t *testing.T) {
 		"allow user alice a\x00b":                            `policy:1: "\x00b": a control character, which no name has: remove it`,
 		"allow user alice \u0085":                            `a control character`,
 		"allow user alice caf\xe9":                           `policy:1: "allow user alice caf\xe9": not UTF-8: save it as that`,
-		"\ufeffallow user alice x":                           `policy:1: "\ufeffallow": ` + want,
+		"\ufeffallow user alice x":                           `policy:1: unknown word "\ufeffallow": ` + want,
 		"allow user alice " + strings.Repeat("x", 129) + "*": "no lock has so long a name: want at most 128 bytes",
 		"allow user alice " + strings.Repeat("é", 65):        "no lock has so long a name",
 		strings.Repeat("#\n", MaxSize/2) + "#":               "policy file policy: more than 1048576 bytes: allow groups rather than users",

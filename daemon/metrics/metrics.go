@@ -32,10 +32,11 @@ type Source interface {
 	Tally() *tally.Tally
 }
 
-// Handler serves the metrics of a bakeryd of the given version, and those of its process.
-func Handler(version string, s Source) http.Handler {
+// Handler serves the metrics of a bakeryd of the given version, and those of its process. policy reports whether
+// its policy file is valid; nil: it has none.
+func Handler(version string, s Source, policy func() bool) http.Handler {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&collector{s: s, version: version},
+	reg.MustRegister(&collector{s: s, version: version, policy: policy},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
 }
@@ -44,6 +45,7 @@ func Handler(version string, s Source) http.Handler {
 type collector struct {
 	s       Source
 	version string
+	policy  func() bool // nil: there is no policy file
 }
 
 // Describe implements prometheus.Collector. It sends nothing: each metric has its own description.
@@ -63,6 +65,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	p.gauge("client_descriptors", "File descriptors in use by clients.", float64(v.Descriptors))
 	p.gauge("client_descriptors_limit", "File descriptors available to clients. Further ones are refused.",
 		float64(v.MostClients))
+	if c.policy != nil {
+		p.gauge("policy_file_valid", "Whether the policy file, as last read, is in force: 1 or 0.", oneIf[c.policy()])
+	}
 	for code, n := range t.Refused.All() {
 		p.counter("refused_total", "Requests that were refused, by the code of the error.", float64(n), "code", code)
 	}

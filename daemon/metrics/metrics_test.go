@@ -25,8 +25,9 @@ import (
 
 // fake is a bakeryd with given state.
 type fake struct {
-	vitals daemon.Vitals
-	tally  tally.Tally
+	vitals      daemon.Vitals
+	tally       tally.Tally
+	policyValid bool
 }
 
 func (f *fake) Vitals() daemon.Vitals { return f.vitals }
@@ -36,7 +37,7 @@ func (f *fake) Tally() *tally.Tally   { return &f.tally }
 func (f *fake) scrape(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler("v1.2.3", f).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	Handler("v1.2.3", f, func() bool { return f.policyValid }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
 	require.Contains(t, w.Header().Get("Content-Type"), "text/plain")
 	p := expfmt.NewTextParser(model.UTF8Validation)
@@ -130,6 +131,7 @@ func TestOfATerm(t *testing.T) {
 	}{
 		{1, "bakery_joined", nil},
 		{1, "bakery_lockspace_info", []string{"lockspace", "prod", "host_id", "3", "host_name", "db3", "device", "/dev/x"}},
+		{0, "bakery_policy_file_valid", nil},
 		{7, "bakery_client_descriptors", nil},
 		{100, "bakery_client_descriptors_limit", nil},
 		{30, "bakery_lease_seconds", nil},
@@ -256,7 +258,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, strings.Fields(`
-	build_info lockspace_info state joined client_descriptors client_descriptors_limit sessions
+	build_info policy_file_valid lockspace_info state joined client_descriptors client_descriptors_limit sessions
 	refused_total lease_seconds fence_after_seconds lease_left_seconds lease_renewals_total
 	lease_renewal_failures_total lease_renewal_duration_seconds leases_lost_total joins_total
 	hosts host_unhealthy host_deaths_total hosts_fenced_total fencing_failures_total recoveries_total

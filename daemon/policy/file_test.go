@@ -28,7 +28,7 @@ func TestPolicyFileThatIsRefused(t *testing.T) {
 		"all can write":                        {func(path string) error { return os.Chmod(path, 0o602) }, "policy: has mode 0602"},
 		"all users can write to the directory": {func(path string) error { return os.Chmod(filepath.Dir(path), 0o1777) }, "policy: its directory "},
 		"a directory":                          {func(path string) error { return os.Rename(path, path+"2") }, "no such file"},
-		"a wrong line":                         {func(path string) error { return os.WriteFile(path, []byte("\nallow root *\n"), 0o644) }, `policy:2: "root": want allow user`},
+		"a wrong line":                         {func(path string) error { return os.WriteFile(path, []byte("\nallow root *\n"), 0o644) }, `policy:2: unknown word "root": want allow user`},
 		"too long":                             {func(path string) error { return os.Truncate(path, access.MaxSize+1) }, "more than 1048576 bytes"},
 		"a FIFO": {func(path string) error {
 			if err := os.Remove(path); err != nil {
@@ -105,14 +105,16 @@ func TestReload(t *testing.T) {
 	p.Reload()
 	require.True(t, may(5, "a"))
 	require.False(t, may(5, "b"), "not the half of it")
+	require.False(t, p.Valid())
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"))
-	require.Contains(t, log.String(), `level=ERROR msg="reloading the policy failed, the previous one stays in force" err="policy file `+path+`:2: \"alow\": want`)
+	require.Contains(t, log.String(), `level=ERROR msg="reloading the policy failed, the previous one stays in force" err="policy file `+path+`:2: unknown word \"alow\": want`)
 	require.NoError(t, os.Remove(path))
 	p.Reload()
 	require.True(t, may(5, "a"))
 	require.Equal(t, 2, strings.Count(log.String(), "level=ERROR"))
 	require.NoError(t, os.WriteFile(path, []byte("allow user 5 b\nallow user no-such-user-here c\n"), 0o644))
 	p.Reload()
+	require.True(t, p.Valid())
 	require.False(t, may(5, "a"))
 	require.True(t, may(5, "b"))
 	require.Contains(t, log.String(), `level=WARN msg="a line of the policy allows nothing until the policy is reloaded: create the user or group, or give its number" line="`+path+`:2: user \"no-such-user-here\": not known on this host"`)
@@ -143,5 +145,43 @@ func TestReloadUnderWay(t *testing.T) {
 		}
 		rules := access.Rules{Owner: -2, NobodyUID: -1, NobodyGID: -1, Policy: p.Current.Load()}
 		require.NoError(t, rules.Decide(access.Caller{UID: 5, GID: 5}, access.Lock, "b"))
+	}
+}
+
+// TestFile_InvalidAtStart_AllowsNothingUntilReload.
+func TestFile_InvalidAtStart_AllowsNothingUntilReload(t *testing.T) {
+	log := new(logged)
+	path := writePolicy(t, "alow user 5 a\n")
+	p, err := Open(path, slog.New(slog.NewTextHandler(log, nil)))
+	require.ErrorIs(t, err, access.ErrPolicy)
+	rules := func() access.Rules {
+		return access.Rules{Owner: -2, NobodyUID: -1, NobodyGID: -1, Policy: p.Current.Load()}
+	}
+	require.Error(t, rules().Decide(access.Caller{UID: 5, GID: 5}, access.Lock, "a"))
+	p.Reload()
+	require.Contains(t, log.String(), `msg="only root and bakeryd's own user may take locks until`)
+	require.NotContains(t, log.String(), "stays in force")
+	require.NoError(t, os.WriteFile(path, []byte("allow user 5 a\n"), 0o644))
+	p.Reload()
+	require.NoError(t, rules().Decide(access.Caller{UID: 5, GID: 5}, access.Lock, "a"))
+	require.True(t, p.Valid())
+}
+
+// TestFile_Changed: also a file that was removed, or made.
+func TestFile_Changed(t *testing.T) {
+	path := writePolicy(t, "allow user 5 a\n")
+	p, err := Open(path, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.False(t, p.Changed())
+	for _, change := range []func() error{
+		func() error { return os.WriteFile(path, []byte("allow user 5 a b\n"), 0o644) },
+		func() error { return os.Remove(path) },
+		func() error { return os.WriteFile(path, []byte("allow user 5 a b\n"), 0o644) },
+		func() error { return os.Chtimes(path, time.Time{}, time.Unix(1, 0)) },
+	} {
+		require.NoError(t, change())
+		require.True(t, p.Changed())
+		p.Reload()
+		require.False(t, p.Changed())
 	}
 }

@@ -29,45 +29,55 @@ type File struct {
 	path    string
 	log     *slog.Logger
 	Current atomic.Pointer[access.Policy]
+	seen    atomic.Pointer[fs.FileInfo] // of the file when it was read; nil if it was not found
 }
 
-// Open reads a policy file. It returns access.ErrPolicy.
+// Open reads a policy file. With an *access.Fault the File gives access only to root and bakeryd's own user, until
+// Reload reads a valid file: if bakeryd ended, commands under its locks would run on while other hosts take the locks.
 func Open(path string, log *slog.Logger) (*File, error) {
 	p := &File{path: path, log: log}
-	if err := p.read(); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// None returns a policy that gives access only to root and bakeryd's own user, until Reload
-// reads a valid file. It is used if the file is invalid at start-up: if bakeryd ended, commands
-// under its locks would run on while other hosts take the locks.
-func None(path string, log *slog.Logger) *File {
-	p := &File{path: path, log: log}
-	p.Current.Store(access.Nothing(path))
-	return p
+	return p, p.read()
 }
 
 // Reload reads the file again. If it is invalid, Reload logs that and the previous policy stays in
 // force. Holds and waits continue whatever the file says.
 func (p *File) Reload() {
 	if err := p.read(); err != nil {
-		p.log.Error("reloading the policy failed, the previous one stays in force", "err", err)
+		p.Complain(err)
 	}
+}
+
+// Complain logs that the file, as last read, has a fault.
+func (p *File) Complain(err error) {
+	if p.Current.Load().InForce() {
+		p.log.Error("reloading the policy failed, the previous one stays in force", "err", err)
+		return
+	}
+	p.log.Error("only root and bakeryd's own user may take locks until the policy is fixed and reloaded: systemctl reload bakeryd", "err", err)
+}
+
+// Valid reports whether the file, as last read, is in force.
+func (p *File) Valid() bool { return p.Current.Load().Fault == nil }
+
+// Changed reports whether the file is another one than was read. It may block, like any look at a file.
+func (p *File) Changed() bool {
+	now, err := os.Stat(p.path)
+	seen := p.seen.Load()
+	switch {
+	case err != nil || seen == nil:
+		return (err == nil) != (seen != nil)
+	}
+	return !os.SameFile(now, *seen) || !now.ModTime().Equal((*seen).ModTime()) || now.Size() != (*seen).Size()
 }
 
 // maxUnknown limits the unknown users and groups that are logged one by one.
 const maxUnknown = 20
 
 func (p *File) read() error {
-	lines, err := readPolicy(p.path)
-	if err != nil {
-		return fmt.Errorf("%w %s: %w", access.ErrPolicy, p.path, text.WithoutPath(err))
-	}
-	policy, err := access.Parse(p.path, lines, access.Names{User: findUser, Group: findGroup})
-	if err != nil {
-		return err
+	policy, err := p.parse()
+	if fault, ok := errors.AsType[*access.Fault](err); ok {
+		p.Current.Store(p.Current.Load().Faulty(fault))
+		return fault
 	}
 	for i, who := range policy.Unknown {
 		if i == maxUnknown {
@@ -79,6 +89,19 @@ func (p *File) read() error {
 	p.Current.Store(policy)
 	p.log.Info("policy in force", "path", p.path, "lines", policy.Lines)
 	return nil
+}
+
+// parse returns the policy of the file, or an *access.Fault.
+func (p *File) parse() (*access.Policy, error) {
+	p.seen.Store(nil)
+	if info, err := os.Stat(p.path); err == nil {
+		p.seen.Store(&info)
+	}
+	lines, err := readPolicy(p.path)
+	if err != nil {
+		return nil, &access.Fault{Path: p.path, Err: text.WithoutPath(err)}
+	}
+	return access.Parse(p.path, lines, access.Names{User: findUser, Group: findGroup})
 }
 
 // readPolicy reads a file that only root and bakeryd's own user can change or replace. It follows
@@ -190,7 +213,7 @@ func (rs *Refusals) Note(no *access.Refusal) {
 	rs.mu.Lock()
 	name := rs.of(no.Caller.UID).name
 	rs.mu.Unlock() // a remote user database may be slow
-	no.User = name()
+	no.SetUser(name())
 	rs.mu.Lock()
 	of := rs.of(no.Caller.UID)
 	log := of.logged < refusalsLogged

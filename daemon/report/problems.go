@@ -76,11 +76,21 @@ func shorten(found []Problem) []Problem {
 		}
 		short = append(short, p)
 	}
+	sortProblems(short)
+	return short
+}
+
+func sortProblems(all []Problem) {
 	rank := []Severity{SeverityError, SeverityWarning, SeverityNote}
-	slices.SortStableFunc(short, func(a, b Problem) int {
+	slices.SortStableFunc(all, func(a, b Problem) int {
 		return cmp.Compare(slices.Index(rank, a.Severity), slices.Index(rank, b.Severity))
 	})
-	return short
+}
+
+// AddProblem adds a problem that the server of the report knows.
+func (r *Report) AddProblem(p Problem) {
+	r.Problems = append(r.Problems, p)
+	sortProblems(r.Problems)
 }
 
 // AddReadError adds that the lockspace could not be read since: its state is of that age.

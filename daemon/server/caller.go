@@ -96,6 +96,9 @@ func (c *caller) may(a access.Action, lock string) error {
 	}
 	err := rules.Decide(who, a, lock)
 	if no, ok := err.(*access.Refusal); ok {
+		if no.OfPolicy() && c.srv.cfg.Policy.Changed() {
+			no.SetChanged()
+		}
 		c.srv.refused.Note(no)
 	}
 	return err

@@ -76,6 +76,7 @@ func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 			"bakeryctl status --device reads the disk without it."}}
 	} else {
 		a = host.Glance()
+		s.judgePolicy(a.Report)
 	}
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -96,6 +97,28 @@ func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = w.Write(text)
+}
+
+// judgePolicy adds a problem to a report, unless that is nil, if the policy file is not in force.
+func (s *Server) judgePolicy(r *report.Report) {
+	if r == nil || s.cfg.Policy == nil {
+		return
+	}
+	policy := s.cfg.Policy.Current.Load()
+	fault := policy.Fault
+	if fault == nil {
+		return
+	}
+	p := report.Problem{Severity: report.SeverityError, Kind: "policy", Subject: "policy", Remedy: fault.Remedy()}
+	effect := "only root and bakeryd's own user may take locks here"
+	if policy.InForce() {
+		p.Severity, effect = report.SeverityWarning, "the policy that was read before stays in force"
+	}
+	if p.Text, p.Why = fault.Text(); p.Why != "" {
+		p.Why += "; "
+	}
+	p.Why += effect
+	r.AddProblem(p)
 }
 
 // An address serves only the calls that read. The permissions of the socket control which users may

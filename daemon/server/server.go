@@ -204,7 +204,11 @@ func (s *Server) whenJoined(h func(Host, http.ResponseWriter, *http.Request)) ht
 	}
 }
 
-func (s *Server) status(host Host, _ *http.Request) (any, error) { return host.Status() }
+func (s *Server) status(host Host, _ *http.Request) (any, error) {
+	r, err := host.Status()
+	s.judgePolicy(r)
+	return r, err
+}
 
 func writeJSON(w http.ResponseWriter, v any) {
 	setWriteDeadline(w, answerPatience)

@@ -242,7 +242,7 @@ func TestWrongPolicyFile(t *testing.T) {
 	end := games.holder(h, "held")
 	token := h.report("held").Holders[0].Token
 	for text, message := range map[string]string{
-		"deny user games x\n":      `:1: \"deny\": want allow user NAME PATTERN..., or allow group NAME PATTERN...`,
+		"deny user games x\n":      `:1: unknown word \"deny\": want allow user NAME PATTERN..., or allow group NAME PATTERN...`,
 		"\nallow group staff \xff": `:2: \"allow group staff \\xff\": not UTF-8: save it as that`,
 		"":                         "no such file or directory",
 	} {
