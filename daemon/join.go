@@ -85,7 +85,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 	}
 	if j.cfg.HostID < 0 || j.cfg.HostID > sb.Geometry.Hosts {
 		dev.Close()
-		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
+		return nil, &hostid.SettingError{Flag: "host-id", Err: fmt.Errorf("host id %d, want 1 to %d, the hosts of the lockspace", j.cfg.HostID, sb.Geometry.Hosts), Of: api.ErrInvalid}
 	}
 	var refused func(error)
 	if sb.Policy == layout.PolicyFence {

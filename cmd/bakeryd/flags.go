@@ -59,7 +59,21 @@ type options struct {
 	version   bool
 	help      string // text to print instead of running
 
-	unknown []string // unknown variables named BAKERYD_*
+	unknown []string        // unknown variables named BAKERYD_*
+	env     map[string]bool // flags that a variable has set
+}
+
+// variable returns the variable for a flag.
+func variable(flag string) string {
+	return "BAKERYD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// setting returns how a flag was set: its name, or its variable.
+func (o *options) setting(flag string) string {
+	if o.env[flag] {
+		return variable(flag)
+	}
+	return "--" + flag
 }
 
 // parse returns the options of a command line and environment, or what is wrong with them.
@@ -95,6 +109,7 @@ func parse(args, environ []string) (options, error) {
 		o.help = fmt.Sprintf(usage, fs.FlagUsages())
 		return o, nil
 	}
+	o.env = map[string]bool{}
 	env := map[string]string{}
 	for _, pair := range environ {
 		if name, v, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "BAKERYD_") {
@@ -103,7 +118,7 @@ func parse(args, environ []string) (options, error) {
 	}
 	var err error
 	fs.VisitAll(func(f *pflag.Flag) {
-		name := "BAKERYD_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variable(f.Name)
 		v := env[name]
 		delete(env, name)
 		if v != "" && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
@@ -114,6 +129,7 @@ func parse(args, environ []string) (options, error) {
 			if e := set(); e != nil {
 				err = fmt.Errorf("%s=%q: %s", name, v, flags.Want(f, v, e))
 			}
+			o.env[f.Name] = true
 		}
 	})
 	if err != nil || o.version {
@@ -122,6 +138,8 @@ func parse(args, environ []string) (options, error) {
 	o.unknown = slices.Sorted(maps.Keys(env))
 	return o, o.check(fs, level)
 }
+
+var errNoDevice = errors.New("--device is missing")
 
 // check returns an error unless the options are valid, and completes them.
 func (o *options) check(fs *pflag.FlagSet, level string) error {
@@ -139,17 +157,17 @@ func (o *options) check(fs *pflag.FlagSet, level string) error {
 	case fs.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: bakeryd takes flags only", fs.Arg(0))
 	case len(o.daemon.Devices) == 0 || slices.Contains(o.daemon.Devices, ""):
-		return errors.New("--device is missing")
+		return errNoDevice
 	case o.daemon.Linger < 0 || o.daemon.Linger > daemon.MaxLinger:
-		return fmt.Errorf("--linger %v: want 0s to %v", o.daemon.Linger, daemon.MaxLinger)
+		return fmt.Errorf("%s %v: want 0s to %v", o.setting("linger"), o.daemon.Linger, daemon.MaxLinger)
 	case loopback != nil:
-		return fmt.Errorf("--listen: %w", loopback)
+		return fmt.Errorf("%s: %w", o.setting("listen"), loopback)
 	case fence.Agent == "exec" && fence.Command == "":
-		return errors.New("--fence exec without --fence-exec")
+		return fmt.Errorf("%s exec without --fence-exec", o.setting("fence"))
 	case fence.Agent == "exec" && len(fence.Devices) > 0:
-		return errors.New("--fence-device is for --fence pr")
+		return fmt.Errorf("%s is for --fence pr", o.setting("fence-device"))
 	case fence.Agent == "pr" && fence.Command != "":
-		return errors.New("--fence-exec is for --fence exec")
+		return fmt.Errorf("%s is for --fence exec", o.setting("fence-exec"))
 	}
 	if err := o.logLevel.UnmarshalText([]byte(level)); err != nil {
 		return err

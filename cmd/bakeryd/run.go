@@ -15,13 +15,11 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/cmd/internal/flags"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/metrics"
 	"github.com/bakeryd/bakeryd/daemon/policy"
@@ -43,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, os.Environ())
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "bakeryd: wrong command line: %v\nhint: %s\n", err, flags.Hint(err, "bakeryd --help"))
+		fmt.Fprint(stderr, wrongSettings(err))
 		return exitUsage
 	case o.help != "":
 		fmt.Fprint(stdout, o.help)
@@ -61,11 +59,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	o.daemon.Logger, o.daemon.Keep = log, true
 	if err := serve(ctx, o, log); err != nil {
-		var remedy []any
-		if errors.Is(err, lockspace.ErrNoLockspace) && !errors.Is(err, lockspace.ErrDisks) {
-			remedy = []any{"remedy", "check the device name; to create a lockspace, run bakeryctl format"}
+		attrs := []any{"err", err}
+		if remedy := o.remedy(err); remedy != "" {
+			attrs = append(attrs, "remedy", remedy)
 		}
-		log.Error("bakeryd ends", append([]any{"err", err}, remedy...)...)
+		log.Error("bakeryd ends", attrs...)
 		return exitCode(err)
 	}
 	return exitOK

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -211,6 +213,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x", "y"}, nil, `unexpected argument "y"`},
 		{[]string{"--device", "x", "--host-id", "0"}, nil, `--host-id "0": want a whole number from 1, or auto`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=one"}, `BAKERYD_HOST_ID="one": want a whole number from 1, or auto`},
+		{[]string{"--device", "x", "--host-id", "two"}, []string{"BAKERYD_HOST_ID=1"}, `--host-id "two"`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_HANDOFF=0"}, `BAKERYD_HANDOFF="0": want a whole number from 1`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_HANDOFF=many"}, `BAKERYD_HANDOFF="many"`},
 		{[]string{"--device", "x", "--handoff", "0"}, nil, `--handoff "0": want a whole number from 1`},
 		{[]string{"--device", "x", "--linger", "5"}, nil, `--linger "5": want a time with its unit, such as 5s`},
@@ -225,7 +229,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x", "--fence", "pr", "--fence-exec", "true"}, nil, "--fence-exec is for --fence exec"},
 		{[]string{"--device", "x", "--fence", "exec", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-device is for --fence pr"},
 		{[]string{"--device", "x", "--listen", "0.0.0.0:9415"}, nil, `--listen: not a loopback address: "0.0.0.0:9415", want 127.0.0.1`},
-		{[]string{"--device", "x"}, []string{"BAKERYD_LISTEN=9415"}, `--listen: not a loopback address: "9415", want ADDRESS:PORT`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_LISTEN=9415"}, `BAKERYD_LISTEN: not a loopback address: "9415", want ADDRESS:PORT`},
 		{[]string{"--device", "x", "--policy-file", ""}, nil, "--policy-file is empty"},
 		{[]string{"--nonsense"}, nil, "unknown flag --nonsense"},
 	} {
@@ -253,18 +257,78 @@ func TestUsage(t *testing.T) {
 	require.Empty(t, errs.String())
 	require.Equal(t, exitUsage, run(t.Context(), []string{"--nonsense"}, &out, &errs))
 	require.Equal(t, "bakeryd: wrong command line: unknown flag --nonsense\nhint: run bakeryd --help\n", errs.String())
+	require.Contains(t, wrongSettings(errNoDevice), "hint: give --device PATH, or set BAKERYD_DEVICE")
+	require.Contains(t, wrongSettings(errors.New("BAKERYD_HANDOFF 0, want 1 or more")), "wrong environment: BAKERYD_HANDOFF 0, want 1 or more\nhint: correct it")
 }
 
-func TestRun_NoLockspace_LogsHowToCreateOne(t *testing.T) {
-	dir, err := os.MkdirTemp(".", "bakeryd")
+// TestRun_StartFails_LogsCauseAndRemedy: each error says what to do.
+func TestRun_StartFails_LogsCauseAndRemedy(t *testing.T) {
+	top, err := os.MkdirTemp(".", "bakeryd")
 	require.NoError(t, err)
-	defer os.RemoveAll(dir)
-	device := filepath.Join(dir, "disk.img")
-	require.NoError(t, os.WriteFile(device, make([]byte, 1<<20), 0o600))
-	var log bytes.Buffer
-	args := []string{"--device", device, "--socket", filepath.Join(dir, "s"), "--runtime-dir", dir, "--state-dir", dir}
-	require.Equal(t, exitNoDevice, run(t.Context(), args, &log, &log))
-	require.Contains(t, log.String(), `never formatted" remedy="check the device name; to create a lockspace, run bakeryctl format"`)
+	t.Cleanup(func() { os.RemoveAll(top) })
+	in := func(name string) string { return filepath.Join(top, name) }
+	for name, size := range map[string]int{"blank": 1 << 20, "data": 0, "tiny": 100} {
+		require.NoError(t, os.WriteFile(in(name), make([]byte, size), 0o600))
+	}
+	require.NoError(t, os.WriteFile(in("data"), bytes.Repeat([]byte("another record. "), 1<<16), 0o600))
+	for _, disks := range [][]string{{in("good")}, {in("a"), in("b"), in("c")}} {
+		_, err = format.Format(t.Context(), disks, format.Options{Hosts: 2, Locks: 2, Lease: 6 * time.Second})
+		require.NoError(t, err)
+	}
+	served, err := net.Listen("unix", in("served"))
+	require.NoError(t, err)
+	defer served.Close()
+	for _, c := range []struct {
+		name        string
+		args        []string // after those of a start that succeeds
+		env         string
+		code        int
+		err, remedy string
+	}{
+		{"blank", []string{"--device", in("blank")}, "", exitNoDevice, "never formatted", "check the device name; to create a lockspace, run bakeryctl format"},
+		{"other data", []string{"--device", in("data")}, "", exitNoDevice, "not such a record", "lsblk -f shows what the device holds"},
+		{"no device", []string{"--device", in("none")}, "", exitNoDevice, "no such file or directory", "correct --device, or attach the device"},
+		{"directory", []string{"--device", top}, "", exitNoDevice, "but a directory", "want a block device, or a file that was formatted"},
+		{"too small", []string{"--device", in("tiny")}, "", exitNoDevice, "device is too small", "use a larger device"},
+		{"few disks answer", []string{"--device", in("a"), "--device", in("none")}, "", exitNoDevice, "needs 2 of 3, found 1", "correct the paths that are wrong"},
+		{"two disks of one", []string{"--device", in("a"), "--device", top + "/./a"}, "", exitNoDevice, "give each disk once", ""},
+		{"host id", []string{"--host-id", "3"}, "", exitUsage, "host id 3, want 1 to 2, the hosts of the lockspace", "set --host-id to one of these, or to auto"},
+		{"host id in the environment", nil, "BAKERYD_HOST_ID=3", exitUsage, "host id 3, want 1 to 2", "set BAKERYD_HOST_ID to one of these"},
+		{"name", []string{"--name", "a\nb"}, "", exitUsage, "host name", "correct --name"},
+		{"runtime directory", []string{"--runtime-dir", in("blank")}, "", exitNoDevice, "runtime directory: mkdir ", "set --runtime-dir to a directory"},
+		{"state directory", nil, "BAKERYD_STATE_DIR=" + in("blank"), exitNoDevice, "state directory: mkdir ", "set BAKERYD_STATE_DIR to a directory"},
+		{"watchdog", []string{"--watchdog", in("none")}, "", exitUnavailable, "modprobe softdog", ""},
+		{"socket is served", []string{"--socket", in("served")}, "", exitUnavailable, "another bakeryd serves this socket", "set --socket to another path"},
+		{"socket is a file", []string{"--socket", in("blank")}, "", exitUnavailable, "address already in use", "which is no socket"},
+		{"socket in a file", []string{"--socket", in("blank/s")}, "", exitUnavailable, "not a directory", "in a directory that exists or can be created"},
+		{"long path of the socket", []string{"--socket", in(strings.Repeat("s", 108))}, "", exitUnavailable, "invalid argument", "at most 107 bytes"},
+	} {
+		args := []string{"--runtime-dir", in("run")}
+		if !slices.Contains(c.args, "--device") {
+			args = append(args, "--device", in("good"))
+		}
+		if !slices.Contains(c.args, "--socket") {
+			args = append(args, "--socket", in("s"))
+		}
+		if name, value, set := strings.Cut(c.env, "="); set {
+			t.Setenv(name, value)
+		}
+		if c.env == "" || strings.Contains(c.env, "HOST_ID") {
+			args = append(args, "--state-dir", in("state"))
+		}
+		var log bytes.Buffer
+		code := run(t.Context(), append(args, c.args...), &log, &log)
+		if name, _, set := strings.Cut(c.env, "="); set {
+			os.Unsetenv(name)
+		}
+		require.Equal(t, c.code, code, "%s: %s", c.name, &log)
+		_, last, _ := strings.Cut(log.String(), `msg="bakeryd ends"`)
+		why, remedy, found := strings.Cut(last, " remedy=")
+		require.Contains(t, why, c.err, c.name)
+		require.NotContains(t, why, "invalid request", c.name)
+		require.Equal(t, c.remedy != "", found, c.name)
+		require.Contains(t, remedy, c.remedy, c.name)
+	}
 }
 
 // TestExitCodes checks the codes that the help promises.

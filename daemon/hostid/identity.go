@@ -41,8 +41,20 @@ type Options struct {
 	StateDir   string // of files that outlive a reboot; empty: /var/lib/bakery for root, else below XDG_STATE_HOME
 }
 
-// New returns the identity in a lockspace and creates its directories. It returns api.ErrInvalid
-// for an invalid name, and the errors of creating directories.
+// SettingError is the error of a setting of this host.
+type SettingError struct {
+	Flag string // of bakeryd that has the setting, without dashes
+	Err  error
+	Of   error // what it counts as, such as api.ErrInvalid; nil if it is Err alone
+}
+
+func (e *SettingError) Error() string { return e.Err.Error() }
+
+// Unwrap returns both errors.
+func (e *SettingError) Unwrap() []error { return []error{e.Err, e.Of} }
+
+// New returns the identity in a lockspace and creates its directories. It returns a SettingError for
+// an invalid name, which is an api.ErrInvalid, and for a directory.
 func New(cfg Options, uuid layout.UUID) (*Identity, error) {
 	id := &Identity{Options: cfg, UUID: uuid}
 	if cfg.Name == "" {
@@ -50,18 +62,24 @@ func New(cfg Options, uuid layout.UUID) (*Identity, error) {
 		id.Name = name[:min(len(name), layout.MaxName)]
 	}
 	if err := layout.ValidateHostName(id.Name); err != nil {
-		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
+		return nil, &SettingError{"name", err, api.ErrInvalid}
 	}
 	var err error
 	if id.RuntimeDir, err = cfg.runtimeDir(); err != nil {
 		return nil, err
 	}
-	id.StateDir, err = privateDir(cfg.StateDir, "/var/lib/bakery", "XDG_STATE_HOME")
-	return id, err
+	if id.StateDir, err = privateDir(cfg.StateDir, "/var/lib/bakery", "XDG_STATE_HOME"); err != nil {
+		return nil, &SettingError{"state-dir", fmt.Errorf("state directory: %w", err), nil}
+	}
+	return id, nil
 }
 
 func (o Options) runtimeDir() (string, error) {
-	return privateDir(o.RuntimeDir, "/run/bakery", "XDG_RUNTIME_DIR")
+	dir, err := privateDir(o.RuntimeDir, "/run/bakery", "XDG_RUNTIME_DIR")
+	if err != nil {
+		return "", &SettingError{"runtime-dir", fmt.Errorf("runtime directory: %w", err), nil}
+	}
+	return dir, nil
 }
 
 // privateDir creates a directory and returns its path: asked if that is set, system for root, else
@@ -78,7 +96,7 @@ func privateDir(asked, system, env string) (string, error) {
 		dir = filepath.Join(base, "bakery")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("create directory for lock files: %w", err)
+		return "", err
 	}
 	if shared {
 		for _, d := range []string{filepath.Dir(dir), dir} {
@@ -119,7 +137,7 @@ func (id *Identity) TakeLockFile(host int) error {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return fmt.Errorf("open lock file of host id %d: %w", host, err)
+			return &SettingError{"runtime-dir", fmt.Errorf("open lock file of host id %d: %w", host, err), nil}
 		}
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			f.Close()

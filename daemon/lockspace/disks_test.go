@@ -185,9 +185,9 @@ func TestOpenDisks_WrongDisks_Refused(t *testing.T) {
 		{"old copy of a member", 3, func(s *shelf) { s.put("snapshot", s.at(2, epoch(2))) }, "a b c snapshot",
 			"wrong disks: b and snapshot both are member 2 of " + prod + ": one is a copy of the other, or both are paths to it; give the disk once"},
 		{"lockspace on one disk, and another", 3, func(s *shelf) { s.put("one", s.at(0, other, alone)) }, "a b one",
-			"wrong disks: one has " + test + ", which is on this disk alone; give no other disk"},
+			"wrong disks: one has " + test + ", which is on this disk alone; give no other disk, or leave out this one"},
 		{"lockspace on one disk, and a blank one", 3, func(s *shelf) { s.put("one", s.at(0, other, alone)); s.wipe("c") }, "one c",
-			"wrong disks: one has " + test + ", which is on this disk alone; give no other disk"},
+			"wrong disks: one has " + test + ", which is on this disk alone; give no other disk, or leave out this one"},
 		{"member of another lockspace", 3, func(s *shelf) { s.put("x", s.at(3, other)) }, "x a b",
 			"wrong disks: a is member 1 of " + prod + ", epoch 3, but x is member 3 of " + test + ", epoch 3; give the disks of one lockspace"},
 		{"two lockspaces, no majority", 3, func(s *shelf) { s.put("x", s.at(3, other)); s.wipe("c") }, "a x c",
@@ -208,7 +208,7 @@ func TestOpenDisks_WrongDisks_Refused(t *testing.T) {
 			lockspacetest.Damage(s.t, s.open("b"), 0)
 			lockspacetest.Damage(s.t, s.open("b"), 4096)
 			require.NoError(s.t, os.Truncate(s.path("c"), 8192))
-		}, "a b c none gone", "wrong disks: " + prod + " has 5 member disks; give at least 3 of them, each with --device or as an argument; " +
+		}, "a b c none gone", "no majority of the member disks: " + prod + " needs 3 of 5, found 1; " +
 			"a is member 1 of " + prod + ", epoch 3; no lockspace on b: superblock at byte 0: checksum NUMBER, want NUMBER: damaged record; " +
 			"lockspace on c: device is too small: it needs 65536 bytes (64.0 KiB), the device has 8192 bytes (8.0 KiB); " +
 			"open none: no such file or directory; open gone: no such file or directory"},

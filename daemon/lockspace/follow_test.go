@@ -220,7 +220,7 @@ func TestFollow_TooFewMembers_ChangesNothing(t *testing.T) {
 		require.NoError(t, os.Rename(s.path("b"), away)) // it is still open
 		changed, err := set.Follow()
 		require.ErrorIs(t, err, ErrDisks)
-		require.ErrorContains(t, err, "give at least 2 of them")
+		require.ErrorContains(t, err, "needs 2 of 3, found 1")
 		require.False(t, changed)
 		s.requireEpoch(3, set)
 		require.Equal(t, []mirror.State{up, up, up}, states(set))

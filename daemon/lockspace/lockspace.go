@@ -48,7 +48,16 @@ var (
 	// ErrDisks is returned when the disks given are not those of one lockspace, or no majority of
 	// them. The text has what was found on each, and what to do.
 	ErrDisks = errors.New("wrong disks")
+
+	// ErrMajority is the ErrDisks that is returned when enough disks are given, and too few of them can be read.
+	ErrMajority error = majorityError{}
 )
+
+type majorityError struct{}
+
+func (majorityError) Error() string { return "no majority of the member disks" }
+
+func (majorityError) Is(target error) bool { return target == ErrDisks }
 
 // FindLockspace finds the lockspace on a device that is open, as OpenDisks does. It refuses a single
 // disk of several. On a set of them, or a device over one, it returns the newest superblock.

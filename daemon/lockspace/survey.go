@@ -125,7 +125,8 @@ func countMembers(sb layout.Superblock, all []finding) (n int) {
 func refusePairs(all []finding) error {
 	for i, f := range all {
 		if f.err == nil && !f.sb.Members.Several() {
-			return fmt.Errorf("%w: %s has lockspace %s, which is on this disk alone; give no other disk", ErrDisks, f.path, DescribeSuperblock(f.sb))
+			return fmt.Errorf("%w: %s has lockspace %s, which is on this disk alone; give no other disk, or leave out this one",
+				ErrDisks, f.path, DescribeSuperblock(f.sb))
 		}
 		for _, other := range all[:i] {
 			switch {
@@ -147,7 +148,16 @@ func noMajority(all []finding) error {
 		return describeAll(all, fmt.Errorf("%w: no lockspace was found", ErrDisks))
 	}
 	sb := newest(all[first].sb.UUID, all)
-	err := tooFew(sb)
+	err, found, failed := tooFew(sb), countMembers(sb, all), 0
+	for _, f := range all {
+		if f.err != nil {
+			failed++
+		}
+	}
+	if found+failed >= sb.Members.Majority() {
+		err = fmt.Errorf("%w: lockspace %s needs %d of %d, found %d", ErrMajority, DescribeSuperblock(sb),
+			sb.Members.Majority(), sb.Members.Positions, found)
+	}
 	for _, f := range all {
 		switch {
 		case f.err != nil:

@@ -134,12 +134,15 @@ func (s *Server) serverOf(h http.Handler, of *fdlimit.Budget) *http.Server {
 	}
 }
 
+// ErrServed is returned when another process serves a socket.
+var ErrServed = errors.New("another bakeryd serves this socket")
+
 // Listen creates the Unix socket at path. The group bakery, if it exists, may use it. Listen
-// replaces a socket that no process serves.
+// replaces a socket that no process serves. It returns ErrServed.
 func Listen(path string) (net.Listener, error) {
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
-		return nil, fmt.Errorf("listen on %s: another bakeryd serves this socket; give this one --socket", path)
+		return nil, fmt.Errorf("listen on %s: %w", path, ErrServed)
 	} else if info, e := os.Lstat(path); e == nil && info.Mode().Type() == os.ModeSocket && errors.Is(err, unix.ECONNREFUSED) {
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("remove the old socket: %w", err)
@@ -153,6 +156,9 @@ func Listen(path string) (net.Listener, error) {
 	ln, err := net.Listen("unix", path)
 	unix.Umask(old)
 	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err // without the path
+		}
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	if gid := access.SocketGID(); gid >= 0 {

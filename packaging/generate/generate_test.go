@@ -427,7 +427,7 @@ func TestSettings(t *testing.T) {
 	cmd.Env = env
 	said, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	require.Equal(t, "bakeryd: wrong command line: --device is missing\nhint: run bakeryd --help\n", string(said))
+	require.Equal(t, "bakeryd: wrong command line: --device is missing\nhint: give --device PATH, or set BAKERYD_DEVICE, for the packaged unit in /etc/bakery/bakeryd.env\n", string(said))
 }
 
 // TestCompletion: the completions of bakeryctl are those that it prints itself.

@@ -349,12 +349,12 @@ func TestSeveral_StartWithTheWrongDisks_IsRefused(t *testing.T) {
 		name, why string
 		change    func(h *host)
 	}{
-		{"two absent", "give at least 2 of them", func(h *host) {
+		{"two absent", "needs 2 of 3, found 1", func(h *host) {
 			h.replace(1, filepath.Join(h.dir, "absent"))
 			h.replace(2, filepath.Join(h.dir, "absent too"))
 		}},
 		{"two without a path", "give at least 2 of them", func(h *host) { h.more = nil }},
-		{"one blank and one absent", "give at least 2 of them", func(h *host) {
+		{"one blank and one absent", "needs 2 of 3, found 1", func(h *host) {
 			h.replace(0, blank)
 			h.replace(2, filepath.Join(h.dir, "absent"))
 		}},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/internal/advice"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -53,25 +54,18 @@ func Status(paths []string) (*report.Report, error) {
 }
 
 // Advice are the hints for device errors of any command.
-var Advice = []cli.Advice{
-	{Err: fs.ErrPermission, Hint: "run it as root or as a member of the device's group"},
-	{Err: lockspace.ErrDisks}, // it names the remedy, and wraps the errors of single disks
-	{Err: lockspace.ErrInterrupted, Hint: "run bakeryctl format --force to complete it"},
-	{Err: layout.ErrVersion, Hint: "use the bakeryctl of the version that formatted it"},
-	{Err: lockspace.ErrNoLockspace, Hint: "check the device name; to create a lockspace, run bakeryctl format"},
-	{Err: lockspace.ErrStride, Hint: "use --stride auto when formatting; a lockspace cannot move to a device with larger blocks"},
-	{Err: lockspace.ErrDeviceSize, Hint: hintSize},
-	{Err: blockdev.ErrTooSmall, Hint: "check the path: a lockspace needs a larger device or file"},
-	{Err: blockdev.ErrNotDevice, Hint: "give the path of a block device, as lsblk --paths lists them, or of a regular file"},
-	{Err: fs.ErrNotExist, Hint: "check the path; lsblk --paths lists the block devices, and bakeryctl status shows that of bakeryd"},
-	{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed, or free the id of a dead one with bakeryctl evict ID --forget: the command joins as a host"},
-	{Err: blockdev.ErrBusy, Hint: "run lsblk or findmnt to find its user; --force does not help"},
-}
+var Advice = func() (all []cli.Advice) {
+	for _, h := range advice.Device {
+		all = append(all, cli.Advice{Err: h.Err, Hint: h.Text})
+	}
+	return append(all,
+		cli.Advice{Err: blockdev.ErrNotDevice, Hint: "give the path of a block device, as lsblk --paths lists them, or of a regular file"},
+		cli.Advice{Err: fs.ErrNotExist, Hint: "check the path; lsblk --paths lists the block devices, and bakeryctl status shows that of bakeryd"},
+		cli.Advice{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed, or free the id of a dead one with bakeryctl evict ID --forget: the command joins as a host"})
+}()
 
 // NewFile is the advice for a lockspace in a new file.
 var NewFile = cli.Advice{Err: fs.ErrNotExist, Hint: "check the path; a new file is created only outside /dev, in a directory that exists"}
-
-const hintSize = "use a larger device, or format for fewer --hosts or --locks"
 
 // Failure returns err with the exit code of an unusable device and a hint.
 func Failure(err error) *cli.Failure { return cli.Advise(err, cli.ExitNoDevice, Advice) }
