@@ -28,6 +28,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/memberdisks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/observe"
 	"github.com/bakeryd/bakeryd/daemon/retry"
@@ -57,7 +58,7 @@ type joiner struct {
 	clock   clock.Clock
 	disk    *store.Disk
 	devices Devices
-	members memberDisks
+	members *memberdisks.Disks
 	ending  *session.Ending
 	tasks   tasks.Group
 
@@ -68,7 +69,7 @@ type joiner struct {
 
 func newJoiner(cfg Config) *joiner {
 	cfg = cfg.complete()
-	return &joiner{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, ending: session.NewEnding()}
+	return &joiner{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, ending: session.NewEnding(), members: memberdisks.New(cfg.Logger, cfg.Events, cfg.identity())}
 }
 
 func (j *joiner) join(ctx context.Context) (*Host, error) {
@@ -93,8 +94,8 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 	}
 	j.devices = DevicesOn(dev, j.cfg.Tally, refused)
 	if sb.Members.Several() {
-		j.cfg.Fence.Members = &j.members
-		j.tasks.Go(func() { j.members.watch(j.ending.Ended) })
+		j.cfg.Fence.Members = j.members
+		j.tasks.Go(func() { j.members.Watch(j.ending.Ended) })
 	}
 	j.disk = &store.Disk{Dev: j.devices.Locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
 	var h *Host
@@ -128,8 +129,7 @@ func (j *joiner) open() (blockdev.Device, error) {
 	if j.cfg.Open != nil {
 		return j.cfg.Open()
 	}
-	j.members.log, j.members.events, j.members.identity = j.log, j.cfg.Events, j.cfg.identity()
-	return j.members.open(j.cfg.Devices, j.cfg.Disks)
+	return j.members.Open(j.cfg.Devices, j.cfg.Disks)
 }
 
 func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {
@@ -238,7 +238,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	cfg := membership.Config{
 		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, NewAgent: j.agent, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, Lease: lease.Config{ID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim},
-		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery, Take: j.members.take,
+		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery, Take: j.members.Take,
 	}
 	if p != nil {
 		cfg.Lease.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean,
@@ -246,7 +246,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		cfg.Fence.Key, cfg.Previous = p.term.PRKey, p.file
 	}
 	if p != nil {
-		j.members.take(p.term.HostID)
+		j.members.Take(p.term.HostID)
 	}
 	mem, err := membership.Join(cfg)
 	if p != nil && sb.FenceAfter > 0 && errors.Is(err, fence.ErrFenced) {
@@ -273,7 +273,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 func (j *joiner) agent(cfg fence.Config) (fence.Agent, error) {
 	agent, err := j.cfg.Machine.Fence(cfg)
 	if admitter, ok := agent.(fence.Admitter); ok && cfg.Members != nil {
-		j.members.admitBy(admitter)
+		j.members.AdmitBy(admitter)
 	}
 	return agent, err
 }

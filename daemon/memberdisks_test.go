@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/memberdisks"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -39,8 +40,8 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 
 	var log bytes.Buffer // written before the journal is
 	n := newNotebook(t)
-	d := memberDisks{log: slog.New(slog.NewTextHandler(&log, nil)), events: n.log, identity: ownDirs(t)}
-	dev, err := d.open(paths, lockspace.DiskOptions{})
+	d := memberdisks.New(slog.New(slog.NewTextHandler(&log, nil)), n.log, ownDirs(t))
+	dev, err := d.Open(paths, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	defer dev.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,8 +69,8 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 // disk that replaced it.
 func TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts(t *testing.T) {
 	paths := fencedDisks(t)
-	d := memberDisks{log: slog.New(slog.DiscardHandler), identity: ownDirs(t)}
-	dev, err := d.open(paths, lockspace.DiskOptions{})
+	d := memberdisks.New(slog.New(slog.DiscardHandler), nil, ownDirs(t))
+	dev, err := d.Open(paths, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	defer dev.Close()
 	set := dev.(*lockspace.Disks)
@@ -89,12 +90,12 @@ func TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts(t *testing.T) {
 	late, err := blockdev.Open(paths[1], blockdev.Options{})
 	require.NoError(t, err)
 	defer late.Close()
-	require.NoError(t, d.lock(1, late, before))
+	require.NoError(t, d.Lock(1, late, before))
 	require.False(t, d.Has(1, old))
 	require.Equal(t, path, d.Disks()[1].Path)
 	require.True(t, d.Has(1, d.Disks()[1]))
 	require.NoError(t, late.Close())
-	d.take(1)
+	d.Take(1)
 	require.Zero(t, set.Members()[1].Failures)
 }
 
@@ -102,8 +103,9 @@ func TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts(t *testing.T) {
 // that disk. When the position is filled, none does.
 func TestMemberDisks_RequestOfAnEarlierProcessToAVacatedDisk_IsInFlight(t *testing.T) {
 	paths := fencedDisks(t)
-	d := memberDisks{log: slog.New(slog.DiscardHandler), identity: ownDirs(t)}
-	dev, err := d.open(paths, lockspace.DiskOptions{})
+	dirs := ownDirs(t)
+	d := memberdisks.New(slog.New(slog.DiscardHandler), nil, dirs)
+	dev, err := d.Open(paths, lockspace.DiskOptions{})
 	require.NoError(t, err)
 	defer dev.Close()
 	set := dev.(*lockspace.Disks)
@@ -111,10 +113,10 @@ func TestMemberDisks_RequestOfAnEarlierProcessToAVacatedDisk_IsInFlight(t *testi
 	earlier, err := blockdev.Open(paths[2], blockdev.Options{}) // its process is gone, and a request in flight
 	require.NoError(t, err)
 	defer earlier.Close()
-	file, err := d.identity.KeepDisk(earlier, sb.UUID, sb.Members.Disks[2])
+	file, err := dirs.KeepDisk(earlier, sb.UUID, sb.Members.Disks[2])
 	require.NoError(t, err)
 	require.NoError(t, hostid.LockDisk(file, 1))
-	d.take(1)
+	d.Take(1)
 	require.Equal(t, mirror.At(2), set.Drop(0, sb.Geometry.Size()))
 
 	next := sb.Members

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/memberdisks"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -158,7 +159,7 @@ func testHangs(t *testing.T, why string, err error) {
 	require.Equal(t, "hangs", disksOf(t, a)[2].State)
 	require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
 	slow.RemoveFaults()
-	time.Sleep(2 * watchEvery)
+	time.Sleep(2 * memberdisks.WatchEvery)
 	said := n.diskEvents()
 	require.Len(t, said, 2)
 	require.Contains(t, said[0], "disk_lost: disk 3 (/dev/c) hangs, 2 of 3 up: "+why)

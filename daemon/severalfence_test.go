@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/memberdisks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -90,15 +91,15 @@ func TestJoin_FenceOnSeveralDisks_WritesOnlyWhereItsKeyIs(t *testing.T) {
 // the host id is not known yet.
 func TestMemberDisks_NoKeyOnADisk_NotUsed(t *testing.T) {
 	paths := fencedDisks(t)
-	d := memberDisks{log: slog.New(slog.NewTextHandler(io.Discard, nil)), identity: ownDirs(t)}
-	dev, err := d.open(paths, lockspace.DiskOptions{Retry: time.Millisecond})
+	d := memberdisks.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil, ownDirs(t))
+	dev, err := d.Open(paths, lockspace.DiskOptions{Retry: time.Millisecond})
 	require.NoError(t, err)
 	defer dev.Close()
 	require.Equal(t, paths[1], d.Disks()[1].Path)
 	require.Equal(t, dev.(*lockspace.Disks).Members()[1].Name, paths[1])
 
 	keys := &keysOn{without: 1}
-	d.admitBy(keys)
+	d.AdmitBy(keys)
 	d.Refuse(1, errNoKey)
 	eventually(t, "the member is down", func() bool { return dev.(*lockspace.Disks).Members()[1].State == mirror.Down })
 	require.ErrorIs(t, dev.(*lockspace.Disks).Members()[1].Err, errNoKey)

@@ -252,12 +252,18 @@ type Set interface {
 
 // MemberDisks returns the member disks of a device that OpenDisks returned. While another list is taken into use, some
 // may be by the list before. It returns nil if the lockspace is on one disk.
-func MemberDisks(dev blockdev.Device) (disks []MemberDisk) {
-	set, ok := dev.(Set)
-	if !ok {
-		return nil
+func MemberDisks(dev blockdev.Device) []MemberDisk {
+	if set, several := dev.(Set); several {
+		return membersOf(set.Members())
 	}
-	for i, status := range set.Members() {
+	return nil
+}
+
+// MemberDisks returns the member disks of the set.
+func (d *Disks) MemberDisks() []MemberDisk { return membersOf(d.Members()) }
+
+func membersOf(all []mirror.Status) (disks []MemberDisk) {
+	for i, status := range all {
 		disks = append(disks, MemberDisk{Position: i + 1, UUID: status.ID, Status: status})
 	}
 	return disks

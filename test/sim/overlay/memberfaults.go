@@ -21,7 +21,7 @@ var memberFaults = []fault{
 `},
 	}},
 	{"locked", "a disk is used while a write of an earlier process is in flight there (FIFO)", "WRITER", false, []patch{
-		{"daemon/memberdisks.go", `	if host == 0 {
+		{"daemon/memberdisks/memberdisks.go", `	if host == 0 {
 		return nil
 	}
 	if err := at.Lock`, `	if host >= 0 {

@@ -1,4 +1,6 @@
-package daemon
+// Package memberdisks opens the member disks of a lockspace on several for one host, locks there what the host
+// writes, and reports the disks that are lost, hang, are back or were replaced. It knows no lease and no lock.
+package memberdisks
 
 import (
 	"context"
@@ -20,8 +22,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// memberDisks are the disks of a lockspace on several, for one host.
-type memberDisks struct {
+// Disks are the disks of a lockspace on several, for one host.
+type Disks struct {
 	log      *slog.Logger
 	events   *events.Log // nil if none
 	identity hostid.Options
@@ -36,6 +38,11 @@ type memberDisks struct {
 	listed layout.Members   // in the log
 }
 
+// New returns the disks of a host, before they are opened.
+func New(log *slog.Logger, events *events.Log, identity hostid.Options) *Disks {
+	return &Disks{log: log, events: events, identity: identity}
+}
+
 // openedDisk is a disk as it was opened last for a position. One that was replaced may be opened after the
 // disk that replaced it.
 type openedDisk struct {
@@ -44,9 +51,9 @@ type openedDisk struct {
 	file     *os.File // see [hostid.Options.KeepDisk]; the disk closes it; nil if it is simulated
 }
 
-// open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
-func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.Device, error) {
-	o.Lock, o.InFlight, o.Kept, o.Check, o.Changed = d.lock, d.inFlight, d.identity.KeptDisks, d.check, d.note
+// Open opens the disks at paths. A lockspace on one disk has nothing else to do with d.
+func (d *Disks) Open(paths []string, o lockspace.DiskOptions) (blockdev.Device, error) {
+	o.Lock, o.InFlight, o.Kept, o.Check, o.Changed = d.Lock, d.inFlight, d.identity.KeptDisks, d.check, d.note
 	o.LeftOut = func(path string, reason error) { d.log.Warn("disk is not used", "device", path, "err", reason) }
 	dev, sb, _, err := lockspace.OpenDisks(paths, o)
 	if err != nil {
@@ -57,16 +64,16 @@ func (d *memberDisks) open(paths []string, o lockspace.DiskOptions) (blockdev.De
 		d.sb, d.set, d.noted, d.listed = sb, set, slices.Repeat([]string{"up"}, sb.Members.Positions), sb.Members
 		d.mu.Unlock()
 		if v := sb.Members.Vacant(); v != 0 {
-			d.log.Warn("position of a member disk is vacant", "disk", v, "remedy", lockspace.MemberDisks(dev)[v-1].Remedy())
+			d.log.Warn("position of a member disk is vacant", "disk", v, "remedy", set.MemberDisks()[v-1].Remedy())
 		}
 		d.note()
 	}
 	return dev, nil
 }
 
-// lock locks what this host writes on a member that was opened, once the host is known. That fails while
+// Lock locks what this host writes on a member that was opened, once the host is known. That fails while
 // an earlier term has a request in flight there, which could land over later ones (FIFO).
-func (d *memberDisks) lock(position int, disk lockspace.Disk, sb layout.Superblock) (err error) {
+func (d *Disks) Lock(position int, disk lockspace.Disk, sb layout.Superblock) (err error) {
 	at, id := openedDisk{Disk: disk, position: position}, sb.Members.Disks[position]
 	if at.file, err = d.identity.KeepDisk(disk, sb.UUID, id); err != nil {
 		return err
@@ -92,16 +99,16 @@ func (at openedDisk) lockOwn(sb layout.Superblock, host int) error {
 }
 
 // inFlight reports whether an earlier term may have a request of this host in flight to a disk.
-func (d *memberDisks) inFlight(disk layout.UUID) bool {
+func (d *Disks) inFlight(disk layout.UUID) bool {
 	d.mu.Lock()
 	host, at, sb := d.host, d.opened[disk], d.sb
 	d.mu.Unlock()
 	return host != 0 && d.identity.InFlight(at.file, sb.UUID, disk, host)
 }
 
-// take locks the record of this host on all members, before anything is written. A member where that
+// Take locks the record of this host on all members, before anything is written. A member where that
 // fails is not used until it succeeds.
-func (d *memberDisks) take(host int) {
+func (d *Disks) Take(host int) {
 	d.mu.Lock()
 	set, sb, opened := d.set, d.sb, maps.Clone(d.opened)
 	known := set == nil || d.host == host
@@ -122,7 +129,7 @@ func (d *memberDisks) take(host int) {
 }
 
 // check returns an error if a member cannot be locked, or if other hosts could not fence this one there.
-func (d *memberDisks) check(position int, dev blockdev.Device) error {
+func (d *Disks) check(position int, dev blockdev.Device) error {
 	d.mu.Lock()
 	set, sb, host, keys, opened := d.set, d.sb, d.host, d.keys, maps.Clone(d.opened)
 	d.mu.Unlock()
@@ -151,19 +158,19 @@ func diskOf(dev blockdev.Device) fence.Disk {
 	return fence.Disk{Path: info.Path, Name: info.Disk()}
 }
 
-// admitBy makes check ask whether other hosts can fence this one on a member.
-func (d *memberDisks) admitBy(keys fence.Admitter) {
+// AdmitBy makes check ask whether other hosts can fence this one on a member.
+func (d *Disks) AdmitBy(keys fence.Admitter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.keys = keys
 }
 
 // Disks implements fence.Members.
-func (d *memberDisks) Disks() []fence.Disk {
+func (d *Disks) Disks() []fence.Disk {
 	d.mu.Lock()
 	set, opened := d.set, maps.Clone(d.opened)
 	d.mu.Unlock()
-	members := lockspace.MemberDisks(set)
+	members := set.MemberDisks()
 	disks := make([]fence.Disk, len(members))
 	for i, m := range members {
 		if at, ok := opened[m.UUID]; ok && m.State == mirror.Up {
@@ -174,7 +181,7 @@ func (d *memberDisks) Disks() []fence.Disk {
 }
 
 // Has implements fence.Members.
-func (d *memberDisks) Has(position int, disk fence.Disk) bool {
+func (d *Disks) Has(position int, disk fence.Disk) bool {
 	d.mu.Lock()
 	at, ok := d.opened[d.set.Superblock().Members.Disks[position]]
 	d.mu.Unlock()
@@ -182,21 +189,21 @@ func (d *memberDisks) Has(position int, disk fence.Disk) bool {
 }
 
 // Refuse implements fence.Members.
-func (d *memberDisks) Refuse(position int, why error) {
+func (d *Disks) Refuse(position int, why error) {
 	d.mu.Lock()
 	set := d.set
 	d.mu.Unlock()
 	set.Recheck(position, why)
 }
 
-// watchEvery is how often a member is looked at that may hang: the set does not announce that.
-const watchEvery = time.Second
+// WatchEvery is how often a member is looked at that may hang: the set does not announce that.
+const WatchEvery = time.Second
 
-// watch calls note until a channel is closed.
-func (d *memberDisks) watch(until <-chan struct{}) {
+// Watch calls note until a channel is closed.
+func (d *Disks) Watch(until <-chan struct{}) {
 	for {
 		select {
-		case <-time.After(watchEvery):
+		case <-time.After(WatchEvery):
 			d.note()
 		case <-until:
 			return
@@ -205,21 +212,21 @@ func (d *memberDisks) watch(until <-chan struct{}) {
 }
 
 // note reports the members that were replaced, those that are lost or hang, and those that are back.
-func (d *memberDisks) note() {
+func (d *Disks) note() {
 	for _, say := range d.changes() {
 		say()
 	}
 }
 
 // changes returns functions that report the members whose state changed since the last call.
-func (d *memberDisks) changes() (says []func()) {
+func (d *Disks) changes() (says []func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.set == nil {
 		return nil
 	}
 	says = d.replaced()
-	disks, up := lockspace.MemberDisks(d.set), 0
+	disks, up := d.set.MemberDisks(), 0
 	reports := report.DisksOf(disks)
 	for _, r := range reports {
 		if r.Up() {
@@ -256,7 +263,7 @@ func (d *memberDisks) changes() (says []func()) {
 
 // replaced returns functions that report the changes of the list of members since the last call. Called with
 // mu held.
-func (d *memberDisks) replaced() (says []func()) {
+func (d *Disks) replaced() (says []func()) {
 	list := d.set.Superblock().Members
 	if list.Epoch == d.listed.Epoch {
 		return nil
