@@ -35,6 +35,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -60,6 +61,7 @@ type joiner struct {
 	devices Devices
 	members *memberdisks.Disks
 	ending  *session.Ending
+	stage   waiting.Stage // until it has joined
 	tasks   tasks.Group
 
 	unheld  bool                              // no client that this joiner does not know has a lock
@@ -73,6 +75,7 @@ func newJoiner(cfg Config) *joiner {
 }
 
 func (j *joiner) join(ctx context.Context) (*Host, error) {
+	j.stage.For("the disks to answer: " + j.cfg.DeviceNames())
 	dev, err := j.open()
 	if err != nil {
 		return nil, err
@@ -113,6 +116,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		}
 		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.DeviceNames(), err)
 	}
+	j.stage.For("the slots of locks by which the lease was lost")
 	if err = j.disk.StayAway(h.HostID()); err != nil {
 		if failed := h.settleAndLeave(ctx); failed != nil {
 			err = fmt.Errorf("%w; leaving failed: %w", err, failed)
@@ -182,6 +186,9 @@ func (j *joiner) cutOff(err error) {
 	}
 }
 
+// oldCommands is waited for if the lease of the previous bakeryd is over.
+const oldCommands = "commands of the previous bakeryd to end, its lease is over"
+
 // awaitUnheld waits until no client of an unknown earlier process of this boot, for example one with another
 // host id, has a lock. With fence-after other hosts may have that lock before its lease is over, as its key
 // is gone, but a key that this process registers lets all processes of the machine write.
@@ -197,6 +204,7 @@ func (j *joiner) awaitUnheld(ctx context.Context, ids *hostid.Identity) error {
 			return r.Err == nil && h.State == layout.StateLive && h.MachineID == ids.MachineID && h.BootID == ids.BootID && !slices.Contains(left, h.Incarnation)
 		}); i >= 0 {
 			j.log.Warn("an earlier bakeryd of this machine has not left, joining when its lease is over", "host_id", rows[i].ID)
+			j.stage.For("the end of the lease of an earlier bakeryd of this machine")
 			if err := retry.Pause(ctx, sb.Lease); err != nil {
 				return err
 			}
@@ -218,6 +226,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	times, sb := j.disk.Times(), j.disk.SB
 	// its lease is over, so its commands must be stopped
 	if p != nil && j.clock.Now() >= p.expires(times) {
+		j.stage.For(oldCommands)
 		if err := j.abandon(ctx, p); err != nil {
 			return nil, err
 		}
@@ -225,6 +234,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	}
 	self := ids.HostRecord()
 	if j.cfg.arm != nil {
+		j.stage.For("commands of lost locks to end, before the watchdog is armed")
 		timeout, err := j.cfg.arm(times)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrWatchdog, err)
@@ -256,6 +266,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		return nil, err
 	}
 	j.driving.Store(mem)
+	j.stage.By(mem.Waits)
 	select {
 	case <-mem.Ready():
 		return mem, nil
@@ -283,9 +294,11 @@ func (j *joiner) agent(cfg fence.Config) (fence.Agent, error) {
 // it was told, and could write again once this process has registered a key.
 func (j *joiner) enterFenced(ctx context.Context, ids *hostid.Identity, p *previousProcess) (*membership.Member, error) {
 	j.log.Warn("another host has fenced the previous bakeryd, stopping its commands, and joining when its lease is over")
+	j.stage.For(oldCommands)
 	if err := j.abandon(ctx, p); err != nil {
 		return nil, err
 	}
+	j.stage.For("the end of the lease of the previous bakeryd, which was fenced")
 	if err := retry.Pause(ctx, p.ended+j.disk.SB.Lease-j.clock.Now()); err != nil {
 		return nil, err
 	}
@@ -302,6 +315,7 @@ func (c *Config) observer() observe.Observer {
 // not be continued. From here on, state is kept for the next process.
 func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *membership.Member, p *previousProcess) (*Host, error) {
 	if p != nil && !mem.Resumed() {
+		j.stage.For(oldCommands)
 		if err := j.abandon(ctx, p); err != nil {
 			return nil, err
 		}
@@ -326,6 +340,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 	if !j.cfg.Keep {
 		return h, nil
 	}
+	j.stage.For("commands that have outlived their locks to end")
 	// First, because Resume releases what the handover file does not list.
 	err := j.stopStrays(ctx, ids, mem.ID(), known)
 	if err == nil && p != nil {
@@ -333,9 +348,11 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 		// By then all clients have stopped that were told the latest deadline, which the handover file
 		// may not have had yet.
 		until := p.ended + j.disk.Times().Dead()
+		j.stage.For("the slots of locks that the previous bakeryd left to be read and written")
 		err = h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.Restore(lk, r, until) })
 	}
 	if err == nil {
+		j.stage.For("commands that have outlived their locks to end")
 		// of sessions that were not restored
 		err = j.stopStrays(ctx, ids, mem.ID(), h.sessions.Known())
 	}

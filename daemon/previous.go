@@ -50,6 +50,7 @@ func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) 
 		if j.cfg.HostID != 0 && host != j.cfg.HostID {
 			continue
 		}
+		j.stage.For(fmt.Sprintf("another bakeryd of this machine with host id %d to end", host))
 		if err := j.awaitEnd(ctx, ids, host); err != nil {
 			// in use, possibly by a bakeryd with another socket
 			continue

@@ -70,14 +70,26 @@ func (s *Service) setTerm(j *joiner, h *Host, trouble error) {
 // Joined returns the host of the current term, or why there is none.
 func (s *Service) Joined() (*Host, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	j, h, trouble := s.joiner, s.host, s.trouble
+	s.mu.Unlock()
 	switch {
-	case s.host != nil:
-		return s.host, nil
-	case s.trouble != nil:
-		return nil, fmt.Errorf("%w: joining fails and is retried every %v: %w", api.ErrUnavailable, rejoinPause, s.trouble)
+	case h != nil:
+		return h, nil
+	case trouble != nil:
+		return nil, fmt.Errorf("%w: joining fails and is retried every %v: %w", api.ErrUnavailable, rejoinPause, trouble)
+	case j != nil:
+		return nil, fmt.Errorf("%w, waiting for %v", api.ErrJoining, &j.stage)
 	}
 	return nil, api.ErrJoining
+}
+
+// Waiting returns what the service waits for before it serves locks; empty: it serves them, or does not run.
+func (s *Service) Waiting() string {
+	j, h := s.term()
+	if h != nil || j == nil {
+		return ""
+	}
+	return j.stage.String()
 }
 
 // Serving returns what Joined returns, for a server.
@@ -157,6 +169,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.setTerm(j, nil, trouble)
 		s.keepID(s.cfg.HostID, err)
 		s.log.Warn("joining again failed, retrying", "err", err)
+		j.stage.For(fmt.Sprintf("the next attempt to join, every %v", rejoinPause))
 		if s.whileAlive(func() error { return retry.Pause(joining, rejoinPause) }) == nil {
 			continue
 		}

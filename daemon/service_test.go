@@ -243,6 +243,27 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 	})
 }
 
+// TestService_Joins_SaysWhatItWaitsFor: until it serves, to clients and to its caller.
+func TestService_Joins_SaysWhatItWaitsFor(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		opens := make(chan struct{})
+		r := c.begin(1, func(cfg *Config) {
+			open := cfg.Open
+			cfg.Open = func() (blockdev.Device, error) {
+				<-opens
+				return open()
+			}
+		})
+		eventually(t, "it opens the disk", func() bool { return r.svc.Waiting() == "the disks to answer: memory" })
+		_, err := r.svc.Joined()
+		require.ErrorIs(t, err, api.ErrJoining)
+		require.ErrorContains(t, err, "it is still joining, waiting for the disks to answer: memory")
+		close(opens)
+		r.term()
+		require.Empty(t, r.svc.Waiting())
+	})
+}
+
 // TestDrainWhileTheFirstJoinFails: that is no error, however soon Run goes on after Drain.
 func TestDrainWhileTheFirstJoinFails(t *testing.T) {
 	var s *Service

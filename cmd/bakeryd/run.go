@@ -94,19 +94,20 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return fmt.Errorf("%w: %w", errSocket, err)
 	}
 	defer ln.Close()
-	systemd.tell("STATUS=joining the lockspace on " + o.daemon.DeviceNames())
+	wait := &reporter{log: log, tell: systemd.tell, joining: "joining the lockspace on " + o.daemon.DeviceNames(), served: make(chan string)}
+	systemd.tell("STATUS=" + wait.joining)
 	s := daemon.NewService(o.daemon, func(d *daemon.Host) {
 		log.Info("serving", "device", o.daemon.DeviceNames(), "host_id", d.HostID(), "socket", o.socket)
-		systemd.tell(fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.DeviceNames()))
+		wait.served <- fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.DeviceNames())
 	})
+	wait.waiting = s.Waiting
+	stopped := make(chan struct{})
+	var reports sync.WaitGroup
+	reports.Go(func() { wait.run(stopped) })
 	defer context.AfterFunc(interrupted, s.Drain)()
 	// Serve from the beginning: clients learn that the host is still joining.
 	policy := openPolicy(o.policy, log)
-	var valid func() bool
-	if policy != nil {
-		valid = policy.Valid
-	}
-	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s, valid), Policy: policy})
+	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s, validity(policy)), Policy: policy})
 	defer srv.FlushRefusals()
 	go reload(hangups, policy, log)
 	served := make(chan error, 1)
@@ -119,6 +120,8 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		defer over()
 	}
 	err = s.Run(ctx)
+	close(stopped)
+	reports.Wait()
 	systemd.tell(sd.SdNotifyStopping)
 	switch {
 	case errors.Is(err, daemon.ErrHandedOver):
@@ -143,6 +146,14 @@ func openPolicy(path string, log *slog.Logger) *policy.File {
 		p.Complain(err)
 	}
 	return p
+}
+
+// validity returns the function that reports whether a policy file is valid; nil without one.
+func validity(p *policy.File) func() bool {
+	if p == nil {
+		return nil
+	}
+	return p.Valid
 }
 
 // reload reloads the policy on each hangup, until the channel is closed.

@@ -37,6 +37,7 @@ func (mb *Member) noteJoined(a lease.Joined) {
 func (mb *Member) report(a lease.Action) {
 	switch a := a.(type) {
 	case lease.Delayed:
+		mb.delayed.Store(&a)
 		mb.cfg.Log.Warn("joining takes longer, waiting", "left", (a.Until - mb.cfg.Clock.Now()).Round(time.Second), "reason", a.Reason)
 	case lease.Joined:
 		mb.cfg.Tally.Joins.Add(1)

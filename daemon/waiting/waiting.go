@@ -1,0 +1,71 @@
+// Package waiting says in words what a host that joins waits for. It knows no device and no clock.
+package waiting
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Stage is what a host that joins waits for. The zero value waits for nothing. It is safe for concurrent use.
+type Stage struct{ what atomic.Pointer[func() string] }
+
+// For sets what is waited for.
+func (s *Stage) For(what string) { s.By(func() string { return what }) }
+
+// By sets a function that returns what is waited for.
+func (s *Stage) By(what func() string) { s.what.Store(&what) }
+
+// String returns what is waited for; empty: nothing.
+func (s *Stage) String() string {
+	if what := s.what.Load(); what != nil {
+		return (*what)()
+	}
+	return ""
+}
+
+// mostNamed is the number of hosts that Readers names.
+const mostNamed = 3
+
+// Readers returns what the host with an id, which is live, waits for before it may take locks: that the reads of
+// every other host cover it (COVERED of package lease).
+func Readers(id int, hosts []lease.Host, t timing.Times) string {
+	var all []string
+	for i := range hosts {
+		if why := reader(id, i+1, &hosts[i], t); why != "" && i+1 != id {
+			all = append(all, why)
+		}
+	}
+	if len(all) == 0 {
+		return "the next read of the host table"
+	}
+	if more := len(all) - mostNamed; more > 0 {
+		all = append(all[:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, ", ")
+}
+
+// reader returns why another host is waited for; empty: it is not.
+func reader(id, other int, h *lease.Host, t timing.Times) string {
+	name := text.HostName(other, h.Name)
+	switch {
+	case !h.Readable && h.Damaged > 0:
+		return "the unreadable record of " + name
+	case h.State == layout.StateBlank, h.ReadHorizon >= id, h.Gone && h.Settled:
+		return ""
+	case h.State == layout.StateJoining:
+		return name + ", which is joining, to be live or to give up"
+	case h.Gone:
+		return "the end of the lease of an earlier " + name
+	case h.Overdue(t):
+		return name + ", which is silent, to renew or to be over its lease"
+	case h.ReadHorizon+2 < id:
+		return fmt.Sprintf("%s to read as far as host id %d, once a lease", name, id)
+	}
+	return name + " to find this host, at its next renewal"
+}
