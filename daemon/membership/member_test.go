@@ -1,8 +1,10 @@
 package membership
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +54,23 @@ func space(t *testing.T) *lockspacetest.Lockspace {
 	s.SB.Lease = 10 * time.Minute
 	s.Format()
 	return s
+}
+
+// TestMember_NameIsInUse_LogsAWarning: but not for another name.
+func TestMember_NameIsInUse_LogsAWarning(t *testing.T) {
+	for _, name := range []string{"db1", "db2"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := space(t)
+			live(t, s, s.Disk.Open(), nil)
+			var log bytes.Buffer
+			live(t, s, s.Disk.Open(), func(cfg *Config) {
+				cfg.Identity.Name = name
+				cfg.Log, cfg.Lease.ID, cfg.Lease.Self = slog.New(slog.NewTextHandler(&log, nil)), 2, cfg.Identity.HostRecord()
+			})
+			synctest.Wait()
+			require.Equal(t, name == "db1", strings.Contains(log.String(), `level=WARN msg="another live host has the name of this one" name=db1 other_host_id=1`), log.String())
+		})
+	}
 }
 
 func TestMember_Joins_MayWriteAndGrantUntilItsLeaseIsLost(t *testing.T) {

@@ -32,6 +32,17 @@ func (mb *Member) noteJoined(a lease.Joined) {
 	mb.cfg.Events.Add(e)
 }
 
+// warnOfName logs the live hosts that have the name of this one: a person cannot tell them apart.
+func (mb *Member) warnOfName(own int) {
+	hosts, _ := mb.Known()
+	for i, h := range hosts {
+		if i+1 != own && h.State == layout.StateLive && !h.Gone && h.Name == mb.cfg.Identity.Name {
+			mb.cfg.Log.Warn("another live host has the name of this one", "name", h.Name, "other_host_id", i+1,
+				"remedy", "set --name or BAKERYD_NAME on one of them, and restart its bakeryd")
+		}
+	}
+}
+
 // report records an action in the event journal, in the metrics and in the log. carryOut counts
 // renewals, because it knows their duration.
 func (mb *Member) report(a lease.Action) {
@@ -46,6 +57,7 @@ func (mb *Member) report(a lease.Action) {
 		}
 		mb.cfg.Log.Info("live in lockspace", "lockspace", cmp.Or(mb.cfg.SB.Name, mb.cfg.SB.UUID.String()), "host_id", a.ID,
 			"incarnation", hexID(a.Incarnation), "resumed", a.Resumed)
+		mb.warnOfName(a.ID)
 		mb.keepTerm()
 	case lease.Renewed:
 		mb.keepTerm()

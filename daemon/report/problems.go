@@ -3,7 +3,9 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -148,6 +150,23 @@ func (r *Report) hostProblems() (all []Problem) {
 		if h.AskedToLeave {
 			all = append(all, Problem{Severity: SeverityWarning, Kind: "asked_to_leave", Subject: name, Text: name + " was asked to leave, and still renews",
 				Remedy: "it stops its holders and leaves; until then its locks stay held"})
+		}
+	}
+	return append(all, r.nameProblems()...)
+}
+
+// nameProblems returns the names that several hosts have at the same time.
+func (r *Report) nameProblems() (all []Problem) {
+	of := map[string][]string{} // ids by name
+	for _, h := range r.Hosts {
+		if h.Name != "" && (h.Health == HealthLive || h.Health == HealthSilent) {
+			of[h.Name] = append(of[h.Name], strconv.Itoa(h.ID))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if ids := of[name]; len(ids) > 1 {
+			all = append(all, Problem{SeverityWarning, "name", name, fmt.Sprintf("%d hosts have the name %s", len(ids), text.Printable(name)),
+				"host ids " + strings.Join(ids, ", "), "set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"})
 		}
 	}
 	return all
