@@ -34,6 +34,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 )
 
 // The reasons why a host is not in the lockspace; compare with errors.Is.
@@ -76,6 +77,9 @@ type Config struct {
 	Tally  *tally.Tally // counts what happens; nil: one of its own
 	Logger *slog.Logger // nil: slog.Default()
 	Clock  clock.Clock  // nil: clock.Boottime
+
+	// Waiting gets what Join waits for; nil if none. Not used by Service
+	Waiting *waiting.Stage
 
 	// Alive is called at every turn of the loop that renews the lease or tries to join: with every
 	// renewal, and at least every AliveEvery. No timer that would continue after that loop has

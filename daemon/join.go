@@ -61,7 +61,7 @@ type joiner struct {
 	devices Devices
 	members *memberdisks.Disks
 	ending  *session.Ending
-	stage   waiting.Stage // until it has joined
+	stage   *waiting.Stage // until it has joined
 	tasks   tasks.Group
 
 	unheld  bool                              // no client that this joiner does not know has a lock
@@ -71,7 +71,7 @@ type joiner struct {
 
 func newJoiner(cfg Config) *joiner {
 	cfg = cfg.complete()
-	return &joiner{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, ending: session.NewEnding(), members: memberdisks.New(cfg.Logger, cfg.Events, cfg.identity())}
+	return &joiner{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, ending: session.NewEnding(), stage: cmp.Or(cfg.Waiting, new(waiting.Stage)), members: memberdisks.New(cfg.Logger, cfg.Events, cfg.identity())}
 }
 
 func (j *joiner) join(ctx context.Context) (*Host, error) {

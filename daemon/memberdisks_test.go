@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,6 +65,31 @@ func TestMemberDisks_DiskIsMissing_AndReturns(t *testing.T) {
 	require.Regexp(t, `level=WARN msg="member disk is lost" disk=3 device=\S*/c up=2 of=3 err="open `, log.String())
 	require.Regexp(t, `level=INFO msg="member disk is back" disk=3 device=\S*/c up=3 of=3`, log.String())
 	require.Equal(t, mirror.Up, dev.(*lockspace.Disks).Members()[2].State)
+}
+
+// TestMemberDisks_ReasonOfALostDiskChanges_IsLogged: the first reason says nothing about what is wrong now.
+func TestMemberDisks_ReasonOfALostDiskChanges_IsLogged(t *testing.T) {
+	paths := fencedDisks(t)
+	lost := paths[2]
+	require.NoError(t, os.Remove(lost))
+	log := new(kept)
+	d := memberdisks.New(slog.New(slog.NewTextHandler(log, nil)), nil, ownDirs(t))
+	dev, err := d.Open(paths, lockspace.DiskOptions{Retry: time.Millisecond})
+	require.NoError(t, err)
+	defer dev.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	go d.Watch(ended)
+	eventually(t, "the first reason", func() bool {
+		return strings.Contains(log.String(), `msg="member disk is lost" disk=3 device=`+lost+` up=2 of=3 err="open `)
+	})
+	require.NoError(t, os.WriteFile(lost+".new", make([]byte, 8<<20), 0o600))
+	require.NoError(t, os.Rename(lost+".new", lost))
+	eventually(t, "the second reason", func() bool {
+		return strings.Contains(log.String(), `msg="member disk is still lost, for another reason" disk=3 device=`+lost+` up=2 of=3 err=`)
+	})
+	require.Contains(t, log.String(), "never formatted")
+	require.Equal(t, 1, strings.Count(log.String(), "member disk is lost"))
 }
 
 // TestMemberDisks_OldDiskIsOpenedLate_NewOneCounts: the check of a disk that was replaced returns after that of the

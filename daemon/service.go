@@ -34,6 +34,7 @@ type Service struct {
 	joiner  *joiner    // of the current term, also once it has joined; nil before Run
 	host    *Host      // of the current term; nil while it joins
 	trouble error      // why the last attempt to join again failed
+	pausing bool       // the next attempt has not begun
 }
 
 // NewService returns a service that does not run yet. onJoined, unless nil, is called with every
@@ -64,23 +65,31 @@ func (s *Service) term() (*joiner, *Host) {
 func (s *Service) setTerm(j *joiner, h *Host, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.joiner, s.host, s.trouble = j, h, trouble
+	s.joiner, s.host, s.trouble, s.pausing = j, h, trouble, false
+}
+
+func (s *Service) pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pausing = true
 }
 
 // Joined returns the host of the current term, or why there is none.
 func (s *Service) Joined() (*Host, error) {
 	s.mu.Lock()
-	j, h, trouble := s.joiner, s.host, s.trouble
+	j, h, trouble, pausing := s.joiner, s.host, s.trouble, s.pausing
 	s.mu.Unlock()
 	switch {
 	case h != nil:
 		return h, nil
-	case trouble != nil:
+	case j == nil:
+		return nil, api.ErrJoining
+	case trouble != nil && pausing:
 		return nil, fmt.Errorf("%w: joining fails and is retried every %v: %w", api.ErrUnavailable, rejoinPause, trouble)
-	case j != nil:
-		return nil, fmt.Errorf("%w, waiting for %v", api.ErrJoining, &j.stage)
+	case trouble != nil:
+		return nil, fmt.Errorf("%w, waiting for %v; the attempt before failed: %w", api.ErrJoining, j.stage, trouble)
 	}
-	return nil, api.ErrJoining
+	return nil, fmt.Errorf("%w, waiting for %v", api.ErrJoining, j.stage)
 }
 
 // Waiting returns what the service waits for before it serves locks; empty: it serves them, or does not run.
@@ -169,6 +178,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.setTerm(j, nil, trouble)
 		s.keepID(s.cfg.HostID, err)
 		s.log.Warn("joining again failed, retrying", "err", err)
+		s.pause()
 		j.stage.For(fmt.Sprintf("the next attempt to join, every %v", rejoinPause))
 		if s.whileAlive(func() error { return retry.Pause(joining, rejoinPause) }) == nil {
 			continue

@@ -264,6 +264,20 @@ func TestService_Joins_SaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
+// TestService_JoinsAgain_ErrorIsThatOfTheAttemptBefore: it must not look as if the present one had failed, too.
+func TestService_JoinsAgain_ErrorIsThatOfTheAttemptBefore(t *testing.T) {
+	s := NewService(Config{Devices: []string{"x"}, HostID: 1}, nil)
+	j := newJoiner(s.cfg)
+	j.stage.For("the claim of host id 1")
+	s.setTerm(j, nil, errors.New("no disks"))
+	_, err := s.Joined()
+	require.EqualError(t, err, "not joined to the lockspace: it is still joining, waiting for the claim of host id 1; the attempt before failed: no disks")
+	s.pause()
+	_, err = s.Joined()
+	require.EqualError(t, err, "not joined to the lockspace: joining fails and is retried every 5s: no disks")
+	require.ErrorIs(t, err, api.ErrUnavailable)
+}
+
 // TestDrainWhileTheFirstJoinFails: that is no error, however soon Run goes on after Drain.
 func TestDrainWhileTheFirstJoinFails(t *testing.T) {
 	var s *Service

@@ -9,8 +9,10 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
@@ -19,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -35,6 +38,8 @@ type Disks struct {
 	set    *lockspace.Disks // nil until all are opened
 	keys   fence.Admitter   // registers the key of this host; nil if none
 	noted  []string         // state in the log, by position: see report.Disk
+	why    []string         // reason in the log, by position, without numbers
+	again  warn.Limiter     // for reasons that change
 	listed layout.Members   // in the log
 }
 
@@ -62,6 +67,7 @@ func (d *Disks) Open(paths []string, o lockspace.DiskOptions) (blockdev.Device, 
 	if set, several := dev.(*lockspace.Disks); several {
 		d.mu.Lock()
 		d.sb, d.set, d.noted, d.listed = sb, set, slices.Repeat([]string{"up"}, sb.Members.Positions), sb.Members
+		d.why = make([]string, sb.Members.Positions)
 		d.mu.Unlock()
 		if v := sb.Members.Vacant(); v != 0 {
 			d.log.Warn("position of a member disk is vacant", "disk", v, "remedy", set.MemberDisks()[v-1].Remedy())
@@ -235,10 +241,12 @@ func (d *Disks) changes() (says []func()) {
 	}
 	for i, m := range disks {
 		state, name, err := reports[i].State, fmt.Sprintf("disk %d (%s)", m.Position, m.Name), reports[i].Error
-		if state == d.noted[i] || state == "vacant" || state == "checking" {
+		why := strings.Map(withoutDigits, err)
+		if state == "vacant" || state == "checking" || state == d.noted[i] && (state != "down" || why == d.why[i] || !d.again.Allow()) {
 			continue
 		}
-		d.noted[i] = state
+		still := state == d.noted[i]
+		d.noted[i], d.why[i] = state, why
 		attrs := []any{"disk", m.Position, "device", m.Name, "up", up, "of", len(disks)}
 		says = append(says, func() {
 			if state == "up" {
@@ -247,7 +255,10 @@ func (d *Disks) changes() (says []func()) {
 				return
 			}
 			message := "member disk is lost"
-			if state == "hangs" {
+			switch {
+			case still:
+				message = "member disk is still lost, for another reason"
+			case state == "hangs":
 				message, name = "member disk hangs", name+" hangs"
 			}
 			attrs = append(attrs, "err", err)
@@ -255,10 +266,21 @@ func (d *Disks) changes() (says []func()) {
 				attrs = append(attrs, "remedy", remedy)
 			}
 			d.log.Warn(message, attrs...)
+			if still {
+				return
+			}
 			d.events.Add(events.Event{Kind: events.DiskLost, Reason: fmt.Sprintf("%s, %d of %d up: %s", name, up, len(disks), err)})
 		})
 	}
 	return says
+}
+
+// withoutDigits is for reasons that differ only in offsets or times.
+func withoutDigits(r rune) rune {
+	if unicode.IsDigit(r) {
+		return -1
+	}
+	return r
 }
 
 // replaced returns functions that report the changes of the list of members since the last call. Called with

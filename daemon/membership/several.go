@@ -211,7 +211,7 @@ func (s *scan) finish() {
 		}
 		s.Recheck(k, reason)
 		if s.mb.distrusts.Allow() {
-			s.mb.logAside(s.mb.cfg.Log.Error, "checking a member disk, which has no vote until it passes", "member", s.Members()[k].Name, "err", reason)
+			s.mb.logAside(s.mb.cfg.Log.Warn, "checking a member disk, which has no vote until it passes", "member", s.Members()[k].Name, "err", reason)
 		}
 	}
 }

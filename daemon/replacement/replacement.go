@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/replace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -90,7 +91,8 @@ type Replaced struct {
 // cause if it was interrupted later, and the errors of Join.
 func Replace(ctx context.Context, cfg daemon.Config, o Order) (*Replaced, error) {
 	r, err := planReplacement(ctx, cfg, o)
-	if errors.Is(err, replace.ErrFormer) && !slices.Contains(cfg.Devices, o.New) { // an interrupted FILL wrote the list there first
+	given := slices.ContainsFunc(cfg.Devices, func(path string) bool { return path == o.New || sameFile(path, o.New) })
+	if errors.Is(err, replace.ErrFormer) && !given { // an interrupted FILL wrote the list there first
 		cfg.Devices = append(slices.Clip(cfg.Devices), o.New)
 		r, err = planReplacement(ctx, cfg, o)
 	}
@@ -98,10 +100,15 @@ func Replace(ctx context.Context, cfg daemon.Config, o Order) (*Replaced, error)
 		return nil, err
 	}
 	o.Progress("joining the lockspace as a host of its own, to hold the directory's lock")
+	cfg.Waiting = new(waiting.Stage)
+	over := o.reportWaits(cfg.Waiting.String)
 	r.host, err = daemon.Join(ctx, cfg)
+	over()
 	if err == nil {
 		r.disks = r.host.Disks()
+		r.holding = o.reportWaits(r.silentHosts)
 		err = r.host.HoldDirectory(ctx, "replace a member disk", r.run)
+		r.holding()
 		left := r.host.CloseSoon(ctx)
 		if r.complete && cmp.Or(err, left) != nil {
 			r.done.Warning, err, left = errors.Join(err, left).Error(), nil, nil
@@ -122,6 +129,8 @@ type replacement struct {
 	done    Replaced
 	// complete reports that the new disk is a member, whatever fails later.
 	complete bool
+
+	holding func() // ends the reports of what the directory's lock waits for
 
 	clock clock.Clock
 	times timing.Times
@@ -193,6 +202,7 @@ func refuseVacancy(m layout.Members, position int) error {
 
 // run replaces the disk under the directory's lock.
 func (r *replacement) run(ctx context.Context, lock locks.DirectoryHold) error {
+	r.holding()
 	err := r.replace(ctx, lock)
 	return errors.Join(err, r.awaitLists(ctx))
 }

@@ -50,6 +50,20 @@ func Readers(id int, hosts []lease.Host, t timing.Times) string {
 	return strings.Join(all, ", ")
 }
 
+// Silent returns the hosts that are silent and not dead yet; empty if there are none. Their locks stay held.
+func Silent(hosts []lease.Host, t timing.Times) string {
+	var names []string
+	for i := range hosts {
+		if h := &hosts[i]; h.Overdue(t) {
+			names = append(names, text.HostName(i+1, h.Name))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Join(names, ", ") + " to renew, or to be declared dead"
+}
+
 // reader returns why another host is waited for; empty: it is not.
 func reader(id, other int, h *lease.Host, t timing.Times) string {
 	name := text.HostName(other, h.Name)

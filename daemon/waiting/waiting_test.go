@@ -54,3 +54,14 @@ func TestReaders_NamesTheHostsThatDoNotCoverThisOne(t *testing.T) {
 	require.Equal(t, "host 1 (db) to read as far as host id 9, once a lease, host 2 (db) to read as far as host id 9, once a lease, "+
 		"host 3 (db) to read as far as host id 9, once a lease, 2 more", Readers(9, five, times))
 }
+
+// TestSilent_NamesHostsThatAreNotDead.
+func TestSilent_NamesHostsThatAreNotDead(t *testing.T) {
+	times := timing.Of(layout.Superblock{Lease: 30 * time.Second})
+	hosts := []lease.Host{{Readable: true, State: layout.StateLive, Name: "db1"}, {Readable: true, State: layout.StateLive, Name: "db2"}}
+	require.Empty(t, Silent(hosts, times))
+	hosts[0].Read, hosts[1].Read = time.Minute, time.Minute
+	require.Equal(t, "host 1 (db1), host 2 (db2) to renew, or to be declared dead", Silent(hosts, times))
+	hosts[0].Gone = true
+	require.Equal(t, "host 2 (db2) to renew, or to be declared dead", Silent(hosts, times))
+}

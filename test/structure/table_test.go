@@ -86,7 +86,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/watchdog", ""},
 	{"daemon/standing", "bakery daemon/lease layout"},
 	{"daemon/waiting", "daemon/lease daemon/lease/timing daemon/text layout"},
-	{"daemon/memberdisks", "blockdev blockdev/mirror daemon/events daemon/fence daemon/hostid daemon/lockspace daemon/report layout"},
+	{"daemon/memberdisks", "blockdev blockdev/mirror daemon/events daemon/fence daemon/hostid daemon/lockspace daemon/report daemon/warn layout"},
 	{"daemon/membership", "bakery blockdev blockdev/mirror daemon/api daemon/clock daemon/events daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/members daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/waiting daemon/warn layout"},
 
 	// One host's clients.
@@ -108,7 +108,7 @@ var imports = []struct{ path, imports string }{
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/report daemon/tally"},
-	{"daemon/replacement", "blockdev blockdev/mirror daemon daemon/clock daemon/lease daemon/lease/timing daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/replace daemon/retry daemon/text layout"},
+	{"daemon/replacement", "blockdev blockdev/mirror daemon daemon/clock daemon/lease daemon/lease/timing daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/replace daemon/retry daemon/text daemon/waiting layout"},
 	{"daemon/load", "daemon daemon/client daemon/locks layout"},
 	{"daemon/stress", "bakery daemon daemon/api daemon/client daemon/load daemon/locks daemon/lockspace layout"},
 

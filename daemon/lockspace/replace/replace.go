@@ -227,10 +227,12 @@ func (d *Disk) check(ctx context.Context, disks []lockspace.MemberDisk, force bo
 				"or BAKERYD_DEVICE; if it is a copy: %s", ErrMember, at, mayLand)
 		case at > 0 && found.Position > 0:
 			return fmt.Errorf("%w: it is member %d; give another disk", ErrMember, at)
-		case !marked && !force:
-			return fmt.Errorf("%w: it is member %d of this lockspace in epoch %d, and the disks in use are in epoch %d without it; "+
-				"if theirs is older, add the path to --device or BAKERYD_DEVICE; if not: %s",
-				ErrFormer, found.Position, found.Members.Epoch, d.sb.Members.Epoch, mayLand)
+		case marked || force:
+		case found.Members.Epoch > d.sb.Members.Epoch:
+			return fmt.Errorf("%w: it is disk %d by a newer list (epoch %d) than the other disks have (epoch %d); add its path to --device or BAKERYD_DEVICE",
+				ErrFormer, found.Position, found.Members.Epoch, d.sb.Members.Epoch)
+		default:
+			return fmt.Errorf("%w: it was disk %d of this lockspace until another one replaced it; %s", ErrFormer, found.Position, mayLand)
 		}
 	}
 	if itself && !force {

@@ -286,21 +286,25 @@ func TestCheck_UnfitDisk_IsRefused(t *testing.T) {
 	sb := w.SB
 	sb.Members.Disks[position-1], sb.Position = layout.UUID{8}, position
 	lockspacetest.PutSuperblocks(t, former.Open(), sb)
+	newer := disktest.NewMemory(512<<10, 512, 512)
+	sb.Members.Epoch = 2
+	lockspacetest.PutSuperblocks(t, newer.Open(), sb)
 	for name, c := range map[string]struct {
 		disk      *disktest.Memory
 		want      error // without force
 		withForce error
 		text      string
 	}{
-		"empty":              {disk: w.fresh},
-		"small":              {disktest.NewMemory(8<<10, 512, 512), lockspace.ErrDeviceSize, lockspace.ErrDeviceSize, "it has 8192 bytes"},
-		"large blocks":       {disktest.NewMemory(512<<10, 4096, 4096), lockspace.ErrStride, lockspace.ErrStride, "512 bytes apart"},
-		"physical blocks":    {disktest.NewMemory(512<<10, 512, 4096), lockspace.ErrStride, lockspace.ErrStride, "4096 physically"},
-		"data":               {data, format.ErrOccupied, nil, "the first byte that is not zero at 8192"},
-		"another lockspace":  {other.Disk, ErrOtherLockspace, ErrOtherLockspace, "stop its hosts"},
-		"member elsewhere":   {member(2), ErrMember, ErrMember, "it is member 3; give another disk"},
-		"copy of the member": {member(position - 1), ErrMember, nil, "it has the contents of disk 2, which is not used at this path"},
-		"member in the past": {former, ErrFormer, nil, "it is member 2 of this lockspace in epoch 1, and the disks in use are in epoch 1 without it"},
+		"empty":                  {disk: w.fresh},
+		"small":                  {disktest.NewMemory(8<<10, 512, 512), lockspace.ErrDeviceSize, lockspace.ErrDeviceSize, "it has 8192 bytes"},
+		"large blocks":           {disktest.NewMemory(512<<10, 4096, 4096), lockspace.ErrStride, lockspace.ErrStride, "512 bytes apart"},
+		"physical blocks":        {disktest.NewMemory(512<<10, 512, 4096), lockspace.ErrStride, lockspace.ErrStride, "4096 physically"},
+		"data":                   {data, format.ErrOccupied, nil, "the first byte that is not zero at 8192"},
+		"another lockspace":      {other.Disk, ErrOtherLockspace, ErrOtherLockspace, "stop its hosts"},
+		"member elsewhere":       {member(2), ErrMember, ErrMember, "it is member 3; give another disk"},
+		"copy of the member":     {member(position - 1), ErrMember, nil, "it has the contents of disk 2, which is not used at this path"},
+		"member in the past":     {former, ErrFormer, nil, "it was disk 2 of this lockspace until another one replaced it; "},
+		"member by a newer list": {newer, ErrFormer, nil, "it is disk 2 by a newer list (epoch 2) than the other disks have (epoch 1); add its path"},
 	} {
 		for force, want := range map[bool]error{false: c.want, true: c.withForce} {
 			before := lockspacetest.Contents(t, c.disk)

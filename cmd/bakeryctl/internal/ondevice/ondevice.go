@@ -30,7 +30,7 @@ func Read[T any](paths []string, f func(blockdev.Device) (T, error)) (contents T
 	if len(paths) == 1 {
 		dev, err = blockdev.Open(paths[0], blockdev.Options{ReadOnly: true, Killable: true})
 	} else {
-		dev, _, _, err = lockspace.OpenDisks(paths, lockspace.DiskOptions{ReadOnly: true, Patience: lockspace.DefaultTimeout})
+		dev, _, _, err = lockspace.OpenDisks(paths, lockspace.DiskOptions{ReadOnly: true, Timeout: openWithin, Patience: lockspace.DefaultTimeout})
 	}
 	if err == nil {
 		defer dev.Close()
@@ -41,6 +41,9 @@ func Read[T any](paths []string, f func(blockdev.Device) (T, error)) (contents T
 	}
 	return contents, nil
 }
+
+// openWithin is how long the disks may take until a majority has answered; the others have a tenth of it then.
+const openWithin = 10 * time.Second
 
 // Status returns the report of the lockspace on the disks at paths, without joining it.
 func Status(paths []string) (*report.Report, error) {

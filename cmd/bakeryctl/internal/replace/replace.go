@@ -94,6 +94,9 @@ func lacking(ctx context.Context, socket string, done *replacement.Replaced) (wh
 		if d.UUID == done.New && d.Up() {
 			return ""
 		}
+		if !knows(status.Disks, done.Device) {
+			return "it was not given the path of the new disk\nhint: add " + done.Device + " to BAKERYD_DEVICE on this host, and restart bakeryd"
+		}
 		why = cmp.Or(d.Error, d.State)
 		if d.Remedy != "" {
 			why += "\nhint: " + d.Remedy
@@ -103,6 +106,17 @@ func lacking(ctx context.Context, socket string, done *replacement.Replaced) (wh
 		}
 	}
 	return why
+}
+
+// knows reports whether bakeryd has a path that leads to a disk.
+func knows(disks []report.Disk, device string) bool {
+	wanted, err := os.Stat(device)
+	return slices.ContainsFunc(disks, func(d report.Disk) bool {
+		return slices.ContainsFunc(strings.Split(d.Device, " or "), func(path string) bool {
+			found, missing := os.Stat(path)
+			return path == device || err == nil && missing == nil && os.SameFile(found, wanted)
+		})
+	})
 }
 
 // advice are the hints for errors of Run.

@@ -1,12 +1,26 @@
 package replace
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
+
+// TestKnows_PathOfTheNewDisk: by whatever path bakeryd has.
+func TestKnows_PathOfTheNewDisk(t *testing.T) {
+	dir := t.TempDir()
+	disk, link, other := filepath.Join(dir, "disk"), filepath.Join(dir, "link"), filepath.Join(dir, "other")
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.WriteFile(other, nil, 0o600))
+	require.NoError(t, os.Symlink(disk, link))
+	for device, want := range map[string]bool{disk: true, link: true, "/dev/a or " + link: true, other: false, "/dev/a or /dev/b": false, "": false} {
+		require.Equal(t, want, knows([]report.Disk{{Position: 1, Device: other}, {Position: 2, Device: device}}, disk), device)
+	}
+}
 
 func TestUse_DiskHangs_ItsPathIsLeftOut(t *testing.T) {
 	for state, want := range map[string]Options{
