@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -15,13 +14,12 @@ import (
 // TestReporter_WaitsLong_LogsEachReasonOnce: and systemd shows it until the host serves.
 func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log, states lockedBuffer
 		var reason atomic.Pointer[string]
-		var states []string
 		set := func(why string) { reason.Store(&why) }
 		set("a")
 		r := &reporter{log: slog.New(slog.NewTextHandler(&log, nil)), joining: "joining x", served: make(chan string),
-			tell: func(state string) { states = append(states, state) }, waiting: func() string { return *reason.Load() }}
+			tell: func(state string) { _, _ = states.Write([]byte(state + "\n")) }, waiting: func() string { return *reason.Load() }}
 		done, ended := make(chan struct{}), make(chan struct{})
 		go func() { defer close(ended); r.run(done) }()
 		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
@@ -29,7 +27,7 @@ func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 		require.Empty(t, log.String(), "a short wait is no news")
 		pass(10 * waitSilence)
 		require.Contains(t, log.String(), `level=WARN msg="not serving locks yet, waiting" reason=a`)
-		require.Equal(t, []string{"STATUS=joining x, waiting for a"}, states)
+		require.Equal(t, "STATUS=joining x, waiting for a\n", states.String())
 		set("b")
 		pass(10 * waitSilence)
 		require.Contains(t, log.String(), "reason=b")
@@ -37,7 +35,7 @@ func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 		set("")
 		pass(10 * waitSilence)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"))
-		require.Equal(t, []string{"STATUS=joining x, waiting for a", "STATUS=joining x, waiting for b", "READY=1"}, states)
+		require.Equal(t, "STATUS=joining x, waiting for a\nSTATUS=joining x, waiting for b\nREADY=1\n", states.String())
 		set("b") // it has lost the lease
 		pass(10 * waitSilence)
 		require.Equal(t, 3, strings.Count(log.String(), "\n"))
