@@ -165,8 +165,9 @@ func (r *Report) nameProblems() (all []Problem) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if ids := of[name]; len(ids) > 1 {
-			all = append(all, Problem{SeverityWarning, "name", name, fmt.Sprintf("%d hosts have the name %s", len(ids), text.Printable(name)),
-				"host ids " + strings.Join(ids, ", "), "set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"})
+			all = append(all, Problem{Severity: SeverityWarning, Kind: "name", Subject: name,
+				Text: fmt.Sprintf("%d hosts have the name %s", len(ids), text.Printable(name)), Why: "host ids " + strings.Join(ids, ", "),
+				Remedy: "set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"})
 		}
 	}
 	return all
