@@ -23,14 +23,14 @@ const envFile = "/etc/bakery/bakeryd.env"
 
 // wrongSettings returns the text for an error of parse.
 func wrongSettings(err error) string {
-	what, hint := "command line", flags.Hint(err, "bakeryd --help")
+	what, hint := "wrong command line", flags.Hint(err, "bakeryd --help")
 	switch {
 	case strings.HasPrefix(err.Error(), "BAKERYD_"):
-		what, hint = "environment", "correct it, for the packaged unit in "+envFile+"; bakeryd --help has the values"
+		what, hint = "wrong environment", "correct it, for the packaged unit in "+envFile+"; bakeryd --help has the values"
 	case errors.Is(err, errNoDevice):
 		hint = "give --device PATH, or set BAKERYD_DEVICE, for the packaged unit in " + envFile
 	}
-	return fmt.Sprintf("bakeryd: wrong %s: %v\nhint: %s\n", what, err, hint)
+	return fmt.Sprintf("bakeryd: %s: %v\nhint: %s\n", what, err, hint)
 }
 
 // remedy returns what to do about an error that ended bakeryd; "" if the error has it.
