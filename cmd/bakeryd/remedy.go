@@ -47,6 +47,9 @@ func (o *options) remedy(err error) string {
 		return advice.Find(err, []advice.Hint{{Err: fs.ErrPermission, Text: "run bakeryd as root: commands of persistent reservations need CAP_SYS_ADMIN or CAP_SYS_RAWIO"}})
 	case errors.Is(err, lease.ErrInUse), errors.Is(err, hostid.ErrTaken):
 		return fmt.Sprintf("set %s to another id, or to auto; bakeryctl hosts lists those in use", o.setting("host-id"))
+	case errors.Is(err, lease.ErrNotLeft):
+		return fmt.Sprintf("if the machine that had the id is gone, or was installed again as this one, run bakeryctl evict %d --forget on another host; otherwise set %s to another id",
+			o.daemon.HostID, o.setting("host-id"))
 	case errors.Is(err, lease.ErrFull):
 		return "stop bakeryd on a host that is not needed, or free the id of one that is gone for good: bakeryctl evict ID --forget"
 	}

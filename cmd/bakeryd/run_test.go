@@ -289,7 +289,7 @@ func TestRun_StartFails_LogsCauseAndRemedy(t *testing.T) {
 		{"other data", []string{"--device", in("data")}, "", exitNoDevice, "not such a record", "lsblk -f shows what the device holds"},
 		{"no device", []string{"--device", in("none")}, "", exitNoDevice, "no such file or directory", "correct --device, or attach the device"},
 		{"directory", []string{"--device", top}, "", exitNoDevice, "but a directory", "want a block device, or a file that was formatted"},
-		{"too small", []string{"--device", in("tiny")}, "", exitNoDevice, "device is too small", "use a larger device"},
+		{"too small", []string{"--device", in("tiny")}, "", exitNoDevice, "device is too small", "needs a larger device"},
 		{"few disks answer", []string{"--device", in("a"), "--device", in("none")}, "", exitNoDevice, "needs 2 of 3, found 1", "correct the paths that are wrong"},
 		{"two disks of one", []string{"--device", in("a"), "--device", top + "/./a"}, "", exitNoDevice, "give each disk once", ""},
 		{"host id", []string{"--host-id", "3"}, "", exitUsage, "host id 3, want 1 to 2, the hosts of the lockspace", "set --host-id to one of these, or to auto"},
@@ -332,6 +332,15 @@ func TestRun_StartFails_LogsCauseAndRemedy(t *testing.T) {
 }
 
 // TestExitCodes checks the codes that the help promises.
+// TestRemedy_HostIDNotLeft_NamesTheCommand: a machine that was installed again needs that command.
+func TestRemedy_HostIDNotLeft_NamesTheCommand(t *testing.T) {
+	o, err := parse([]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=3"})
+	require.NoError(t, err)
+	remedy := o.remedy(fmt.Errorf("join: %w", lease.ErrNotLeft))
+	require.Contains(t, remedy, "run bakeryctl evict 3 --forget on another host")
+	require.Contains(t, remedy, "set BAKERYD_HOST_ID to another id")
+}
+
 func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{
 		api.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,
