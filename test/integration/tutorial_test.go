@@ -121,6 +121,10 @@ type terminal struct {
 	out bytes.Buffer // guarded by mu
 }
 
+// noise are the lines that the tutorial leaves out: those of the shell about jobs that were killed, and
+// that of bakeryctl if bakeryd starts again slowly.
+var noise = regexp.MustCompile(`(?m)^(?:bash: line \d+: +\d+ (?:Killed|Terminated) .*|bakeryctl: bakeryd is gone; .*)\n`)
+
 // endMark is printed after each command.
 const endMark = "(the command has ended)\n"
 
@@ -143,7 +147,7 @@ func (s *terminal) exited() bool {
 func (s *terminal) output() (text string, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.out.String()
+	all := noise.ReplaceAllString(s.out.String(), "")
 	return strings.ReplaceAll(all, endMark, "")[s.seen:], strings.Count(all, endMark) == s.typed
 }
 
@@ -170,6 +174,7 @@ func (s *terminal) follow(t *testing.T, c typedCommand) {
 		case c.line == "exit\n" && s.exited():
 			return
 		case want.MatchString(text) && (ended || c.output != ""):
+			t.Logf("%s# %s%s", s.name, c.line, text)
 			s.seen += len(text)
 			return
 		case ended && repeat:
@@ -195,6 +200,9 @@ func printed(output string) *regexp.Regexp {
 		p = regexp.MustCompile(`\b[0-9a-f]{16}\b`).ReplaceAllString(p, "INCARNATION")
 		p = regexp.MustCompile(`[0-9]+(\\\.[0-9]+)?`).ReplaceAllString(p, "[0-9.]+")
 		p = strings.ReplaceAll(p, "INCARNATION", "[0-9a-f]{16}")
+		// bakeryctl leaves the holder out if bakeryd does not answer within a second.
+		p = regexp.MustCompile(`held by .*; `).ReplaceAllString(p, "(?:$0)?")
+		p = regexp.MustCompile(`: held by .*$`).ReplaceAllString(p, "(?:$0)?")
 		all.WriteString(" *" + strings.ReplaceAll(p, " ", " +") + " *\n")
 	}
 	return regexp.MustCompile("^" + all.String() + "$")
