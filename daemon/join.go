@@ -249,6 +249,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, NewAgent: j.agent, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, Lease: lease.Config{ID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim},
 		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery, Take: j.members.Take,
+		WarnOfName: j.cfg.Keep, // not for a command with --device: several on one machine have its name
 	}
 	if p != nil {
 		cfg.Lease.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean,

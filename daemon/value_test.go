@@ -115,6 +115,6 @@ func TestAPI_Blocker_NamesTheHolder(t *testing.T) {
 	require.Regexp(t, `^held by db1 \(host 1\)(, pid \d+)?( ".*")?, for \d+ s$`, answer["text"])
 	var e *api.Error
 	require.ErrorAs(t, client.New(m.path).Call(t.Context(), "GET", "/v1/blocker?name=y", nil, &answer), &e)
-	require.Equal(t, &api.Error{Code: api.CodeMissing, Message: `lock "y": no such lock`, Hint: "bakeryctl locks lists them"}, e)
+	require.Equal(t, &api.Error{Code: api.CodeMissing, Message: `lock "y": no such lock`, Hint: "run bakeryctl locks to list the locks"}, e)
 	holder.leave()
 }

@@ -117,6 +117,9 @@ type Config struct {
 	// lock it on the member disks; nil: none.
 	Take func(host int)
 
+	// WarnOfName logs a warning if another live host has the name of this one.
+	WarnOfName bool
+
 	Alive      func() // called at every turn of the loop; nil: none
 	AliveEvery time.Duration
 }

@@ -64,7 +64,7 @@ func TestMember_NameIsInUse_LogsAWarning(t *testing.T) {
 			live(t, s, s.Disk.Open(), nil)
 			var log bytes.Buffer
 			live(t, s, s.Disk.Open(), func(cfg *Config) {
-				cfg.Identity.Name = name
+				cfg.Identity.Name, cfg.WarnOfName = name, true
 				cfg.Log, cfg.Lease.ID, cfg.Lease.Self = slog.New(slog.NewTextHandler(&log, nil)), 2, cfg.Identity.HostRecord()
 			})
 			synctest.Wait()

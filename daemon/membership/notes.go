@@ -57,7 +57,9 @@ func (mb *Member) report(a lease.Action) {
 		}
 		mb.cfg.Log.Info("live in lockspace", "lockspace", cmp.Or(mb.cfg.SB.Name, mb.cfg.SB.UUID.String()), "host_id", a.ID,
 			"incarnation", hexID(a.Incarnation), "resumed", a.Resumed)
-		mb.warnOfName(a.ID)
+		if mb.cfg.WarnOfName {
+			mb.warnOfName(a.ID)
+		}
 		mb.keepTerm()
 	case lease.Renewed:
 		mb.keepTerm()

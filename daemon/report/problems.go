@@ -155,11 +155,14 @@ func (r *Report) hostProblems() (all []Problem) {
 	return append(all, r.nameProblems()...)
 }
 
-// nameProblems returns the names that several hosts have at the same time.
+// nameProblems returns the names that several machines have at the same time. Several hosts of one boot
+// are one machine, such as commands with --device.
 func (r *Report) nameProblems() (all []Problem) {
 	of := map[string][]string{} // ids by name
+	boots := map[[2]string]bool{}
 	for _, h := range r.Hosts {
-		if h.Name != "" && (h.Health == HealthLive || h.Health == HealthSilent) {
+		if boot := [2]string{h.Name, h.BootID}; h.Name != "" && (h.Health == HealthLive || h.Health == HealthSilent) && !boots[boot] {
+			boots[boot] = true
 			of[h.Name] = append(of[h.Name], strconv.Itoa(h.ID))
 		}
 	}

@@ -47,9 +47,12 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			r.Lockspace.Policy = layout.PolicyManual
 		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, until it is back or evicted" +
 			" -> if you are certain that it is off: bakeryctl evict 2; until then its locks are blocked"}},
-		{"one name", func(r *Report) { r.Hosts[1].Name = r.Hosts[0].Name },
+		{"one name", func(r *Report) { r.Hosts[1].Name, r.Hosts[1].BootID = r.Hosts[0].Name, "b2" },
 			[]string{"warning name: 2 hosts have the name db1: host ids 1, 2 -> set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"}},
-		{"one name, but one of them has left", func(r *Report) { r.Hosts[1].Name, r.Hosts[1].Health = r.Hosts[0].Name, HealthLeft }, nil},
+		{"one name, but one of them has left", func(r *Report) {
+			r.Hosts[1].Name, r.Hosts[1].BootID, r.Hosts[1].Health = r.Hosts[0].Name, "b2", HealthLeft
+		}, nil},
+		{"one machine", func(r *Report) { r.Hosts[1].Name = r.Hosts[0].Name }, nil},
 		{"being declared dead", func(r *Report) { silent(r, 37_000, 0) },
 			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> if you are certain that it is off: bakeryctl evict 2"}},
 		{"being fenced", func(r *Report) {
