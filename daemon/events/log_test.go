@@ -474,26 +474,51 @@ func TestLineOfNoClock(t *testing.T) {
 	require.Equal(t, []Kind{Gap, Enter}, kinds)
 }
 
-// TestReadFile_Rest_CountsReadingOnly: not the time of a client that is slow to take events.
-func TestReadFile_Rest_CountsReadingOnly(t *testing.T) {
+// TestReadFile_Turns_EndBeforeTheCaller: a client that is slow to take events keeps no turn.
+func TestReadFile_Turns_EndBeforeTheCaller(t *testing.T) {
 	var lines []byte
 	for seq := range uint64(2*batchSize + 1) {
 		lines = (&Event{Seq: seq + 1, At: time.Now(), Kind: Gap}).AppendLine(lines)
 	}
 	path := filepath.Join(t.TempDir(), "x.events")
 	require.NoError(t, os.WriteFile(path, lines, 0o600))
-	synctest.Test(t, func(t *testing.T) {
-		rests, got := 0, 0
-		require.NoError(t, ReadFile(path, Query{Rest: func(took time.Duration) {
-			require.Zero(t, took)
-			rests++
-			time.Sleep(time.Second)
-		}}, func(es []Event) error {
+	for _, q := range []Query{{}, {Lock: "x", Until: time.Unix(1, 0)}} { // all are selected, or none
+		turns, reading, got := 0, false, 0
+		q.Turn = func() (func(), error) {
+			require.False(t, reading)
+			turns++
+			reading = true
+			return func() { reading = false }, nil
+		}
+		require.NoError(t, ReadFile(path, q, func(es []Event) error {
+			require.False(t, reading)
 			got += len(es)
-			time.Sleep(time.Minute)
 			return nil
 		}))
-		require.Equal(t, 2*batchSize+1, got)
-		require.Equal(t, 3, rests, "after each batch, and at the end")
+		require.False(t, reading)
+		require.Equal(t, 3, turns, "one for each batch")
+		require.Equal(t, q.Lock == "", got == 2*batchSize+1)
+	}
+}
+
+// TestReadFile_TurnFails_EndsTheRead: with that error, and without a further batch.
+func TestReadFile_TurnFails_EndsTheRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.events")
+	var lines []byte
+	for seq := range uint64(3 * batchSize) {
+		lines = (&Event{Seq: seq + 1, At: time.Now(), Kind: Gap}).AppendLine(lines)
+	}
+	require.NoError(t, os.WriteFile(path, lines, 0o600))
+	turns, got := 0, 0
+	err := ReadFile(path, Query{Turn: func() (func(), error) {
+		if turns++; turns == 2 {
+			return nil, io.ErrClosedPipe
+		}
+		return func() {}, nil
+	}}, func(es []Event) error {
+		got += len(es)
+		return nil
 	})
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.Equal(t, batchSize, got)
 }

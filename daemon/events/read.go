@@ -22,9 +22,10 @@ type Query struct {
 	From  time.Time // events at this time or later; zero: no limit
 	Until time.Time // events before this time; zero: no limit
 
-	// Rest is called after batchSize events that were read of files, and after the last one, with the time
-	// that reading took. It may block, to limit the load. nil: it is not called.
-	Rest func(took time.Duration)
+	// Turn is called before events are read of files, and again after at most batchSize of them. It may
+	// block, to limit the load, and its error ends the read. end is called after each turn, and before the
+	// function of the caller, which may block. nil: files are read without a limit.
+	Turn func() (end func(), err error)
 }
 
 func (q *Query) wants(e *Event) bool {
@@ -39,8 +40,23 @@ type reader struct {
 	fn    func([]Event) error
 	batch []Event
 	got   []Event // room for the events of memory
+	end   func()  // of the turn; nil if there is none
+}
 
-	inCalls time.Duration // time in fn since Rest, in which nothing is read
+// resume begins a turn, unless there is one.
+func (r *reader) resume() (err error) {
+	if r.Turn != nil && r.end == nil {
+		r.end, err = r.Turn()
+	}
+	return err
+}
+
+// pause ends the turn, if there is one.
+func (r *reader) pause() {
+	if r.end != nil {
+		r.end()
+		r.end = nil
+	}
 }
 
 func (r *reader) see(e Event) error {
@@ -58,9 +74,8 @@ func (r *reader) flush() error {
 	if len(r.batch) == 0 {
 		return nil
 	}
-	began := time.Now()
+	r.pause()
 	err := r.fn(r.batch)
-	r.inCalls += time.Since(began)
 	r.batch = r.batch[:0]
 	return err
 }
@@ -110,6 +125,10 @@ func (l *Log) read(r *reader, files bool) error {
 
 // readFiles reads the rotated file of a journal, then the one in use.
 func (r *reader) readFiles(path string) error {
+	defer r.pause()
+	if err := r.resume(); err != nil {
+		return err
+	}
 	files, err := openFiles(path)
 	for _, f := range files {
 		defer f.Close()
@@ -117,24 +136,19 @@ func (r *reader) readFiles(path string) error {
 	if err != nil {
 		return err
 	}
-	began, read := time.Now(), 0
-	r.inCalls = 0
-	rest := func() {
-		if r.Rest != nil {
-			r.Rest(time.Since(began) - r.inCalls)
-			began, r.inCalls = time.Now(), 0
-		}
-	}
-	defer rest()
+	read := 0
 	for _, f := range files {
 		for e, err := range scan(f, r.Since) {
-			if read++; read%batchSize == 0 {
-				rest()
-			}
 			if err != nil {
 				return fmt.Errorf("read the journal %s: %w", f.Name(), text.WithoutPath(err))
 			}
 			if err := r.see(e); err != nil {
+				return err
+			}
+			if read++; read%batchSize == 0 {
+				r.pause()
+			}
+			if err := r.resume(); err != nil {
 				return err
 			}
 		}

@@ -87,7 +87,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if callerOf(r).socket() == nil {
-		q.Rest = func(took time.Duration) { s.reading.charge(r.Context(), (workShare-1)*took, readBurst) }
+		q.Turn = func() (end func(), err error) { return s.reading.begin(r.Context()) }
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	// A client that does not read blocks only this goroutine, for at most eventsPatience.

@@ -65,7 +65,7 @@ type Server struct {
 	readers   *fdlimit.Budget
 	followers chan struct{} // has one entry for each client that follows events by an address
 	asking    pace          // of all clients of an address
-	reading   pace          // of the journal by these
+	reading   turns         // of these at the journal
 	lines     eventLines    // that clients are sent
 	rules     access.Rules  // without the policy
 	refused   *policy.Refusals
@@ -114,7 +114,7 @@ func New(cfg Config) *Server {
 	s.http = s.serverOf(restrict(false, mux), cfg.Descriptors)
 	looks := http.NewServeMux()
 	s.looks(looks, true)
-	s.followers = make(chan struct{}, max(1, s.readers.Limit/2))
+	s.followers, s.reading = make(chan struct{}, max(1, s.readers.Limit/2)), make(turns, 1)
 	s.looking = s.serverOf(s.asking.paced(restrict(true, looks)), s.readers)
 	return s
 }

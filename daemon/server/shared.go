@@ -23,30 +23,30 @@ const (
 	mostShared  = 2 * time.Second        // how long an answer is shared at most; it takes priority
 	listShared  = time.Minute            // the same for the list of locks, which is read from the disk
 
-	readBurst = time.Second // worth of reading the journal at once
+	longestRest = 5 * time.Second // after a turn at the journal, also if a stalled disk prolonged that
 )
 
-// pace limits what clients cause together. The zero value is ready for use.
+// pace limits how often clients ask together. The zero value is ready for use.
 type pace struct {
 	mu   sync.Mutex // guards free
 	free time.Time  // when all that was charged is paid
 }
 
-// charge blocks until at most burst is owed, the cost included, or ctx is done.
-func (p *pace) charge(ctx context.Context, cost, burst time.Duration) {
+// charge charges askEvery. It blocks until at most askBurst is owed, or ctx is done.
+func (p *pace) charge(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
 	if p.free.Before(now) {
 		p.free = now
 	}
-	p.free = p.free.Add(cost)
+	p.free = p.free.Add(askEvery)
 	owed := p.free.Sub(now)
 	p.mu.Unlock()
-	if owed <= burst {
+	if owed <= askBurst {
 		return
 	}
 	select {
-	case <-time.After(owed - burst):
+	case <-time.After(owed - askBurst):
 	case <-ctx.Done():
 	}
 }
@@ -54,7 +54,7 @@ func (p *pace) charge(ctx context.Context, cost, burst time.Duration) {
 // paced charges for each request.
 func (p *pace) paced(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p.charge(r.Context(), askEvery, askBurst); r.Context().Err() == nil {
+		if p.charge(r.Context()); r.Context().Err() == nil {
 			h.ServeHTTP(w, r)
 		}
 	})
@@ -71,9 +71,28 @@ type pacedListener struct {
 func (l pacedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err == nil {
-		l.pace.charge(l.ctx, askEvery, askBurst)
+		l.pace.charge(l.ctx)
 	}
 	return conn, err
+}
+
+// turns lets clients work one at a time, together at most 1/workShare of the time. It is a channel with
+// room for one: the turn, and the rest after it.
+type turns chan struct{}
+
+// begin blocks until it is the turn of the caller, or returns an error if ctx is done. end ends the turn.
+func (t turns) begin(ctx context.Context) (end func(), err error) {
+	if ctx.Err() == nil {
+		select {
+		case t <- struct{}{}:
+			began := time.Now()
+			return func() {
+				time.AfterFunc(min((workShare-1)*time.Since(began), longestRest), func() { <-t })
+			}, nil
+		case <-ctx.Done():
+		}
+	}
+	return nil, context.Cause(ctx)
 }
 
 // shared answers all requests with one answer, and makes a new one if that is too old.

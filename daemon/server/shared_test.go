@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -141,42 +143,105 @@ func TestShared_MetricsPanic_NextRequestIsServed(t *testing.T) {
 	})
 }
 
-// TestPace_ManyReaders_WorkATenthOfTheTime: clients that read the journal are charged together.
-func TestPace_ManyReaders_WorkATenthOfTheTime(t *testing.T) {
+// TestTurns_ManyReaders_WorkATenthOfTheTime: also if half of them are gone before their turn.
+func TestTurns_ManyReaders_WorkATenthOfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pace
-		began := time.Now()
+		s, began := make(turns, 1), time.Now()
+		gone, goes := context.WithCancel(t.Context())
+		goes()
 		var clients sync.WaitGroup
+		reading := 0
 		for range 20 {
 			clients.Go(func() {
 				for range 50 {
+					_, err := s.begin(gone)
+					require.ErrorIs(t, err, context.Canceled)
+					end, err := s.begin(t.Context())
+					require.NoError(t, err)
+					reading++
 					time.Sleep(10 * time.Millisecond) // a batch
-					p.charge(t.Context(), (workShare-1)*10*time.Millisecond, readBurst)
+					require.Equal(t, 1, reading)
+					reading--
+					end()
 				}
 			})
 		}
 		clients.Wait()
 		const read = 20 * 50 * 10 * time.Millisecond
-		require.GreaterOrEqual(t, time.Since(began), (workShare-1)*read-readBurst)
-		require.LessOrEqual(t, time.Since(began), workShare*read)
+		require.Equal(t, workShare*read-(workShare-1)*10*time.Millisecond, time.Since(began), "without the last rest")
 	})
 }
 
-// TestEvents_ByAddress_ReadingIsCharged: in each of the ways to ask for events.
-func TestEvents_ByAddress_ReadingIsCharged(t *testing.T) {
-	journal := events.New(clock.Boottime, slog.New(slog.DiscardHandler))
-	defer journal.Close()
-	journal.Keep(filepath.Join(t.TempDir(), "x.events"), events.Self{Host: 1, Name: "db1", Incarnation: 7})
-	journal.Add(events.Event{Kind: events.Gap})
-	for _, query := range []string{"", "?limit=5", "?follow=1"} {
-		s := New(Config{Log: slog.New(slog.DiscardHandler), Events: journal})
-		ctx, cancel := context.WithCancel(t.Context())
-		go s.look(ctx, "/v1/events"+query)
-		require.Eventually(t, func() bool {
-			s.reading.mu.Lock()
-			defer s.reading.mu.Unlock()
-			return !s.reading.free.IsZero()
-		}, time.Minute, time.Millisecond, query)
-		cancel()
+// TestTurns_ClientIsGone_HasNone: also if it is its turn.
+func TestTurns_ClientIsGone_HasNone(t *testing.T) {
+	gone, goes := context.WithCancel(t.Context())
+	goes()
+	s := make(turns, 1)
+	for range 64 {
+		_, err := s.begin(gone)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+// TestTurns_ReadStalls_RestIsBounded: the next client does not wait for nine times that.
+func TestTurns_ReadStalls_RestIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := make(turns, 1)
+		end, err := s.begin(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		end()
+		began := time.Now()
+		_, err = s.begin(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, longestRest, time.Since(began))
+	})
+}
+
+// TestEvents_ClientsOfTheAddressGo_NextIsServed: requests whose clients are gone end, and cost the others
+// nothing, in each of the ways to ask for events.
+func TestEvents_ClientsOfTheAddressGo_NextIsServed(t *testing.T) {
+	var lines []byte
+	const count = 1000
+	for seq := range uint64(count) {
+		lines = (&events.Event{Seq: seq + 1, At: time.Now(), Kind: events.Gap}).AppendLine(lines)
+	}
+	for query, want := range map[string]int{"": count, "?limit=5": 5, "?follow=1": count} {
+		path := filepath.Join(t.TempDir(), "x.events")
+		require.NoError(t, os.WriteFile(path, lines, 0o600))
+		synctest.Test(t, func(t *testing.T) {
+			journal := events.New(clock.Boottime, slog.New(slog.DiscardHandler))
+			defer journal.Close()
+			journal.Keep(path, events.Self{Host: 1, Name: "db1", Incarnation: 7})
+			s := New(Config{Log: slog.New(slog.DiscardHandler), Events: journal})
+			end, err := s.reading.begin(t.Context()) // another client reads
+			require.NoError(t, err)
+			ctx, leave := context.WithCancel(t.Context())
+			var gone sync.WaitGroup
+			for range 37 {
+				gone.Go(func() { require.NotContains(t, s.look(ctx, "/v1/events"+query).Body.String(), "gap") })
+			}
+			synctest.Wait()
+			leave()
+			gone.Wait()
+
+			w, began := httptest.NewRecorder(), time.Now()
+			ctx, stop := context.WithCancel(t.Context())
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				s.looking.Handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/events"+query, nil))
+			}()
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			require.Zero(t, w.Body.Len(), "it is not its turn")
+			end()
+			time.Sleep((workShare-1)*10*time.Millisecond + time.Millisecond)
+			synctest.Wait()
+			require.Equal(t, want, strings.Count(w.Body.String(), "\n"), query)
+			require.LessOrEqual(t, time.Since(began), 101*time.Millisecond)
+			stop()
+			<-served
+		})
 	}
 }
