@@ -19,15 +19,15 @@ import (
 // looks registers the calls that only read, for the socket or for an address, whose clients share the
 // answers. They change nothing on the disk or on this host.
 func (s *Server) looks(mux *http.ServeMux, byAddress bool) {
-	status, maybeShared := s.status, func(h http.HandlerFunc, _ time.Duration) http.Handler { return h }
+	status, maybeShared := s.status, func(h http.HandlerFunc, _ time.Duration, _ bool) http.Handler { return h }
 	if byAddress {
-		status, maybeShared = s.statusOfPage, func(h http.HandlerFunc, most time.Duration) http.Handler { return share(h, most) }
+		status, maybeShared = s.statusOfPage, s.share
 	}
-	mux.Handle("GET /v1/status", maybeShared(s.withoutBody(status), mostShared))
-	mux.Handle("GET /v1/locks", maybeShared(s.withoutBody(s.locks), listShared))
+	mux.Handle("GET /v1/status", maybeShared(s.withoutBody(status), mostShared, false))
+	mux.Handle("GET /v1/locks", maybeShared(s.withoutBody(s.locks), listShared, false))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
-	mux.Handle("GET /metrics", maybeShared(s.serveMetrics, mostShared))
-	mux.Handle("GET "+page.Below+"status", maybeShared(s.glance, mostShared))
+	mux.Handle("GET /metrics", maybeShared(s.serveMetrics, mostShared, false))
+	mux.Handle("GET "+page.Below+"status", maybeShared(s.glance, mostShared, true))
 	for _, at := range []string{"/{$}", page.Below} {
 		mux.Handle(at, page.Handler())
 	}
@@ -49,6 +49,7 @@ func (s *Server) statusOfPage(host Host, _ *http.Request) (any, error) {
 	if a.Error != nil {
 		return nil, a.Error
 	}
+	s.judgePolicy(a.Report)
 	return a.Report, nil
 }
 

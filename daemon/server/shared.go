@@ -95,23 +95,27 @@ func (t turns) begin(ctx context.Context) (end func(), err error) {
 	return nil, context.Cause(ctx)
 }
 
-// shared answers all requests with one answer, and makes a new one if that is too old.
+// shared answers all requests with one answer, and makes a new one if that is too old, or if the term
+// has ended or begun since: it is then of another host.
 type shared struct {
-	of   http.Handler
-	most time.Duration // how long an answer is shared at most
+	of     http.Handler
+	most   time.Duration // how long an answer is shared at most
+	joined func() (Host, error)
 
-	mu     sync.Mutex // guards the fields below
-	last   *answer    // nil if none yet
-	making chan struct{}
+	mu     sync.Mutex    // guards the fields below
+	host   Host          // that the other fields are of; nil if none had joined
+	last   *answer       // nil if none yet
+	making chan struct{} // closed when the next answer is made; nil if none is
 }
 
-// share returns a handler whose answers are shared: one with compression, one without. They depend on
-// nothing else of a request.
-func share(h http.Handler, most time.Duration) http.Handler {
-	plain, compressed := &shared{of: h, most: most}, &shared{of: h, most: most}
+// share returns a handler whose answers are shared, if it compresses one with compression and one
+// without. They depend on nothing else of a request.
+func (s *Server) share(h http.HandlerFunc, most time.Duration, compresses bool) http.Handler {
+	plain := &shared{of: h, most: most, joined: s.cfg.Host}
+	compressed := &shared{of: h, most: most, joined: s.cfg.Host}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header, of := http.Header{}, plain
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		if compresses && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			header.Set("Accept-Encoding", "gzip")
 			of = compressed
 		}
@@ -132,16 +136,21 @@ func share(h http.Handler, most time.Duration) http.Handler {
 // current returns the current answer, and makes it if necessary; nil if ctx is done first.
 func (s *shared) current(r *http.Request, ctx context.Context) *answer {
 	for ctx.Err() == nil {
+		host, _ := s.joined()
 		s.mu.Lock()
+		if s.host != host {
+			s.host, s.last, s.making = host, nil, nil
+		}
 		last, making := s.last, s.making
 		if last != nil && time.Now().Before(last.until) {
 			s.mu.Unlock()
 			return last
 		}
 		if making == nil {
-			s.making = make(chan struct{})
+			making = make(chan struct{})
+			s.making = making
 			s.mu.Unlock()
-			return s.answer(r)
+			return s.answer(r, making)
 		}
 		s.mu.Unlock()
 		select {
@@ -152,21 +161,28 @@ func (s *shared) current(r *http.Request, ctx context.Context) *answer {
 	return nil
 }
 
-// answer makes an answer, also if the client that asked for it goes.
-func (s *shared) answer(r *http.Request) *answer {
+// answer makes an answer, also if the client that asked for it goes. Errors are shared for leastShared
+// only, because they may be over soon.
+func (s *shared) answer(r *http.Request, making chan struct{}) *answer {
 	a, began := &answer{header: http.Header{}}, time.Now()
 	defer func() { // also after a panic
 		s.mu.Lock()
-		close(s.making)
-		s.making = nil
-		s.mu.Unlock()
+		defer s.mu.Unlock()
+		if close(making); s.making == making {
+			s.making = nil
+		}
 	}()
 	s.of.ServeHTTP(a, r)
 	a.WriteHeader(http.StatusOK)
 	now := time.Now()
-	a.until = now.Add(min(max(leastShared, (workShare-1)*now.Sub(began)), s.most))
+	a.until = now.Add(leastShared)
+	if a.status == http.StatusOK {
+		a.until = now.Add(min(max(leastShared, (workShare-1)*now.Sub(began)), s.most))
+	}
 	s.mu.Lock()
-	s.last = a
+	if s.making == making { // else the term is another
+		s.last = a
+	}
 	s.mu.Unlock()
 	return a
 }

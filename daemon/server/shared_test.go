@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,9 +17,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
@@ -140,6 +143,103 @@ func TestShared_MetricsPanic_NextRequestIsServed(t *testing.T) {
 		require.Panics(t, func() { s.look(t.Context(), "/metrics") })
 		require.Equal(t, "number 2 map[] map[]", s.look(t.Context(), "/metrics").Body.String())
 		require.Equal(t, "number 2 map[] map[]", s.look(t.Context(), "/metrics?x=y").Body.String(), "the same for all")
+	})
+}
+
+// TestShared_OnlyThePageIsCompressed: all other answers are shared by clients that take compression, too.
+func TestShared_OnlyThePageIsCompressed(t *testing.T) {
+	for path, made := range map[string]int{"/v1/status": 1, "/page/status": 2} {
+		synctest.Test(t, func(t *testing.T) {
+			host := &glancing{}
+			s := looking(host, nil)
+			for range 2 {
+				s.look(t.Context(), path)
+				r := httptest.NewRequest("GET", "http://localhost"+path, nil)
+				r.Header.Set("Accept-Encoding", "gzip")
+				s.looking.Handler.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			require.Equal(t, made, host.glances, path)
+		})
+	}
+}
+
+// TestShared_Errors_AreSharedBriefly: also if they took long, because the next try may succeed.
+func TestShared_Errors_AreSharedBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := http.StatusServiceUnavailable
+		h := looking(nil, nil).share(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(10 * time.Second)
+			w.WriteHeader(status)
+		}, listShared, false)
+		code := func() int {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			return w.Code
+		}
+		require.Equal(t, status, code())
+		status = http.StatusOK
+		require.Equal(t, http.StatusServiceUnavailable, code(), "the same answer")
+		time.Sleep(leastShared)
+		require.Equal(t, http.StatusOK, code())
+		status = http.StatusServiceUnavailable
+		time.Sleep(listShared - time.Second)
+		require.Equal(t, http.StatusOK, code(), "the same answer")
+		time.Sleep(time.Second)
+		require.Equal(t, status, code())
+	})
+}
+
+// TestShared_TermEnds_NoAnswerIsOfIt: neither until the host joins again, nor after that, nor does a
+// request wait for a read of that term.
+func TestShared_TermEnds_NoAnswerIsOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &glancing{}, &glancing{}
+		var host Host = first
+		s := New(Config{Log: slog.New(slog.DiscardHandler), Host: func() (Host, error) {
+			if host == nil {
+				return nil, errors.New("joining again")
+			}
+			return host, nil
+		}})
+		code := func() int { return s.look(t.Context(), "/v1/status").Code }
+		require.Equal(t, http.StatusOK, code())
+		host = nil
+		require.Equal(t, http.StatusServiceUnavailable, code())
+		host = second
+		require.Equal(t, http.StatusOK, code())
+		require.Equal(t, 1, second.glances)
+
+		time.Sleep(mostShared)
+		second.took, first.took = time.Hour, 2*time.Hour
+		go code()
+		synctest.Wait()
+		began := time.Now()
+		host = nil
+		require.Equal(t, http.StatusServiceUnavailable, code())
+		require.Equal(t, began, time.Now())
+		host = first
+		go code()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 2, second.glances, "its answer is made, and not kept")
+		require.Equal(t, http.StatusOK, code())
+		require.Equal(t, 2*time.Hour, time.Since(began), "the answer of the present term")
+		require.Equal(t, 2, first.glances, "one at a time")
+	})
+}
+
+// TestStatus_ByAddress_NamesTheInvalidPolicyFile, as the page does.
+func TestStatus_ByAddress_NamesTheInvalidPolicyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy")
+	require.NoError(t, os.WriteFile(path, []byte("alow\n"), 0o644))
+	file, err := policy.Open(path, slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, access.ErrPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		s := looking(&glancing{}, nil)
+		s.cfg.Policy = file
+		for _, of := range []string{"/v1/status", "/page/status"} {
+			require.Contains(t, s.look(t.Context(), of).Body.String(), "the policy file "+path+" is invalid", of)
+		}
 	})
 }
 
