@@ -3,6 +3,7 @@ package report
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // the hosts from watching them. self is the record of its own host.
 func BuildLock(s *lockspace.Snapshot, k *Knowledge, self layout.HostRecord) *Report {
 	of := *s
+	of.Damaged, of.Hosts = slices.Clip(s.Damaged), slices.Clip(s.Hosts) // several callers may share the snapshot
 	ids := map[int]bool{}
 	for _, slot := range s.Slots {
 		ids[slot.Host] = slot.Phase != layout.Idle

@@ -1,11 +1,14 @@
 package report
 
 import (
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -53,4 +56,27 @@ func TestBlocker(t *testing.T) {
 			require.Equal(t, c.want, c.report.Blocker(&c.report.Locks[0], now))
 		})
 	}
+}
+
+// TestBuildLock_SharedSnapshot_StaysAsItIs: several callers interpret one read at the same time.
+func TestBuildLock_SharedSnapshot_StaysAsItIs(t *testing.T) {
+	geometry := layout.Superblock{Geometry: layout.Geometry{Hosts: 8, Locks: 4, Stride: 512}}
+	k := &Knowledge{Hosts: make([]lease.Host, 8)}
+	s := &lockspace.Snapshot{Superblock: geometry, Entries: []layout.Entry{{Lock: 1, Name: "x", Creation: 1, Permits: 1}},
+		Damaged: make([]lockspace.Record, 0, 16), Hosts: make([]layout.HostRecord, 0, 16)}
+	for id := 2; id <= 7; id++ {
+		k.Hosts[id-1] = lease.Host{Incarnation: uint64(id), State: layout.StateLive, Readable: id%2 == 0}
+		s.Damaged = append(s.Damaged, lockspace.Record{Kind: lockspace.KindSlot, Host: id, Lock: 1, Err: layout.ErrChecksum})
+	}
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 20 {
+				BuildLock(s, k, layout.HostRecord{ID: 1, Incarnation: 1, State: layout.StateLive})
+			}
+		})
+	}
+	callers.Wait()
+	require.Zero(t, s.Damaged[:7][6], "what lies behind the damaged slots")
+	require.Zero(t, s.Hosts[:1][0])
 }

@@ -70,6 +70,9 @@ func shorten(found []Problem) []Problem {
 		}
 		p.Times, p.Subject, p.Why, p.Remedy = nil, "", strings.Join(rest[:min(len(rest), listedNames)], ", "), ""
 		p.Text = fmt.Sprintf("%d more %s", len(rest), strings.ReplaceAll(p.Kind, "_", " "))
+		if p.Kind == "name" {
+			p.Text = fmt.Sprintf("%d more names of several hosts", len(rest))
+		}
 		if len(rest) > listedNames {
 			p.Why += ", ..."
 		}
@@ -168,7 +171,7 @@ func (r *Report) nameProblems() (all []Problem) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if ids := of[name]; len(ids) > 1 {
-			all = append(all, Problem{Severity: SeverityWarning, Kind: "name", Subject: name,
+			all = append(all, Problem{Severity: SeverityWarning, Kind: "name", Subject: text.Printable(name),
 				Text: fmt.Sprintf("%d hosts have the name %s", len(ids), text.Printable(name)), Why: "host ids " + strings.Join(ids, ", "),
 				Remedy: "set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"})
 		}

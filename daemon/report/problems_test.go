@@ -152,3 +152,14 @@ func TestReport_ManyProblemsOfAKind_AreShortened(t *testing.T) {
 		"if many hosts are silent, check the storage first", nil}, r.Problems[listedAlone])
 	require.Equal(t, "dead", r.Problems[listedAlone+1].Kind)
 }
+
+func TestReport_ManyDoubledNames_AreShortenedInPrint(t *testing.T) {
+	r := stuckReport(Host{}, Lock{Name: "x"})
+	for i := range 2 * (listedAlone + 2) {
+		r.Hosts = append(r.Hosts, Host{ID: 10 + i, Name: fmt.Sprintf("v\u202e%d", i/2), BootID: fmt.Sprint(i), Health: HealthLive})
+	}
+	r.Judge()
+	require.Len(t, r.Problems, listedAlone+1)
+	require.Equal(t, `"v\u202e0"`, r.Problems[0].Subject)
+	require.Equal(t, `warning name: 2 more names of several hosts: "v\u202e5", "v\u202e6"`, r.Problems[listedAlone].String())
+}

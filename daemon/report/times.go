@@ -74,9 +74,17 @@ func (h Host) Aged(d time.Duration) Host {
 	return h
 }
 
-// Aged returns p when the report is of age d.
+// Aged returns p when the report is of age d. A time is in one of the texts, and a name that looks
+// like it can only be in an earlier one.
 func (p Problem) Aged(d time.Duration) Problem {
-	p.Text, p.Why, p.Remedy = Aged(p.Text, p.Times, d), Aged(p.Why, p.Times, d), Aged(p.Remedy, p.Times, d)
+	for _, m := range p.Times {
+		for _, text := range []*string{&p.Remedy, &p.Why, &p.Text} {
+			if strings.Contains(*text, m.String()) {
+				*text = Aged(*text, []Moving{m}, d)
+				break
+			}
+		}
+	}
 	return p
 }
 
@@ -90,7 +98,11 @@ func Elapsed(d time.Duration) string {
 // Left formats a remaining time as Elapsed does, but rounded up.
 func Left(d time.Duration) string {
 	unit, name := unitOf(d)
-	return fmt.Sprintf("%d %s", (max(0, d)+unit-1)/unit, name)
+	n := max(0, d) / unit
+	if d > n*unit {
+		n++
+	}
+	return fmt.Sprintf("%d %s", n, name)
 }
 
 // unitOf returns the unit in which a time is shown.

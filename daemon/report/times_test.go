@@ -1,6 +1,8 @@
 package report
 
 import (
+	"fmt"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -27,6 +29,7 @@ func TestTimes_Rounding_NeverPromisesTooEarly(t *testing.T) {
 		{10*time.Minute + 1, "10 min", "11 min"},
 		{10*time.Hour - 1, "599 min", "600 min"},
 		{72*time.Hour + 1, "72 h", "73 h"},
+		{math.MaxInt64, "2562047 h", "2562048 h"},
 	} {
 		require.Equal(t, c.elapsed, Elapsed(c.of), c.of)
 		require.Equal(t, c.left, Left(c.of), c.of)
@@ -108,4 +111,15 @@ func TestAged_HostileName_KeepsIt(t *testing.T) {
 	r.Judge()
 	l := r.Locks[0]
 	require.Equal(t, `held by host 3 ("dead in 15 s"), silent, dead in 10 s`, Aged(l.Stuck, l.Times, 5*time.Second))
+}
+
+func TestProblem_AgedWithAHostileName_KeepsIt(t *testing.T) {
+	for _, name := range []string{"no renewal for 21 s", "dead in 15 s"} {
+		r := stuckReport(silentHost(21_200, 14_100), Lock{Name: "x"})
+		r.Hosts[2].Name = name
+		r.Judge()
+		p := r.Problems[0].Aged(5 * time.Second)
+		require.Equal(t, fmt.Sprintf("error silent: host 3 (%q) is silent: no renewal for 26 s, dead in 10 s -> "+
+			"if you are certain that it is off: bakeryctl evict 3", name), p.String())
+	}
 }

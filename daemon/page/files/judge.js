@@ -1,5 +1,5 @@
 // Faults, and instructions for the operator: those that bakeryd reports, or that it does not answer.
-import { aged, until, whole } from './words.js';
+import { agedProblem, until, whole } from './words.js';
 
 const levels = { error: 'bad', warning: 'warn', note: 'note' };
 
@@ -8,7 +8,7 @@ export function judge(m, lost, now) {
   if (lost) return [silence(m, lost, now)];
   if (m?.report) {
     return m.report.problems.map((p) => {
-      const [text, why, remedy] = [p.text, p.why, p.remedy].map((s) => aged(s, p.times, m.age(now)));
+      const [text, why, remedy] = agedProblem(p, m.age(now));
       return { level: levels[p.severity], key: `${p.kind} ${p.subject}`, what: sentence(why ? `${text}: ${why}` : text), todo: sentence(remedy) };
     });
   }

@@ -31,6 +31,16 @@ export function aged(text, times, ms) {
   return text;
 }
 
+// agedProblem returns text, why and remedy of a problem: Problem.Aged of package report.
+export function agedProblem(p, ms) {
+  const texts = [p.text, p.why, p.remedy];
+  for (const t of p.times ?? []) {
+    const at = texts.findLastIndex((s) => s.includes(moving(t, 0)));
+    if (at >= 0) texts[at] = aged(texts[at], [t], ms);
+  }
+  return texts;
+}
+
 function moving(t, age) {
   if (!t.left) return `${t.words} ${whole(t.ms + age)}`;
   return t.ms > age ? `${t.words} ${until(t.ms - age)}` : t.over;
