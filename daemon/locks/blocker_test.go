@@ -2,7 +2,10 @@ package locks
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +29,10 @@ func TestBlocker_Holder_IsNamedOnEveryHost(t *testing.T) {
 			return text
 		}
 		h := acquire(t, a, Request{Name: "x", PID: 2234, Command: "sleep 300"})
+		text, err := b.Blocker(t.Context(), "x")
+		require.NoError(t, err)
+		require.Empty(t, text, "host 2 does not know the lock")
+		knows(t, b, "x")
 		for _, d := range []*testHost{a, b} {
 			require.Equal(t, `held by db1 (host 1), pid 2234 "sleep 300", for 0 s`, blocker(d), "seen by host %d", d.mem.ID())
 		}
@@ -41,10 +48,58 @@ func TestBlocker_Holder_IsNamedOnEveryHost(t *testing.T) {
 		for _, d := range []*testHost{a, b} {
 			require.Empty(t, blocker(d), "seen by host %d", d.mem.ID())
 		}
-		_, err := a.Blocker(t.Context(), "y")
-		require.ErrorIs(t, err, api.ErrNoLock)
 		_, err = a.Blocker(t.Context(), "")
 		require.ErrorIs(t, err, api.ErrInvalid)
+	})
+}
+
+// knows makes a host read the directory, as when one of its clients requests a lock.
+func knows(t *testing.T, d *testHost, name string) {
+	t.Helper()
+	_, err := d.Locks(t.Context())
+	require.NoError(t, err)
+	_, ok := d.dir.Remembered(name)
+	require.True(t, ok)
+}
+
+func TestBlocker_LockIsCreatedElsewhere_NamesTheHolder(t *testing.T) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *testHost) {
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		before, ok := a.dir.Remembered("x")
+		require.True(t, ok)
+		require.NoError(t, b.Remove(timeout(t, generous), "x", false))
+		other := acquire(t, b, Request{Name: "y"}) // takes the number of the lock
+		h := acquire(t, b, Request{Name: "x", PID: 7})
+		require.NotEqual(t, before.Lock, h.Lock().Entry.Lock)
+		remembered, _ := a.dir.Remembered("x")
+		require.Equal(t, before, remembered, "host 1 has not read the directory since")
+		time.Sleep(2 * blockerEvery)
+		text, err := a.Blocker(t.Context(), "x")
+		require.NoError(t, err)
+		require.Equal(t, "held by db2 (host 2), pid 7, for 0 s", text)
+		require.NoError(t, h.Release())
+		require.NoError(t, other.Release())
+
+		require.NoError(t, b.Remove(timeout(t, generous), "x", false))
+		time.Sleep(2 * blockerEvery)
+		a.dir.Add(before) // unless it remembers the lock still
+		_, err = a.Blocker(t.Context(), "x")
+		require.ErrorIs(t, err, api.ErrNoLock)
+	})
+}
+
+func TestBlocker_EntryIsUnreadable_NamesTheHolder(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		h := acquire(t, c.host(1), Request{Name: "x", PID: 7})
+		b, f := c.faultyHost(2)
+		knows(t, b, "x")
+		time.Sleep(2 * blockerEvery)
+		bad := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Err: syscall.EIO})
+		text, err := b.Blocker(t.Context(), "x")
+		require.NoError(t, err)
+		require.Equal(t, "held by db1 (host 1), pid 7, for 0 s", text)
+		require.Equal(t, 1, bad.Fired())
+		require.NoError(t, h.Release())
 	})
 }
 
@@ -76,8 +131,7 @@ func TestBlocker_ManyClients_ShareARead(t *testing.T) {
 		h := acquire(t, c.host(1), Request{Name: "x", PID: 7})
 		b, f := c.faultyHost(2)
 		t.Cleanup(f.RemoveFaults)
-		_, err := b.Blocker(t.Context(), "x") // reads the directory
-		require.NoError(t, err)
+		knows(t, b, "x")
 		time.Sleep(2 * blockerEvery)
 		reads := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: time.Millisecond})
 		ask := func(n int) {
@@ -102,6 +156,7 @@ func TestBlocker_DeviceHangs_IsLeftToOneRead(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		h := acquire(t, c.host(1), Request{Name: "x"})
 		b, f := c.faultyHost(2)
+		knows(t, b, "x")
 		hanging := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -112,6 +167,48 @@ func TestBlocker_DeviceHangs_IsLeftToOneRead(t *testing.T) {
 		require.Equal(t, 1, hanging.Fired())
 		f.RemoveFaults()
 		require.NoError(t, h.Release())
+	})
+}
+
+// TestBlocker_DeviceHangs_ReadsAreBounded: clients may ask for any number of names.
+func TestBlocker_DeviceHangs_ReadsAreBounded(t *testing.T) {
+	const known = 3 * mostBlockerReads
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, known+1)
+		b, f := c.faultyHost(2)
+		for i := range known {
+			require.NoError(t, acquire(t, b, Request{Name: fmt.Sprint("lock", i)}).Release())
+		}
+		time.Sleep(2 * blockerEvery)
+		hanging := f.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(known + 1), Hang: true})
+		for i := range 2000 {
+			text, err := b.Blocker(t.Context(), fmt.Sprint("unknown", i))
+			require.NoError(t, err)
+			require.Empty(t, text)
+		}
+		require.Zero(t, hanging.Fired())
+		require.Empty(t, b.blockers.byName)
+		ctx, cancel := context.WithCancel(t.Context())
+		var asking sync.WaitGroup
+		for i := range 2000 {
+			asking.Go(func() {
+				_, err := b.Blocker(ctx, fmt.Sprint("lock", i%known))
+				assert.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		synctest.Wait()
+		require.Equal(t, mostBlockerReads, hanging.Fired())
+		require.Len(t, b.blockers.byName, mostBlockerReads)
+		cancel()
+		asking.Wait()
+		synctest.Wait()
+		require.Equal(t, mostBlockerReads, hanging.Fired())
+		f.RemoveFaults()
+		synctest.Wait()
+		for i := range known {
+			_, err := b.Blocker(t.Context(), fmt.Sprint("lock", i))
+			require.NoError(t, err)
+		}
 	})
 }
 

@@ -66,7 +66,7 @@ type Manager struct {
 
 	drivers  sync.WaitGroup
 	tasks    tasks.Group
-	blockers blockerReads
+	blockers *blockerReads
 
 	restoring atomic.Bool   // damaged entries are being restored
 	stayed    chan struct{} // an intent of this process may have stayed in its slot; has room for one
@@ -82,7 +82,7 @@ type Manager struct {
 func New(host *driver.Host, repairs bool) *Manager {
 	m := &Manager{
 		host: host, disk: host.Disk, mem: host.Member, repairs: repairs, dir: directory.New(host.Disk.Dev, host.Disk.SB.Space()),
-		locks: map[int]*Lock{}, stop: make(chan struct{}), restart: make(chan struct{}), stayed: make(chan struct{}, 1),
+		locks: map[int]*Lock{}, stop: make(chan struct{}), restart: make(chan struct{}), stayed: make(chan struct{}, 1), blockers: newBlockerReads(),
 	}
 	host.ID, host.Stop, host.Restart, host.Lost, host.Cause = m.mem.ID(), m.stop, m.restart, m.mem.Lost(), m.mem.Err
 	host.Dir, host.Clear, host.Ended = m.dir, m.clearEntry, m.drop
