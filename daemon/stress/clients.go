@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/load"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 )
 
 // Clients returns a lock of one or several bakeryds that share a lockspace. The workers are
@@ -27,7 +28,7 @@ func Clients(sockets []string, name string) Backend {
 			return nil, err
 		}
 		last := &last{run: r, left: r.cfg.Workers}
-		remove := func(ctx context.Context) error { return first.Remove(ctx, name, client.RemoveOptions{}) }
+		remove := func(ctx context.Context) error { return first.Remove(ctx, name, client.RemoveOptions{NonBlock: true}) }
 		for i := range r.cfg.Workers {
 			o := client.Options{PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 			lock := load.OfBakeryd(client.New(sockets[i%len(sockets)]), name, o)
@@ -45,11 +46,14 @@ type last struct {
 	left int        // workers that have not left
 }
 
-// removeWithin bounds the time for removing the lock. Clients of other processes may hold it.
-const removeWithin = 10 * time.Second
+const (
+	removeWithin = 2 * time.Second        // maximum time for removing the lock, also if the device hangs
+	removeEvery  = 100 * time.Millisecond // pause before the next attempt if it is busy
+)
 
-// leaves counts a worker that leaves. After the last one it removes the lock, if this run has created it. That it
-// remains is no failure of the run.
+// leaves counts a worker that leaves. After the last one it removes the lock, if this run has created it. remove must
+// not wait for the lock: clients of other processes, which may use it, would wait behind it. It is repeated, because a
+// bakeryd keeps a lock for its next client for some time. That the lock remains is no failure of the run.
 func (l *last) leaves(created bool, remove func(context.Context) error) {
 	l.mu.Lock()
 	l.left--
@@ -60,7 +64,11 @@ func (l *last) leaves(created bool, remove func(context.Context) error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin) // also after an interrupt
 	defer cancel()
-	if err := remove(ctx); err != nil && !errors.Is(err, api.ErrNoLock) && l.run.cfg.Remains != nil {
+	err := remove(ctx)
+	for errors.Is(err, api.ErrBusy) && retry.Pause(ctx, removeEvery) == nil {
+		err = remove(ctx)
+	}
+	if err != nil && !errors.Is(err, api.ErrNoLock) && l.run.cfg.Remains != nil {
 		l.run.cfg.Remains(err)
 	}
 }
@@ -91,7 +99,7 @@ func Device(path, name string, log *slog.Logger) Backend {
 		for i, d := range hosts {
 			req := locks.Request{Name: name, PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 			all = append(all, guest(ctx, load.OfHost(d, req), func() error {
-				last.leaves(created, func(ctx context.Context) error { return d.Remove(ctx, name, false) })
+				last.leaves(created, func(ctx context.Context) error { return d.Remove(ctx, name, true) })
 				leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 				defer cancel()
 				return d.Close(leaving)

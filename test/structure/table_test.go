@@ -110,7 +110,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/report daemon/tally"},
 	{"daemon/replacement", "blockdev blockdev/mirror daemon daemon/clock daemon/lease daemon/lease/timing daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/replace daemon/retry daemon/text daemon/waiting layout"},
 	{"daemon/load", "daemon daemon/client daemon/locks layout"},
-	{"daemon/stress", "bakery daemon daemon/api daemon/client daemon/load daemon/locks daemon/lockspace layout"},
+	{"daemon/stress", "bakery daemon daemon/api daemon/client daemon/load daemon/locks daemon/lockspace daemon/retry layout"},
 
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
 	{"cmd/internal/flags", ""},
