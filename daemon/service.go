@@ -86,10 +86,15 @@ func (s *Service) Joined() (*Host, error) {
 		return nil, api.ErrJoining
 	case trouble != nil && pausing:
 		return nil, fmt.Errorf("%w: joining fails and is retried every %v: %w", api.ErrUnavailable, rejoinPause, trouble)
-	case trouble != nil:
-		return nil, fmt.Errorf("%w, waiting for %v; the attempt before failed: %w", api.ErrJoining, j.stage, trouble)
 	}
-	return nil, fmt.Errorf("%w, waiting for %v", api.ErrJoining, j.stage)
+	err := api.ErrJoining
+	if stage := j.stage.String(); stage != "" {
+		err = fmt.Errorf("%w, waiting for %s", err, stage)
+	}
+	if trouble != nil {
+		err = fmt.Errorf("%w; the attempt before failed: %w", err, trouble)
+	}
+	return nil, err
 }
 
 // Waiting returns what the service waits for before it serves locks; empty: it serves them, or does not run.

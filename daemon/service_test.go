@@ -278,6 +278,16 @@ func TestService_JoinsAgain_ErrorIsThatOfTheAttemptBefore(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrUnavailable)
 }
 
+func TestService_NothingIsWaitedForYet_ErrorHasNoReason(t *testing.T) {
+	s := NewService(Config{Devices: []string{"x"}, HostID: 1}, nil)
+	s.setTerm(newJoiner(s.cfg), nil, nil)
+	_, err := s.Joined()
+	require.EqualError(t, err, "not joined to the lockspace: it is still joining")
+	s.setTerm(newJoiner(s.cfg), nil, errors.New("no disks"))
+	_, err = s.Joined()
+	require.EqualError(t, err, "not joined to the lockspace: it is still joining; the attempt before failed: no disks")
+}
+
 // TestDrainWhileTheFirstJoinFails: that is no error, however soon Run goes on after Drain.
 func TestDrainWhileTheFirstJoinFails(t *testing.T) {
 	var s *Service
