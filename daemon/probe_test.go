@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,6 +61,26 @@ func TestProbeLockspace_NoLockBefore_LeavesNone(t *testing.T) {
 		_, err = ProbeLockspace(ctx, c.config(0), measure.Options{Counter: func(string, int64, int64, bool) { cancel() }})
 		require.ErrorIs(t, err, context.Canceled)
 		requireNoLocks(t, c)
+	})
+}
+
+// The lock that a probe has created stays if a client has set its value meanwhile.
+func TestProbeLockspace_ValueIsSetMeanwhile_KeepsTheLock(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		d := c.host(1)
+		var set sync.Once
+		_, err := ProbeLockspace(t.Context(), c.config(0), measure.Options{Counter: func(string, int64, int64, bool) {
+			set.Do(func() {
+				h := acquire(t, d, locks.Request{Name: measuring.ProbeLock})
+				require.NoError(t, h.SetValue(t.Context(), []byte("precious")))
+				require.NoError(t, h.Release())
+			})
+		}})
+		require.NoError(t, err)
+		v, err := d.Value(t.Context(), measuring.ProbeLock)
+		require.NoError(t, err)
+		require.Equal(t, "precious", string(v.Value))
 	})
 }
 

@@ -31,8 +31,9 @@ so two workers inside at once lose a count. At the end stress compares the count
            only in a file that does not exist; the file remains. The path must contain a slash.
   daemon   of bakeryd: the workers are its clients. Several --socket share the workers.
 
-A lock that stress has created is removed at the end, even if stress is interrupted. It remains if other clients use it
-then, if bakeryd refuses, or if stress is killed: remove it with bakeryctl rm.
+A lock that stress has created is removed at the end, even if stress is interrupted. It remains if it has a value or
+other clients use it then, if bakeryd refuses, or if stress is killed: remove it with bakeryctl rm. If several stress
+run at once with one --name, it may remain without a message.
 
 Iterations are those of each worker. Max ticket is the largest number drawn. In memory it is Lamport's
 number, counted from 1; on a disk it starts at the clock.

@@ -24,6 +24,8 @@ var (
 	ErrFull = errors.New("the lock directory is full")
 	// ErrPermits is returned when a request names other permits than the lock has.
 	ErrPermits = errors.New("the lock has other permits")
+	// ErrValue is returned when a lock has a value and was to be removed only without one.
+	ErrValue = errors.New("the lock has a value")
 	// ErrFree is returned when the holders of a lock are asked to release it and it has none.
 	ErrFree = errors.New("the lock has no holder")
 	// ErrNoLock is returned when no lock has the name.
@@ -68,6 +70,7 @@ const (
 	CodeTimeout        = "timeout"         // the lock was not granted in time
 	CodeFull           = "full"            // the lock directory is full
 	CodePermits        = "permits"         // the lock has another number of permits
+	CodeValue          = "value"           // the lock has a value
 	CodeFree           = "free"            // the lock has no holder
 	CodeMissing        = "missing"         // no lock has the name
 	CodeUnavailable    = "unavailable"     // not joined, lease lost, shutting down, too many clients
@@ -113,6 +116,7 @@ var codes = [...]struct {
 	{CodeTimeout, statusOK, exitConflict},
 	{CodeFull, statusInsufficientStorage, exitNoDevice},
 	{CodePermits, statusConflict, exitUnavailable},
+	{CodeValue, statusConflict, exitConflict},
 	{CodeFree, statusConflict, exitConflict},
 	{CodeMissing, statusNotFound, exitConflict},
 	{CodeUnavailable, statusServiceUnavailable, exitUnavailable},
@@ -151,6 +155,7 @@ var table = []row{
 	{ErrTimeout, CodeTimeout, ""},
 	{ErrFull, CodeFull, "remove a lock that is not used any more, or format with more --locks"},
 	{ErrPermits, CodePermits, "use the permits of the lock; to change them, remove it with bakeryctl rm and create it again"},
+	{ErrValue, CodeValue, "bakeryctl value get shows the value; bakeryctl rm removes the lock with it"},
 	{ErrFree, CodeFree, "acquire it: it is free"},
 	{ErrNoLock, CodeMissing, "run bakeryctl locks to list the locks"},
 	{ErrJoining, CodeUnavailable, "try again: joining takes seconds, or more than a lease after a crash or on a slow device; see the log of bakeryd"},

@@ -182,11 +182,14 @@ func (c *Client) Create(ctx context.Context, name string, permits int) (lock Loc
 	return answer.LockInfo, answer.Created, nil
 }
 
-// RemoveOptions say how long to wait for a lock that is to be removed. The zero value waits without
-// limit.
+// RemoveOptions say how long to wait for a lock that is to be removed, and when to keep it. The zero
+// value waits without limit, and removes it with its value.
 type RemoveOptions struct {
 	NonBlock bool          // return ErrBusy instead of waiting
 	Timeout  time.Duration // then ErrTimeout; 0: none; rounded up to milliseconds
+	// IfNoValue keeps a lock that has a value: then the code is api.CodeValue. An older bakeryd refuses it
+	// as invalid.
+	IfNoValue bool
 }
 
 // Remove waits in the queue like an exclusive request, then removes the lock. It does not stop
@@ -197,6 +200,9 @@ type RemoveOptions struct {
 // the lock may still be removed.
 func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error {
 	body := map[string]any{"name": name, "timeout_ms": ceilMillis(o.Timeout), "nonblock": o.NonBlock}
+	if o.IfNoValue {
+		body["if_no_value"] = true
+	}
 	limit := time.Duration(0)
 	if o.Timeout > 0 {
 		limit = o.Timeout + callTimeout

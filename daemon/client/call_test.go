@@ -62,6 +62,13 @@ func TestCallsOfLocks(t *testing.T) {
 	if !strings.HasSuffix(asked, `{"name":"x","nonblock":false,"timeout_ms":2}`) {
 		t.Errorf("Remove asked %q", asked)
 	}
+	reply = "HTTP/1.1 409 Conflict\r\n\r\n" + `{"error":{"code":"value","message":"the lock has a value"}}`
+	if err := c.Remove(t.Context(), "x", RemoveOptions{IfNoValue: true}); !errors.Is(err, api.ErrValue) {
+		t.Errorf("Remove of a lock with a value: %v", err)
+	}
+	if !strings.HasSuffix(asked, `{"if_no_value":true,"name":"x","nonblock":false,"timeout_ms":0}`) {
+		t.Errorf("Remove asked %q", asked)
+	}
 	reply = "HTTP/1.1 409 Conflict\r\n\r\n" + `{"error":{"code":"busy","message":"the lock is busy"}}`
 	if err := c.Remove(t.Context(), "x", RemoveOptions{NonBlock: true}); !errors.Is(err, ErrBusy) {
 		t.Errorf("Remove of a busy lock: %v", err)

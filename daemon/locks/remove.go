@@ -24,7 +24,25 @@ import (
 // that wait for the lock then, or request it later, create it again. It returns ErrNoLock, ErrBusy,
 // ErrInvalid, ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the removal
 // may still be completed.
-func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error) {
+func (m *Manager) Remove(ctx context.Context, name string, try bool) error {
+	return m.remove(ctx, name, try, nil)
+}
+
+// RemoveIfNoValue is Remove of a lock that has no value. The value is read while this host holds the
+// lock, so no client can set one between the check and the removal. It also returns ErrValue, and
+// ErrUnreadable if a slot that may have a value stays unreadable.
+func (m *Manager) RemoveIfNoValue(ctx context.Context, name string, try bool) error {
+	return m.remove(ctx, name, try, func(lk *Lock) error {
+		slots, err := m.readAllSlots(ctx, lk.Dev(), lk.Entry.Lock)
+		if err == nil && len(latestValue(lk.Entry, slots).Value) > 0 {
+			err = api.ErrValue
+		}
+		return err
+	})
+}
+
+// remove removes a lock, unless removable is not nil and returns why it must stay.
+func (m *Manager) remove(ctx context.Context, name string, try bool, removable func(*Lock) error) (err error) {
 	req := Request{Name: name, Mode: layout.Exclusive, Try: try, Command: events.Removing}
 	if err := m.validate(&req); err != nil {
 		return err
@@ -41,6 +59,9 @@ func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error)
 			return m.attach(e)
 		})
 	}, func(lk *Lock) error {
+		if removable != nil {
+			req.Removable = func() error { return removable(lk) }
+		}
 		err := lk.Remove(ctx, req)
 		if err == nil {
 			m.dir.Forget(lk.Entry)

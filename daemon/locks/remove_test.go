@@ -222,3 +222,45 @@ func TestRemoveLetsOthersGoFirst(t *testing.T) {
 		require.Zero(t, c.named("x"))
 	})
 }
+
+// A removal that keeps values reads them when it has the lock: it also meets a value that is set while it
+// waits, by a client of its host or of another one.
+func TestRemoveIfNoValue_ValueIsSetWhileItWaits_KeepsTheLock(t *testing.T) {
+	t.Parallel()
+	for _, host := range []int{1, 2} {
+		runInCluster(t, fmt.Sprint(host), func(t *testing.T, c *cluster) {
+			remover := c.host(1)
+			setter := remover
+			if host != 1 {
+				setter = c.host(host)
+			}
+			h := acquire(t, setter, Request{Name: "x"})
+			out := make(chan error, 1)
+			go func() { out <- remover.RemoveIfNoValue(t.Context(), "x", false) }()
+			require.Eventually(t, func() bool {
+				return host != 1 && c.Slot(1, 1).Phase == layout.Waiting || host == 1 && h.Lock().Queue.Vitals(time.Now()).Waiting == 1
+			}, generous, time.Millisecond)
+			require.NoError(t, h.SetValue(t.Context(), []byte("precious")))
+			require.NoError(t, h.Release())
+			require.ErrorIs(t, ended(t, out), api.ErrValue)
+			require.Equal(t, "precious", string(valueOf(t, remover).Value))
+			require.NoError(t, acquire(t, setter, Request{Name: "x"}).Release(), "the lock is usable")
+			require.ErrorIs(t, remover.RemoveIfNoValue(t.Context(), "x", true), api.ErrValue)
+
+			setValue(t, setter, "")
+			require.NoError(t, remover.RemoveIfNoValue(t.Context(), "x", true), "the value is cleared")
+			require.ErrorIs(t, remover.RemoveIfNoValue(t.Context(), "x", true), api.ErrNoLock)
+		})
+	}
+}
+
+// An unreadable slot may have a value, so the lock stays.
+func TestRemoveIfNoValue_SlotIsUnreadable_KeepsTheLock(t *testing.T) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *testHost) {
+		setValue(t, a, "precious")
+		require.NoError(t, a.Close(t.Context())) // no host rewrites its slot now
+		c.Spoil(c.Geo.Slot(1, 1))
+		require.ErrorIs(t, b.RemoveIfNoValue(timeout(t, generous), "x", false), api.ErrUnreadable)
+		require.Equal(t, 1, c.named("x"))
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/store"
@@ -48,7 +49,7 @@ func (m *Manager) readValue(ctx context.Context, name string) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		slots, err := m.readAllSlots(ctx, e.Lock)
+		slots, err := m.readAllSlots(ctx, m.disk.Dev, e.Lock)
 		if errors.Is(err, api.ErrUnreadable) {
 			err = fmt.Errorf("value of lock %q: %w", name, err)
 		}
@@ -129,13 +130,13 @@ func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
 // readAllSlots reads every slot of a lock, and unreadable ones up to store.SlotTries times, because they
 // may be being written. Each slot is as it was at some time since the call. It returns
 // ErrUnreadable, naming the host.
-func (m *Manager) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, error) {
+func (m *Manager) readAllSlots(ctx context.Context, dev blockdev.Device, lock int) ([]layout.Slot, error) {
 	var slots []layout.Slot
 	var bad []error
 	for try := 1; ; try++ {
 		before, wrong := slots, bad
 		var err error
-		if slots, bad, err = m.disk.ReadSlots(m.disk.Dev, lock, max(len(before), m.SlotCount())); err != nil {
+		if slots, bad, err = m.disk.ReadSlots(dev, lock, max(len(before), m.SlotCount())); err != nil {
 			return nil, err
 		}
 		for i, s := range before {

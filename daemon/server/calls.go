@@ -112,8 +112,9 @@ func (s *Server) create(host Host, r *http.Request, body *createRequest) (any, e
 // removeRequest is the body of POST /v1/remove.
 type removeRequest struct {
 	named
-	TimeoutMS int64 `json:"timeout_ms"` // 0 if none
-	NonBlock  bool  `json:"nonblock"`   // refuse as busy instead of waiting
+	TimeoutMS int64 `json:"timeout_ms"`  // 0 if none
+	NonBlock  bool  `json:"nonblock"`    // refuse as busy instead of waiting
+	IfNoValue bool  `json:"if_no_value"` // keep a lock that has a value
 }
 
 func (s *Server) remove(host Host, r *http.Request, body *removeRequest) (any, error) {
@@ -126,7 +127,11 @@ func (s *Server) remove(host Host, r *http.Request, body *removeRequest) (any, e
 		ctx, cancel = context.WithTimeoutCause(ctx, session.Timeout(body.TimeoutMS), api.ErrTimeout)
 		defer cancel()
 	}
-	return body.named, host.LockManager().Remove(ctx, body.Name, body.NonBlock)
+	remove := host.LockManager().Remove
+	if body.IfNoValue {
+		remove = host.LockManager().RemoveIfNoValue
+	}
+	return body.named, remove(ctx, body.Name, body.NonBlock)
 }
 
 func (s *Server) locks(host Host, r *http.Request) (any, error) {

@@ -28,7 +28,9 @@ func Clients(sockets []string, name string) Backend {
 			return nil, err
 		}
 		last := &last{run: r, left: r.cfg.Workers}
-		remove := func(ctx context.Context) error { return first.Remove(ctx, name, client.RemoveOptions{NonBlock: true}) }
+		remove := func(ctx context.Context) error {
+			return first.Remove(ctx, name, client.RemoveOptions{NonBlock: true, IfNoValue: true})
+		}
 		for i := range r.cfg.Workers {
 			o := client.Options{PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 			lock := load.OfBakeryd(client.New(sockets[i%len(sockets)]), name, o)
@@ -99,7 +101,7 @@ func Device(path, name string, log *slog.Logger) Backend {
 		for i, d := range hosts {
 			req := locks.Request{Name: name, PID: os.Getpid(), Command: commandOf(i + 1), OnWaiting: r.onWaiting(i + 1)}
 			all = append(all, guest(ctx, load.OfHost(d, req), func() error {
-				last.leaves(created, func(ctx context.Context) error { return d.Remove(ctx, name, true) })
+				last.leaves(created, func(ctx context.Context) error { return d.RemoveIfNoValue(ctx, name, true) })
 				leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 				defer cancel()
 				return d.Close(leaving)

@@ -42,6 +42,12 @@ func (t *acquisition) remove() (over bool, err error) {
 			return false, err
 		}
 	}
+	if w.Request.Removable != nil {
+		if err := w.Request.Removable(); err != nil {
+			lk.Queue.Refuse(err, queue.Only(w))
+			return false, nil
+		}
+	}
 	a, err := lk.removal(w)
 	switch {
 	case err != nil:

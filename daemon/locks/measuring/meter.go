@@ -49,11 +49,12 @@ func (m *Meter) ownLock(ctx context.Context, name string) (lk *locks.Lock, creat
 // removeWithin is the timeout for removing the lock of a measurement.
 const removeWithin = 10 * time.Second
 
-// remove removes the lock of a measurement, even if its caller has gone, unless a client has it.
+// remove removes the lock of a measurement, even if its caller has gone, unless a client has it or has
+// set its value.
 func (m *Meter) remove(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
-	if err := m.locks.Remove(ctx, name, true); err != nil && !errors.Is(err, api.ErrNoLock) {
+	if err := m.locks.RemoveIfNoValue(ctx, name, true); err != nil && !errors.Is(err, api.ErrNoLock) {
 		m.log.Error("the lock of a measurement remains: remove it with bakeryctl rm", "lock", name, "err", err)
 	}
 }

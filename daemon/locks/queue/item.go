@@ -35,6 +35,10 @@ type Request struct {
 	// yet. A hold or a place that it leaves behind does not make a lock busy. It must not block.
 	Gone func() bool
 
+	// Removable, unless nil, returns why a lock is not to be removed. The driver calls it when the host
+	// holds the lock exclusively for a removal. It may do IO.
+	Removable func() error
+
 	NoLinger bool // the host does not keep the lock for the next client once this one has released
 
 	Client Client // nil if it does not outlive bakeryd

@@ -245,7 +245,7 @@ func (b *benching) remove() error {
 	}
 	err := b.removeByBakeryd(b.lock)
 	for _, d := range b.joined {
-		if err != nil && removeWith(func(ctx context.Context) error { return d.Remove(ctx, b.lock, false) }) == nil {
+		if err != nil && removeWith(func(ctx context.Context) error { return d.RemoveIfNoValue(ctx, b.lock, false) }) == nil {
 			return nil
 		}
 	}
@@ -257,7 +257,7 @@ func (b *benching) remove() error {
 
 func (b *benching) removeByBakeryd(lock string) error {
 	return removeWith(func(ctx context.Context) error {
-		return client.New(b.Socket).Remove(ctx, lock, client.RemoveOptions{Timeout: removeWithin})
+		return client.New(b.Socket).Remove(ctx, lock, client.RemoveOptions{Timeout: removeWithin, IfNoValue: true})
 	})
 }
 

@@ -19,7 +19,7 @@ func TestFailure_EveryCode_HasTheExitCodeOfTheManual(t *testing.T) {
 		api.CodeInvalid: cli.ExitUsage, api.CodeForbidden: cli.ExitForbidden, api.CodeBusy: cli.ExitConflict, api.CodeTimeout: cli.ExitConflict,
 		api.CodeFull: cli.ExitNoDevice, api.CodePermits: cli.ExitUnavailable, api.CodeFree: cli.ExitConflict, api.CodeMissing: cli.ExitConflict,
 		api.CodeUnavailable: cli.ExitUnavailable, api.CodeUnconfirmed: cli.ExitUnavailable, api.CodeLost: cli.ExitLost,
-		api.CodeCoherenceCheck: cli.ExitUnavailable, api.CodeUpgrade: cli.ExitConflict, api.CodeDevice: cli.ExitNoDevice,
+		api.CodeCoherenceCheck: cli.ExitUnavailable, api.CodeValue: cli.ExitConflict, api.CodeUpgrade: cli.ExitConflict, api.CodeDevice: cli.ExitNoDevice,
 	}
 	require.Len(t, want, len(api.Codes()))
 	for _, code := range api.Codes() {

@@ -57,7 +57,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, o.failure(err)
 	}
 	o.Remains = func(err error) {
-		fmt.Fprintf(o.Stderr, "bakeryctl: warning: the lock %q remains: %v\nhint: run bakeryctl rm %s, as root or the user of bakeryd\n", o.Name, err, text.Printable(o.Name))
+		hint := "run bakeryctl rm %s, as root or the user of bakeryd"
+		if errors.Is(err, api.ErrValue) {
+			hint = "run bakeryctl value get %s to see the value, which another client has set"
+		}
+		fmt.Fprintf(o.Stderr, "bakeryctl: warning: the lock %q remains: %v\nhint: "+hint+"\n", o.Name, err, text.Printable(o.Name))
 	}
 	r, err := stress.Run(ctx, o.Config, backend)
 	var report *Report
