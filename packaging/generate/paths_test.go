@@ -17,8 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// elsewherePaths has the paths that an operator chooses, or systemd creates.
-var elsewherePaths = []string{"/etc/bakery/policy", "/etc/prometheus/bakeryd-alerts.yaml", "/etc/systemd/system/*.wants/bakery*@*.service"}
+// elsewherePaths has the paths that an operator chooses, or that systemd or packaging/scripts create.
+var elsewherePaths = []string{"/etc/bakery/policy", "/etc/bakery/.mode-checked", "/etc/prometheus/bakeryd-alerts.yaml",
+	"/etc/systemd/system/*.wants/bakery*@*.service"}
 
 var (
 	pathOfProject = regexp.MustCompile(`(?:^|[^\w/.:-])(/(?:etc|run|var|usr|opt|srv)[\w./%*@-]*bakery[\w./%*@-]*)`)
