@@ -19,11 +19,9 @@ func (h *historian) find(lock int, r *record) *Attempt {
 		return a
 	}
 	switch {
-	case r.PID == 0:
-		return nil
-	case r.Kind == events.Request:
+	case r.PID != 0 && r.Kind == events.Request && h.cut != Never && r.at-h.cut <= reconnects:
 		return h.again(lock, r)
-	case r.Request != 0:
+	case r.PID == 0 || r.Request != 0 || r.Kind == events.Request:
 		return nil
 	}
 	// The request was before a restart, or the journal lacks the grant.
@@ -48,11 +46,15 @@ func (a *Attempt) suits(r *record, b *Attempt) bool {
 	return b.held() && !a.held()
 }
 
+// reconnects bounds how long after a restart a client requests a lock again, in us. A client tries
+// for one lease, which is usually this long. A later request is another one.
+const reconnects = 30 * 1000 * 1000
+
 // again returns the attempt of a client that requests a lock again, because its bakeryd was
 // restarted and did not know it any more. The client has waited since its first request.
 func (h *historian) again(lock int, r *record) *Attempt {
 	for _, a := range h.ofProcess(lock, r.PID) {
-		if a.cut != Never && !a.held() && a.Command == r.Command && (a.End == "" || a.End == Unseen) {
+		if a.cut != Never && !a.held() && a.Command == r.Command && (a.End == "" || a.End == Unseen) && r.at-a.cut <= reconnects {
 			a.End, a.Ended = "", Never
 			h.rename(a, attemptKey{lock: lock, request: r.Request})
 			return a
@@ -65,10 +67,10 @@ func (h *historian) again(lock int, r *record) *Attempt {
 // again.
 const maxOfProcess = 1000
 
-// ofProcess returns the attempts of a process that are open, or were when its bakeryd restarted.
+// ofProcess returns the attempts of a process that are open, or that it may request again.
 func (h *historian) ofProcess(lock, pid int) []*Attempt {
 	k := attemptKey{lock: lock, pid: pid}
-	all := slices.DeleteFunc(h.ofPID[k], func(a *Attempt) bool { return h.open[a.key] != a && a.cut == Never })
+	all := slices.DeleteFunc(h.ofPID[k], func(a *Attempt) bool { return h.open[a.key] != a && h.last-a.cut > reconnects })
 	h.ofPID[k] = all[max(0, len(all)-maxOfProcess):]
 	return h.ofPID[k]
 }
@@ -97,7 +99,10 @@ func (h *historian) attempt(lock int, r *record) *Attempt {
 	a.host = h.Hosts[a.Host]
 	h.Attempts = append(h.Attempts, a)
 	h.open[key] = a
-	h.ofPID[attemptKey{lock: lock, pid: r.PID}] = append(h.ofProcess(lock, r.PID), a)
+	k := attemptKey{lock: lock, pid: r.PID}
+	if h.ofPID[k] = append(h.ofPID[k], a); len(h.ofPID[k]) >= 2*maxOfProcess {
+		h.ofProcess(lock, r.PID)
+	}
 	return a
 }
 

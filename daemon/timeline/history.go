@@ -90,10 +90,11 @@ type historian struct {
 
 	// Of the present journal:
 	open  map[attemptKey]*Attempt
-	ofPID map[attemptKey][]*Attempt // by process: those that are open, or were when bakeryd restarted
+	ofPID map[attemptKey][]*Attempt // by process: those that ofProcess returns, and some that are over
 	over  map[attemptKey]*Attempt   // ended holds, by token
 	dead  []*Change                 // the latest events, if they are deaths
 	last  Moment                    // latest event
+	cut   Moment                    // latest restart
 }
 
 // attemptKey identifies an attempt of a host: by the request while it waits, by the token when it
@@ -115,7 +116,7 @@ func history(j *journals) *Timeline {
 	h.From, h.Until = slices.MinFunc(j.records, byTime).at, slices.MaxFunc(j.records, byTime).at
 	for _, k := range j.keepers {
 		h.open, h.ofPID, h.over = map[attemptKey]*Attempt{}, map[attemptKey][]*Attempt{}, map[attemptKey]*Attempt{}
-		h.last, h.dead = Never, nil
+		h.last, h.cut, h.dead = Never, Never, nil
 		for _, r := range j.of[k] {
 			host := h.Hosts[h.keeperOf(r)]
 			if !host.Journal {
@@ -299,10 +300,9 @@ func (h *historian) enter(a *Attempt, r *record) {
 	}
 	a.lock.Permits = max(a.lock.Permits, r.Permits)
 	a.Entered, a.Token, a.Shared, a.entered, a.Sure, r.attempt = r.at, r.Token, r.Mode == "shared", r, r.at, a
-	if r.Token == 0 {
-		return
+	if r.Token != 0 {
+		h.rename(a, attemptKey{lock: a.Lock, token: r.Token})
 	}
-	h.rename(a, attemptKey{lock: a.Lock, token: r.Token})
 }
 
 // knownHeld records that the lock is held. If the journal lacks the grant, the hold began before

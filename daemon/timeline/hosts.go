@@ -44,6 +44,7 @@ func (h *historian) hostEvent(r *record) {
 		}
 	case events.Joined, events.Left: // its holds and waits are over
 		h.doubtOpen()
+		h.cut = r.at
 		for _, a := range h.open {
 			if a.End == "" {
 				a.End, a.Ended, a.cut = Unseen, r.at, r.at
@@ -52,6 +53,7 @@ func (h *historian) hostEvent(r *record) {
 		clear(h.open)
 	case events.Resumed: // what it keeps is resumed next; the journal may lack an end
 		h.doubtOpen()
+		h.cut = r.at
 		for _, a := range h.open {
 			a.cut = r.at
 		}
@@ -137,15 +139,18 @@ func (h *historian) mergeChanges() {
 // or where another host holds the lock.
 func (h *historian) guessEnds() {
 	h.findNext()
-	for _, a := range h.Attempts {
-		if a.Incarnation != 0 {
-			changes := h.Hosts[a.Host].Changes
-			if i := slices.IndexFunc(changes, func(c *Change) bool { return c.Kind == events.Dead && c.Incarnation == a.Incarnation }); i >= 0 {
-				at := changes[i].At
-				if at >= a.begin() && (a.Ended == Never || a.Ended > at || a.End == Unseen) {
-					a.Verdict, a.oldVerdict = at, changes[i].Old
-				}
+	dead := map[life]*Change{} // the first verdict on each
+	for i, host := range h.Hosts {
+		for _, c := range slices.Backward(host.Changes) {
+			if c.Kind == events.Dead && c.Incarnation != 0 {
+				dead[life{i, c.Incarnation}] = c
 			}
+		}
+	}
+	for _, a := range h.Attempts {
+		c := dead[life{a.Host, a.Incarnation}]
+		if c != nil && c.At >= a.begin() && (a.Ended == Never || a.Ended > c.At || a.End == Unseen) {
+			a.Verdict, a.oldVerdict = c.At, c.Old
 		}
 		a.Sure = max(a.Sure, a.begin())
 		if a.held() {
@@ -163,12 +168,10 @@ func (h *historian) guessEnds() {
 			until, end = a.Verdict, DeclaredDead
 		}
 		for _, next := range []Moment{a.next, a.removed()} {
-			if next == Never || next >= until {
-				continue
-			}
-			until, end = next, Unseen
-			if a.Verdict != Never {
-				end = DeclaredDead
+			if next != Never && next < until {
+				if until, end = next, Unseen; a.Verdict != Never {
+					end = DeclaredDead
+				}
 			}
 		}
 		a.End, a.Ended = end, max(until, a.begin(), a.Sure)

@@ -124,6 +124,75 @@ func TestRestart_ClientThatRequestsAgain_IsOneAttempt(t *testing.T) {
 	}
 }
 
+// TestRestart_RequestHoursLater_IsAnotherAttempt: no client tries that long to reach bakeryd.
+func TestRestart_RequestHoursLater_IsAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]events.Kind{"the lease went on": events.Resumed, "it joined again": events.Joined, "it had left": events.Left} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			h := w.host(1)
+			h.request(1_000, "x", 100)
+			h.note(10_000, events.Event{Kind: kind, Boot: h.boot})
+			h.request(18_000_000, "x", 777, ofPID(100))
+			h.enter(18_000_001, 777, ofPID(100), func(e *events.Event) { e.WaitedMS = 1 })
+			h.exit(18_000_100, 777, ofPID(100))
+			all := w.build(Options{}).Attempts
+			require.Len(t, all, 2)
+			require.Equal(t, Unseen, all[0].End)
+			require.InDelta(t, 10_000, ms(all[0].Ended), 0.001)
+			require.Equal(t, Released, all[1].End)
+			require.InDelta(t, 18_000_000, ms(all[1].Asked), 0.001)
+			require.Zero(t, all[1].Waited)
+		})
+	}
+}
+
+// TestRestart_SeveralRequestsAgain_KeepTheirOrder: one process may wait for one lock many times.
+func TestRestart_SeveralRequestsAgain_KeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.host(1)
+	const n = 20
+	for i := range n {
+		h.request(float64(i), "x", uint64(i+1), ofPID(9))
+	}
+	h.restart(500)
+	for i := range n {
+		h.request(float64(600+i), "x", uint64(100+i), ofPID(9))
+	}
+	for i := range n {
+		h.note(float64(5000+i), events.Event{Kind: events.Timeout, Lock: "x", Request: uint64(100 + i), PID: 9, Command: "job"})
+	}
+	all := w.build(Options{}).Attempts
+	require.Len(t, all, n)
+	for i, a := range all {
+		require.Equal(t, TimedOut, a.End)
+		require.InDelta(t, float64(i), ms(a.Asked), 0.001)
+		require.Equal(t, Moment(5_000_000), a.Waited)
+	}
+}
+
+// TestRestart_WaitOlderThanManyHolds_IsFound: the holds of its process that are over do not replace
+// it.
+func TestRestart_WaitOlderThanManyHolds_IsFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.host(1)
+	h.request(0, "x", 9)
+	for i := range uint64(3 * maxOfProcess) {
+		h.hold(float64(10+2*i), float64(11+2*i), 100+i, ofPID(9))
+	}
+	h.restart(100_000)
+	h.note(100_000, events.Event{Kind: events.Resumed, Lock: "x", PID: 9, Command: "job", WaitedMS: 100_000})
+	resumed := h.seq
+	h.note(200_000, events.Event{Kind: events.Timeout, Lock: "x", Request: resumed, PID: 9, Command: "job"})
+	all := w.build(Options{}).Attempts
+	require.Len(t, all, 1+3*maxOfProcess)
+	require.Equal(t, TimedOut, all[0].End)
+	require.Equal(t, Moment(200_000_000), all[0].Waited)
+}
+
 // TestRestart_WaitThatWasNotResumed_Ends: else it would last forever.
 func TestRestart_WaitThatWasNotResumed_Ends(t *testing.T) {
 	t.Parallel()
