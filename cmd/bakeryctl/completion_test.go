@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +21,7 @@ import (
 // Names of locks come from bakeryd, and are completed only as names of locks.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	s := calltest.Serve(t, 200, `{"locks": [{"name": "nightly-backup"}, {"name": "night watch"}, {"name": "deploy"}, {"name": "ö"}, {"name": "a\tb"}],
+	s := calltest.Serve(t, 200, `{"locks": [{"name": "nightly-backup"}, {"name": "night.watch"}, {"name": "deploy"}],
 		"hosts": [{"id": 1, "name": "db1", "health": "live"}, {"id": 2, "name": "db2", "health": "silent"}, {"id": 7, "name": "", "health": "left"},
 			{"id": 8, "name": "vm", "health": "live"}, {"id": 9, "name": "vm", "health": "live"}, {"id": 10, "name": "x\u001b[0m", "health": "live"}],
 		"disks": [{"position": 1, "device": "/dev/sdb", "uuid": "0bdfaeb3-558b-4bcb-a44a-790c37a16658", "state": "up"},
@@ -27,12 +29,12 @@ func TestCompletion(t *testing.T) {
 	disk1 := "0bdfaeb3-558b-4bcb-a44a-790c37a16658\tdisk 1, up, /dev/sdb"
 	const noFiles, files = ":4", ":0"
 	for line, want := range map[string][]string{
-		"lock |n":                      {"nightly-backup", "night watch", noFiles},
-		"lock |-s|":                    {"nightly-backup", "night watch", "deploy", "ö", noFiles},
+		"lock |n":                      {"nightly-backup", "night.watch", noFiles},
+		"lock |-s|":                    {"nightly-backup", "night.watch", "deploy", noFiles},
 		"lock |-s|nightly-backup|":     {files},
 		"lock |deploy|--|sh|":          {files},
 		"hold |de":                     {"deploy", noFiles},
-		"rm |":                         {"nightly-backup", "night watch", "deploy", "ö", noFiles},
+		"rm |":                         {"nightly-backup", "night.watch", "deploy", noFiles},
 		"rm |deploy|":                  {noFiles},
 		"request |d":                   {"deploy", noFiles},
 		"events |d":                    {"deploy", noFiles},
@@ -77,6 +79,59 @@ func TestCompletion(t *testing.T) {
 			<-s.Asked // the server blocks when it is full
 		}
 	}
+}
+
+// hostile are names as another host may write them to the disk.
+const hostile = `{"name": "$(touch pwned)a"}, {"name": "$(touch pwned)b"}, {"name": "` + "`touch pwned`" + `"}, {"name": "x;touch pwned"},
+	{"name": "x touch"}, {"name": "'x"}, {"name": "x>pwned"}, {"name": "~"}, {"name": "{a,b}"}, {"name": "x!"}, {"name": "x*"}, {"name": "-x"},
+	{"name": "--device=x"}, {"name": "ö"}, {"name": "a\tb"}, {"name": "a\nb"}, {"name": "x\u001b[0m"}, {"name": ""}, {"name": "7"}`
+
+// TestCompletion_HostileNames_OffersIdsAndNoSuchLock: a shell evaluates what it is given.
+func TestCompletion_HostileNames_OffersIdsAndNoSuchLock(t *testing.T) {
+	t.Parallel()
+	hosts, id := hostile, 0
+	var ids strings.Builder
+	for strings.Contains(hosts, `{"name"`) {
+		id++
+		hosts = strings.Replace(hosts, `{"name"`, fmt.Sprintf(`{"id": %d, "health": "live", "name"`, id), 1)
+		fmt.Fprintf(&ids, "%d\thost %d, live\n", id, id)
+	}
+	s := calltest.Serve(t, 200, `{"locks": [`+hostile+`, {"name": "Az-09_./:@%+,="}], "hosts": [`+hosts+`]}`)
+	_, out := completed(t, soon, s.Socket, "lock", "")
+	require.Equal(t, "7\nAz-09_./:@%+,=\n:4\n", out)
+	<-s.Asked
+	_, out = completed(t, soon, s.Socket, "lock", "$")
+	require.Equal(t, ":4\n", out)
+	<-s.Asked
+	_, out = completed(t, soon, s.Socket, "evict", "")
+	require.Equal(t, ids.String()+":4\n", out)
+}
+
+// TestCompletion_Bash_RunsNoCommandOfAName: bash inserts what the words have in common, and the next completion
+// evaluates it.
+func TestCompletion_Bash_RunsNoCommandOfAName(t *testing.T) {
+	t.Parallel()
+	s := calltest.Serve(t, 200, `{"locks": [`+hostile+`, {"name": "x-1"}, {"name": "x-2"}]}`)
+	var script bytes.Buffer
+	require.Equal(t, cli.ExitOK, run(t.Context(), []string{"completion", "bash"}, &app{stdout: &script, stderr: io.Discard}))
+	_, offered := completed(t, soon, s.Socket, "rm", "")
+	dir := t.TempDir()
+	cmd := exec.Command("bash", "--norc", "-c", `eval "$1"; answer=$2
+		bakeryctl() { printf %s "$answer"; }
+		_init_completion() { words=("${COMP_WORDS[@]}") cword=$COMP_CWORD cur=${COMP_WORDS[-1]} prev=; }
+		complete_words() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9; __start_bakeryctl 2>/dev/null; }
+		complete_words bakeryctl rm ""
+		for word in "${COMPREPLY[@]}"; do
+			echo "$word"
+			for ((i = 1; i <= ${#word}; i++)); do complete_words bakeryctl rm "${word:0:i}"; done
+		done`, "-", script.String(), offered)
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, files, "a command ran")
+	require.Equal(t, "7\nx-1\nx-2\n", string(out))
 }
 
 // Completion has a short timeout.

@@ -1,17 +1,20 @@
 // Package complete has the completions of a shell: names from bakeryd, the words that a flag accepts, and files only
 // where a file is wanted. If bakeryd does not answer in time there are no names, and no message. It imports the
 // client and package call.
+//
+// Names come from the disk. bash inserts what several names begin with as it is, and the next completion evaluates
+// the line, with any command in it. The functions therefore return plain names only.
 package complete
 
 import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -61,18 +64,19 @@ func (b Bakeryd) AnyLock(cmd *cobra.Command, _ []string, begun string) ([]cobra.
 // most is the highest number of names that a shell is given. A lockspace may have 65,536 locks.
 const most = 500
 
-// bounded returns the names that begin with begun. If there are too many it returns the different beginnings that are
+// plain matches the names that mean themselves in the command line of every shell, and are no flags.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=][A-Za-z0-9_./:@%+,=-]*$`)
+
+// bounded returns the plain names that begin with begun. If there are too many it returns the different beginnings that are
 // one letter longer, to which the shell then adds no space.
 func bounded(names []string, begun string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
 	longer := map[string]bool{}
 	for _, name := range names {
-		rest, ok := strings.CutPrefix(name, begun)
-		if !ok || text.PrintableLine(name) != name { // a tab would start a description
+		if !plain.MatchString(name) || !strings.HasPrefix(name, begun) {
 			continue
 		}
 		found = append(found, name)
-		_, size := utf8.DecodeRuneInString(rest)
-		longer[begun+rest[:size]] = true
+		longer[name[:min(len(begun)+1, len(name))]] = true
 	}
 	if len(found) <= most {
 		return found, none
@@ -90,7 +94,8 @@ func (b Bakeryd) status(cmd *cobra.Command) (s report.Report) {
 	return s
 }
 
-// Host completes the first argument with the names of hosts, and with the ids of those without a name.
+// Host completes the first argument with the names of hosts, and with the ids of those that have no plain name of
+// their own.
 func (b Bakeryd) Host(cmd *cobra.Command, args []string, begun string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, none
@@ -108,7 +113,7 @@ func (b Bakeryd) HostOrFile(cmd *cobra.Command, _ []string, begun string) (found
 	}
 	for _, h := range hosts {
 		word := h.Name
-		if word == "" || named[word] > 1 || text.Printable(word) != word {
+		if _, err := strconv.Atoi(word); err == nil || named[word] > 1 || !plain.MatchString(word) { // a number is an id
 			word = strconv.Itoa(h.ID)
 		}
 		if strings.HasPrefix(word, begun) {
