@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -280,5 +281,33 @@ func TestLock_GivesUp_SaysWhatItWaitedFor(t *testing.T) {
 		p := begin(t, slices.Concat([]string{"lock", "--socket", b.Socket}, args, []string{"x", "--", "true"})...)
 		p.exits(1)
 		p.printed(t, "", "bakeryctl: "+want+"\n")
+	}
+}
+
+// TestLock_GivesUp_UnwritableStderr_Exits: a caller that does not read standard error gets the exit code.
+func TestLock_GivesUp_UnwritableStderr_Exits(t *testing.T) {
+	b := serve(t, func(x *exchange) { x.Refuse("busy", "no", "") })
+	for name, unusable := range map[string]func(r, w *os.File){
+		"full pipe": func(_, w *os.File) {
+			for term.Writable(w) {
+				_, err := w.WriteString(strings.Repeat("x", 4096))
+				require.NoError(t, err)
+			}
+		},
+		"reader has ended": func(r, _ *os.File) { require.NoError(t, r.Close()) },
+	} {
+		for code, args := range map[int][]string{0: {"lock", "-n", "-E", "0", "x", "--", "true"}, 9: {"hold", "-n", "-E", "9", "x"}} {
+			t.Run(name+", "+args[0], func(t *testing.T) {
+				r, w, err := os.Pipe()
+				require.NoError(t, err)
+				defer r.Close()
+				defer w.Close()
+				unusable(r, w)
+				p := prepare(t, slices.Concat(args[:1], []string{"--socket", b.Socket}, args[1:])...)
+				p.cmd.Stderr = w
+				p.start()
+				p.exits(code)
+			})
+		}
 	}
 }

@@ -346,3 +346,22 @@ func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
 	x.exits(0)
 	require.NotContains(t, x.shown(), "warning", "the warning came after the wait")
 }
+
+// TestLock_GivesUpOnAStoppedTerminal_Exits: Ctrl-S has stopped the terminal.
+func TestLock_GivesUpOnAStoppedTerminal_Exits(t *testing.T) {
+	t.Parallel()
+	stopped := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Wait(2, time.Minute)
+		<-stopped
+		x.Refuse("timeout", "no", "")
+	})
+	x := onTerminal(t, "lock", "--socket", b.Socket, "-w", "1", "-E", "9", "x", "--", "true")
+	x.await("2 ahead")
+	slave := openSlave(t, x.master)
+	x.press(ctrlS)
+	eventually(t, "the terminal to stop", func() bool { return !term.Writable(slave) })
+	close(stopped)
+	x.exits(9)
+	_ = slave.Close()
+}

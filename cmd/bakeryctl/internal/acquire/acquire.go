@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
@@ -81,8 +82,9 @@ type Blocker func(ctx context.Context, name string) (string, error)
 // AskBlocker sets the function that the lines ask. It must be called before OnWaiting.
 func (o Request) AskBlocker(b Blocker) { o.line.blocker = b }
 
-// GaveUp returns the failure of a request that was not granted immediately or in time, with its
-// explanation unless Quiet is set. It returns nil for all other errors.
+// GaveUp returns the failure of a request that was not granted immediately or in time. It returns nil
+// for all other errors. The failure has an explanation unless Quiet is set, or to print it could block
+// or end this process: the caller needs the exit code.
 func (o Request) GaveUp(ctx context.Context, err error) *cli.Failure {
 	if !errors.Is(err, client.ErrBusy) && !errors.Is(err, client.ErrTimeout) {
 		return nil
@@ -95,7 +97,10 @@ func (o Request) GaveUp(ctx context.Context, err error) *cli.Failure {
 	if o.NonBlock {
 		what = fmt.Sprintf("%q is not free", o.Name)
 	}
-	f.Err = errors.New(sentence(what, o.line.ask(ctx), o.line.place()))
+	what = sentence(what, o.line.ask(ctx), o.line.place())
+	if term.Writable(o.Stderr) {
+		f.Err = errors.New(what)
+	}
 	return f
 }
 
