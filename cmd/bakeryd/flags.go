@@ -80,7 +80,6 @@ func (o *options) setting(flag string) string {
 func parse(args, environ []string) (options, error) {
 	o := options{logFormat: "auto"}
 	o.daemon.Handoff, o.daemon.Fence.Agent = 8, "pr"
-	level := "info"
 	fs := pflag.NewFlagSet("bakeryd", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.SortFlags = false
@@ -98,7 +97,7 @@ func parse(args, environ []string) (options, error) {
 	fs.DurationVar(&o.daemon.Linger, "linger", daemon.DefaultLinger, "`time` to keep a lock that a local client released for the next local client, which then needs no disk IO; 0 to 10ms, 0: release it immediately")
 	fs.StringVar(&o.daemon.RuntimeDir, "runtime-dir", "", "`directory` of lock files (default: /run/bakery)")
 	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` for state that survives a reboot (default: /var/lib/bakery)")
-	flags.Choice(fs, &level, "log-level", []string{"debug", "info", "warn", "error"}, "lowest `level` to log: debug, info, warn or error")
+	fs.Var((*level)(&o.logLevel), "log-level", "lowest `level` to log: debug, info, warn or error")
 	flags.Choice(fs, &o.logFormat, "log-format", []string{"auto", "text", "json", "journal"}, "`format` of the log: text, json, journal, or auto: journal under systemd, else text")
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	help := fs.BoolP("help", "h", false, "print this help")
@@ -107,6 +106,9 @@ func parse(args, environ []string) (options, error) {
 	}
 	if *help {
 		o.help = fmt.Sprintf(usage, fs.FlagUsages())
+		return o, nil
+	}
+	if o.version {
 		return o, nil
 	}
 	o.env = map[string]bool{}
@@ -132,17 +134,17 @@ func parse(args, environ []string) (options, error) {
 			o.env[f.Name] = true
 		}
 	})
-	if err != nil || o.version {
+	if err != nil {
 		return o, err
 	}
 	o.unknown = slices.Sorted(maps.Keys(env))
-	return o, o.check(fs, level)
+	return o, o.check(fs)
 }
 
 var errNoDevice = errors.New("--device is missing")
 
 // check returns an error unless the options are valid, and completes them.
-func (o *options) check(fs *pflag.FlagSet, level string) error {
+func (o *options) check(fs *pflag.FlagSet) error {
 	var loopback error
 	if o.listen != "" {
 		loopback = server.CheckLoopback(o.listen)
@@ -168,9 +170,6 @@ func (o *options) check(fs *pflag.FlagSet, level string) error {
 		return fmt.Errorf("%s is for --fence pr", o.setting("fence-device"))
 	case fence.Agent == "pr" && fence.Command != "":
 		return fmt.Errorf("%s is for --fence exec", o.setting("fence-exec"))
-	}
-	if err := o.logLevel.UnmarshalText([]byte(level)); err != nil {
-		return err
 	}
 	if o.logFormat == "auto" {
 		o.logFormat = "text"

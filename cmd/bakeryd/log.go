@@ -3,9 +3,29 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"log/slog"
+	"strings"
 )
+
+// level is the value of a flag: a level as slog reads it, also WARN or warn+2.
+type level slog.Level
+
+// Type, String and Set implement pflag.Value.
+func (l *level) Type() string { return "string" }
+
+func (l *level) String() string { return strings.ToLower(slog.Level(*l).String()) }
+
+func (l *level) Set(text string) error {
+	if (*slog.Level)(l).UnmarshalText([]byte(text)) != nil {
+		return errors.New(l.Want())
+	}
+	return nil
+}
+
+// Want returns the levels that have a word.
+func (l *level) Want() string { return "want debug, info, warn or error" }
 
 func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}

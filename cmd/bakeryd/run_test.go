@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -331,7 +332,6 @@ func TestRun_StartFails_LogsCauseAndRemedy(t *testing.T) {
 	}
 }
 
-// TestExitCodes checks the codes that the help promises.
 // TestRemedy_HostIDNotLeft_NamesTheCommand: a machine that was installed again needs that command.
 func TestRemedy_HostIDNotLeft_NamesTheCommand(t *testing.T) {
 	o, err := parse([]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=3"})
@@ -341,6 +341,31 @@ func TestRemedy_HostIDNotLeft_NamesTheCommand(t *testing.T) {
 	require.Contains(t, remedy, "set BAKERYD_HOST_ID to another id")
 }
 
+// TestParse_LogLevel_IsReadBySlog: settings have had INFO and warn+2.
+func TestParse_LogLevel_IsReadBySlog(t *testing.T) {
+	for text, want := range map[string]slog.Level{
+		"": slog.LevelInfo, "INFO": slog.LevelInfo, "Debug": slog.LevelDebug, "warn": slog.LevelWarn, "warn+2": slog.LevelWarn + 2, "ERROR-1": slog.LevelError - 1,
+	} {
+		o, err := parse([]string{"--device", "x"}, []string{"BAKERYD_LOG_LEVEL=" + text})
+		require.NoError(t, err, text)
+		require.Equal(t, want, o.logLevel, text)
+	}
+	for _, text := range []string{"verbose", "4", "warn+", " info"} {
+		_, err := parse([]string{"--device", "x", "--log-level", text}, nil)
+		require.EqualError(t, err, fmt.Sprintf("--log-level %q: want debug, info, warn or error", text))
+	}
+}
+
+// TestParse_VersionWithWrongEnvironment_HasNoError: as --help.
+func TestParse_VersionWithWrongEnvironment_HasNoError(t *testing.T) {
+	for _, flag := range []string{"--version", "--help"} {
+		o, err := parse([]string{flag}, []string{"BAKERYD_FENCE=x", "BAKERYD_LOG_FORMAT=x", "BAKERYD_HANDOFF=x"})
+		require.NoError(t, err)
+		require.True(t, o.version || o.help != "")
+	}
+}
+
+// TestExitCodes checks the codes that the help promises.
 func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{
 		api.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,

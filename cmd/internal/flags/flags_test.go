@@ -80,3 +80,21 @@ func TestValues_ValidValue_IsSet(t *testing.T) {
 	require.NoError(t, f.Parse([]string{"-n", "2000", "--policy", "fence", "--id", "auto"}))
 	require.Equal(t, []any{2000, "fence", 0}, []any{hosts, policy, id})
 }
+
+// TestValues_Numbers_AreReadAsByPflag: but an id is decimal, so that 010 of a script is not host 8.
+func TestValues_Numbers_AreReadAsByPflag(t *testing.T) {
+	for arg, want := range map[string][]int{
+		"16": {16, 16}, "+5": {5, 5}, "010": {8, 10}, "0x10": {16, 0}, "0b11": {3, 0}, "1_0": {10, 0}, "0o17": {15, 0},
+	} {
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		hosts, id, before := 1, 0, 0
+		f.IntVar(&before, "before", 0, "")
+		Int(f, &hosts, "hosts", "", 1, 2000, "")
+		IntOr(f, &id, "id", "auto", "")
+		require.NoError(t, f.Parse([]string{"--hosts", arg, "--before", arg}))
+		err := f.Parse([]string{"--id", arg})
+		require.Equal(t, want[1] == 0, err != nil, arg)
+		require.Equal(t, want, []int{hosts, id}, arg)
+		require.Equal(t, before, hosts, arg)
+	}
+}

@@ -11,20 +11,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Int adds a flag whose value is a whole number from least to most; math.MaxInt is no limit. Its default is *p.
+// Int adds a flag whose value is a whole number from least to most; math.MaxInt is no limit. It may be written as in
+// Go, such as 0x10. Its default is *p.
 func Int(fs *pflag.FlagSet, p *int, name, shorthand string, least, most int, usage string) {
-	fs.VarP(&number{p, least, most, ""}, name, shorthand, usage)
+	fs.VarP(&number{p, least, most, 0, ""}, name, shorthand, usage)
 }
 
-// IntOr adds a flag whose value is a whole number from 1, or a word, which sets 0. Its default is *p.
+// IntOr adds a flag whose value is a decimal number from 1, or a word, which sets 0. Its default is *p.
 func IntOr(fs *pflag.FlagSet, p *int, name, word, usage string) {
-	fs.Var(&number{p, 1, math.MaxInt, word}, name, usage)
+	fs.Var(&number{p, 1, math.MaxInt, 10, word}, name, usage)
 }
 
 // number is the value of Int and IntOr.
 type number struct {
 	p           *int
 	least, most int
+	base        int    // 0: by the prefix of the number, as pflag reads one
 	zero        string // the word for 0; empty: none
 }
 
@@ -43,7 +45,8 @@ func (n *number) Set(text string) error {
 		*n.p = 0
 		return nil
 	}
-	i, err := strconv.Atoi(text)
+	wide, err := strconv.ParseInt(text, n.base, strconv.IntSize)
+	i := int(wide)
 	if err != nil || i < n.least || i > n.most {
 		return errors.New(n.Want())
 	}
