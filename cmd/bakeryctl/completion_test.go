@@ -83,7 +83,7 @@ func TestCompletion(t *testing.T) {
 
 // hostile are names as another host may write them to the disk.
 const hostile = `{"name": "$(touch pwned)a"}, {"name": "$(touch pwned)b"}, {"name": "` + "`touch pwned`" + `"}, {"name": "x;touch pwned"},
-	{"name": "x touch"}, {"name": "'x"}, {"name": "x>pwned"}, {"name": "~"}, {"name": "{a,b}"}, {"name": "x!"}, {"name": "x*"}, {"name": "-x"},
+	{"name": "x touch"}, {"name": "'x"}, {"name": "x>pwned"}, {"name": "~"}, {"name": "{a,b}"}, {"name": "x!"}, {"name": "x*"}, {"name": "-x"}, {"name": "=ls"},
 	{"name": "--device=x"}, {"name": "ö"}, {"name": "a\tb"}, {"name": "a\nb"}, {"name": "x\u001b[0m"}, {"name": ""}, {"name": "7"}`
 
 // TestCompletion_HostileNames_OffersIdsAndNoSuchLock: a shell evaluates what it is given.

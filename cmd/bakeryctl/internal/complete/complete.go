@@ -65,7 +65,7 @@ func (b Bakeryd) AnyLock(cmd *cobra.Command, _ []string, begun string) ([]cobra.
 const most = 500
 
 // plain matches the names that mean themselves in the command line of every shell, and are no flags.
-var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=][A-Za-z0-9_./:@%+,=-]*$`)
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@+,][A-Za-z0-9_./:@%+,=-]*$`)
 
 // bounded returns the plain names that begin with begun. If there are too many it returns the different beginnings that are
 // one letter longer, to which the shell then adds no space.
