@@ -17,7 +17,13 @@ type reporter struct {
 	tell    func(state string) // lines as in sd_notify(3)
 	waiting func() string      // what is waited for; empty: nothing
 	joining string             // STATUS= while it waits
-	served  chan string        // states of a host that begins to serve
+	served  chan term          // from a host that begins to serve
+}
+
+// term is the time in which a host serves locks.
+type term struct {
+	state string          // lines as in sd_notify(3)
+	over  <-chan struct{} // closed at its end
 }
 
 // run reports until done is closed. No other goroutine sends STATUS= meanwhile, so that "joining" does not follow the
@@ -27,11 +33,17 @@ func (r *reporter) run(done <-chan struct{}) {
 	defer poll.Stop()
 	var last, logged string // reasons
 	var since time.Time     // of last
+	var over <-chan struct{}
 	for {
 		select {
-		case state := <-r.served:
-			r.tell(state)
-			last, logged = "", ""
+		case t := <-r.served:
+			r.tell(t.state)
+			last, logged, over = "", "", t.over
+			poll.Stop() // an idle host is woken by no timer
+			continue
+		case <-over:
+			over = nil
+			poll.Reset(waitPoll)
 			continue
 		case <-done:
 			return

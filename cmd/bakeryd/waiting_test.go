@@ -18,7 +18,7 @@ func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 		var reason atomic.Pointer[string]
 		set := func(why string) { reason.Store(&why) }
 		set("a")
-		r := &reporter{log: slog.New(slog.NewTextHandler(&log, nil)), joining: "joining x", served: make(chan string),
+		r := &reporter{log: slog.New(slog.NewTextHandler(&log, nil)), joining: "joining x", served: make(chan term),
 			tell: func(state string) { _, _ = states.Write([]byte(state + "\n")) }, waiting: func() string { return *reason.Load() }}
 		done, ended := make(chan struct{}), make(chan struct{})
 		go func() { defer close(ended); r.run(done) }()
@@ -31,12 +31,16 @@ func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 		set("b")
 		pass(10 * waitSilence)
 		require.Contains(t, log.String(), "reason=b")
-		r.served <- "READY=1"
+		lost := make(chan struct{})
+		r.served <- term{"READY=1", lost}
 		set("")
 		pass(10 * waitSilence)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"))
 		require.Equal(t, "STATUS=joining x, waiting for a\nSTATUS=joining x, waiting for b\nREADY=1\n", states.String())
-		set("b") // it has lost the lease
+		set("b")
+		pass(10 * waitSilence)
+		require.Equal(t, 2, strings.Count(log.String(), "\n"), "it does not look while the host serves")
+		close(lost)
 		pass(10 * waitSilence)
 		require.Equal(t, 3, strings.Count(log.String(), "\n"))
 		close(done)

@@ -96,7 +96,7 @@ func TestDamagedSuperblock(t *testing.T) {
 		require.Equal(t, 66, execute(t, plain.bakeryctl, "dump", s.dev).code)
 		r = execute(t, plain.bakeryctl, "check", s.dev, "--repair")
 		require.Equal(t, 66, r.code)
-		require.Contains(t, r.stderr, "run bakeryctl format")
+		require.Contains(t, r.stderr, "lsblk -f shows what the device holds")
 		// A device that may be in use is formatted only with --force.
 		require.Equal(t, 66, execute(t, plain.bakeryctl, "format", s.dev).code)
 		s.format("--force", "--hosts", "8", "--locks", "16", leased(3*time.Second))

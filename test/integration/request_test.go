@@ -28,17 +28,18 @@ func TestGivingUp(t *testing.T) {
 				code    int
 				atLeast time.Duration
 			}{
-				{[]string{"-n"}, 1, 0},
-				{[]string{"-w", "0"}, 1, 0},
-				{[]string{"-n", "-E", "9"}, 9, 0},
-				{[]string{"-w", "0.3"}, 1, 300 * time.Millisecond},
-				{[]string{"-w", "300ms", "-E", "0"}, 0, 300 * time.Millisecond},
-				{[]string{"-s", "-w", "0.3", "-E", "9"}, 9, 300 * time.Millisecond},
+				{[]string{"-q", "-n"}, 1, 0},
+				{[]string{"-q", "-w", "0"}, 1, 0},
+				{[]string{"-q", "-n", "-E", "9"}, 9, 0},
+				{[]string{"-q", "-w", "0.3"}, 1, 300 * time.Millisecond},
+				{[]string{"-q", "-w", "300ms", "-E", "0"}, 0, 300 * time.Millisecond},
+				{[]string{"-q", "-s", "-w", "0.3", "-E", "9"}, 9, 300 * time.Millisecond},
 			} {
 				r := h.lock(append(x.args, "x", "--", "touch", ran)...)
 				require.Equal(t, result{x.code, "", "", r.took}, r, "%q", x.args)
 				require.GreaterOrEqual(t, r.took, x.atLeast)
 			}
+			require.Regexp(t, `^bakeryctl: "x" is not free(: held by .* \(host 1\), pid .*)?\n$`, h.lock("-n", "x", "--", "touch", ran).stderr)
 		}
 		require.NoFileExists(t, ran)
 		// A waiter that gives up does not delay the waiters behind it.
