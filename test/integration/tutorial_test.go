@@ -167,7 +167,7 @@ func (s *terminal) follow(t *testing.T, c typedCommand) {
 	}
 	want, repeat := printed(c.output), regexp.MustCompile(`^bakeryctl (hosts|status|events)\b`).MatchString(c.line)
 	text := ""
-	for deadline := time.Now().Add(patience / 6); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		var ended bool
 		text, ended = s.output()
 		switch {
