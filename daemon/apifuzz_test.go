@@ -95,7 +95,7 @@ func FuzzAPI(f *testing.F) { // 8000x
 		6:  {`{"name":"held","message":"please"}`, `{"name":"free","message":""}`},
 		7:  {`{"session":"` + session + `","token":"3676650270761156864","mode":"shared"}`},
 		8:  {`{"session":"` + session + `","token":"3676650270761156864","value":"AAAA"}`},
-		10: {`{"host":2,"incarnation":"5","forget":true}`, `{"host":1,"incarnation":"5"}`, `{"host":2000}`},
+		10: {`{"host":2,"incarnation":"0000000000000005","forget":true}`, `{"host":1,"incarnation":"5"}`, `{"host":2000}`},
 		11: {`{"host":2,"rounds":1,"timeout_ms":1}`, `{"host":1,"rounds":1000001,"timeout_ms":-1}`},
 		12: {`{"name":"free","rounds":2}`, `{"name":"free","rounds":1001}`},
 	} {

@@ -121,7 +121,7 @@ func TestEveryCallIsRefused(t *testing.T) {
 	}
 	bodies := map[string]string{
 		"POST /v1/lock": `{"name": "x"}`, "POST /v1/create": `{"name": "y"}`, "POST /v1/remove": `{"name": "x"}`,
-		"POST /v1/evict": `{"host": 2, "incarnation": "5"}`, "POST /v1/meet": `{"host": 2, "rounds": 1, "timeout_ms": 1}`,
+		"POST /v1/evict": `{"host": 2, "incarnation": "0000000000000005"}`, "POST /v1/meet": `{"host": 2, "rounds": 1, "timeout_ms": 1}`,
 		"POST /v1/floor": `{"name": "x", "rounds": 1}`, "POST /v1/request": `{"name": "x", "message": "please"}`,
 	}
 	for pattern, action := range p.srv.Actions() {

@@ -22,6 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/fencetest"
@@ -228,7 +229,7 @@ func TestFenceAfter_AttemptOfAFencedHost_EndsItsHolds(t *testing.T) {
 		a, _, f, held := c.fencedEarly()
 		var fabric fencetest.Fabric
 		a.mem.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
-		require.NoError(t, fabric.Agent(3, 1).Fence(t.Context(), fence.Target{Host: 1, Incarnation: a.mem.Incarnation(), Name: "db1"}))
+		require.NoError(t, fabric.Agent(3, 1).Fence(t.Context(), fence.Target{Host: 1, Incarnation: text.Hex(a.mem.Incarnation()), Name: "db1"}))
 		f.Inject(disktest.Fault{Err: unix.EIO})
 		within(t, "the loss of the lease", func() { <-a.Lost() })
 		f.RemoveFaults()

@@ -33,6 +33,24 @@ func TestEvictSelf(t *testing.T) {
 	})
 }
 
+// TestEvict_OtherNotationOfTheIncarnation_IsRefused: an eviction of an earlier client, with the
+// incarnation in decimal, must not concern another incarnation, or none.
+func TestEvict_OtherNotationOfTheIncarnation_IsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 4).host(1))
+		is := s.d.mem.Incarnation()
+		for _, bad := range []string{fmt.Sprintf("%q", fmt.Sprint(is)), fmt.Sprint(is), fmt.Sprintf(`"%#x"`, is), fmt.Sprintf(`"%016x"`, is+1), `""`, "null"} {
+			status, answer := s.call("POST /v1/evict", fmt.Sprintf(`{"host": 1, "incarnation": %s}`, bad))
+			require.Equal(t, 400, status, "%s: %s", bad, answer)
+			require.Contains(t, answer, `"code":"invalid"`)
+		}
+		require.Empty(t, s.d.mem.Asked())
+		status, answer := s.call("POST /v1/evict", fmt.Sprintf(`{"host": 1, "incarnation": "%016x"}`, is))
+		require.Equal(t, 200, status, answer)
+		require.Contains(t, answer, `"asked"`)
+	})
+}
+
 // TestEvictAgain: the outcome of an earlier eviction is not taken for that of the next one.
 func TestEvictAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {

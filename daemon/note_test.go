@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/fence"
+	"github.com/bakeryd/bakeryd/daemon/text"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -122,7 +123,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 		es := na.of("x")
 		require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Enter, events.Exit}, kinds(es))
 		for _, e := range es {
-			require.Equal(t, []any{1, "db1", a.mem.Incarnation(), 11, "backup", "exclusive"},
+			require.Equal(t, []any{1, "db1", text.Hex(a.mem.Incarnation()), 11, "backup", "exclusive"},
 				[]any{e.Host, e.HostName, e.Incarnation, e.PID, e.Command, e.Mode})
 		}
 		require.Equal(t, h.Token(), es[1].Ticket)
@@ -277,8 +278,8 @@ func TestNotesOfALostLease(t *testing.T) {
 
 		h2 := got(t, next)
 		risk, dead, enter := nb.host(events.AtRisk, 1), nb.host(events.Dead, 1), nb.lock(events.Enter)
-		require.Equal(t, []any{"db1", a.mem.Incarnation(), 2, "db2"}, []any{risk.HostName, risk.Incarnation, risk.ByHost, risk.ByHostName})
-		require.Equal(t, []any{"db1", a.mem.Incarnation(), 2, "db2"}, []any{dead.HostName, dead.Incarnation, dead.ByHost, dead.ByHostName})
+		require.Equal(t, []any{"db1", text.Hex(a.mem.Incarnation()), 2, "db2"}, []any{risk.HostName, risk.Incarnation, risk.ByHost, risk.ByHostName})
+		require.Equal(t, []any{"db1", text.Hex(a.mem.Incarnation()), 2, "db2"}, []any{dead.HostName, dead.Incarnation, dead.ByHost, dead.ByHostName})
 		require.Less(t, risk.Seq, dead.Seq)
 		require.Less(t, dead.Seq, enter.Seq)
 		require.Equal(t, []any{1, 11}, []any{enter.Ahead[0].Host, enter.Ahead[0].PID})
@@ -375,7 +376,7 @@ func TestNotesOfARestart(t *testing.T) {
 	m.rise()
 	resumed := second.lock(events.Resumed)
 	require.Equal(t, []any{11, g.Token}, []any{resumed.PID, resumed.Token})
-	require.Equal(t, m.d.mem.Incarnation(), second.host(events.Resumed, 1).Incarnation)
+	require.Equal(t, text.Hex(m.d.mem.Incarnation()), second.host(events.Resumed, 1).Incarnation)
 	waiter.again(m, "")
 	g = holder.again(m, g.Token.String()).until("granted")
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // Status reads the disk and adds what only this host knows: its lease, the hosts that it has not
@@ -21,7 +22,7 @@ func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
 	times := h.cfg.Tally.Renewals.Times()
 	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts, FailedFences: h.mem.FailedFences()})
 	r.ThisHost = &report.ThisHost{
-		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: h.mem.Incarnation(), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
+		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: text.Hex(h.mem.Incarnation()), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
 		IO: report.IOOf(h.devices.Opened.Stats()), Renewals: &report.Latency{Count: uint64(times.Count()), Errors: h.cfg.Tally.RenewalFailures.Load(),
 			P50US: times.At(50).Microseconds(), P99US: times.At(99).Microseconds(), MaxUS: times.Max().Microseconds()},
 	}

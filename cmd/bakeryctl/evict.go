@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 func defineEvict(a *app, cmd *cobra.Command) {
@@ -91,9 +92,9 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 // sendEviction makes bakeryd publish the eviction, and prints the outcome.
 func (a *app) sendEviction(ctx context.Context, h *report.Host, forget bool) error {
 	request := struct {
-		Host        int    `json:"host"`
-		Incarnation uint64 `json:"incarnation,string"`
-		Forget      bool   `json:"forget"`
+		Host        int      `json:"host"`
+		Incarnation text.Hex `json:"incarnation"`
+		Forget      bool     `json:"forget"`
 	}{h.ID, h.Incarnation, forget}
 	var answer struct{ Outcome string }
 	if err := call.Ask(ctx, a.socket, "POST", "/v1/evict", request, &answer); err != nil {

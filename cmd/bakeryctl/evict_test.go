@@ -21,7 +21,7 @@ type operated struct {
 	host3   chan string // the state of host 3; the last one stays
 }
 
-const silentHost3 = `"health": "silent", "incarnation": "18446744073709551615", "silent_ms": 21900, "dead_in_ms": 14100`
+const silentHost3 = `"health": "silent", "incarnation": "ffffffffffffffff", "silent_ms": 21900, "dead_in_ms": 14100`
 
 // operate returns a bakeryd that gives every eviction the same answer.
 func operate(t *testing.T, status int, answer string) *operated {
@@ -68,8 +68,8 @@ func (o *operated) sent(t *testing.T, want string) {
 }
 
 const (
-	evict3       = `{"host":3,"incarnation":"18446744073709551615","forget":false}`
-	evict3Forget = `{"host":3,"incarnation":"18446744073709551615","forget":true}`
+	evict3       = `{"host":3,"incarnation":"ffffffffffffffff","forget":false}`
+	evict3Forget = `{"host":3,"incarnation":"ffffffffffffffff","forget":true}`
 
 	cutOff = "Make sure that it is powered off or cut off from the disk: if it only hangs, it may still write."
 	idText = "Its id becomes free for other machines."
@@ -113,7 +113,7 @@ func TestEvict_Yes_DoesNotAsk(t *testing.T) {
 }
 
 func TestEvict_Terminal_Asks(t *testing.T) {
-	const live = `"health": "live", "incarnation": "18446744073709551615", "silent_ms": 100`
+	const live = `"health": "live", "incarnation": "ffffffffffffffff", "silent_ms": 100`
 	for _, test := range []struct {
 		name, keys string
 		then       string // the state of the host after the question
@@ -127,7 +127,7 @@ func TestEvict_Terminal_Asks(t *testing.T) {
 		{"nothing", "\r", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
 		{"end", "\x04", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
 		{"too late", "y\r", live, 69, "", "bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: run the command again\r\n"},
-		{"another", "y\r", strings.Replace(silentHost3, "18446744073709551615", "5", 1), 69, "",
+		{"another", "y\r", strings.Replace(silentHost3, "ffffffffffffffff", "fffffffffffffffe", 1), 69, "",
 			"bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: run the command again\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

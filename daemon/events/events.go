@@ -10,6 +10,7 @@ package events
 import (
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -70,12 +71,12 @@ type Event struct {
 	Kind     Kind      `json:"kind"`
 	Lock     string    `json:"lock,omitempty"` // empty: the event is about a host
 
-	Host        int    `json:"host,omitempty"` // the host that the event is about; for a lock, the host itself
-	HostName    string `json:"host_name,omitempty"`
-	Incarnation uint64 `json:"incarnation,string,omitempty"`
-	ByHost      int    `json:"by_host,omitempty"` // the host that reports this about another
-	ByHostName  string `json:"by_host_name,omitempty"`
-	Boot        string `json:"boot,omitempty"` // set when the host itself has joined, or its lease was resumed: its boot id. Events of one boot have one clock and one UptimeMS
+	Host        int      `json:"host,omitempty"` // the host that the event is about; for a lock, the host itself
+	HostName    string   `json:"host_name,omitempty"`
+	Incarnation text.Hex `json:"incarnation,omitzero"`
+	ByHost      int      `json:"by_host,omitempty"` // the host that reports this about another
+	ByHostName  string   `json:"by_host_name,omitempty"`
+	Boot        string   `json:"boot,omitempty"` // set when the host itself has joined, or its lease was resumed: its boot id. Events of one boot have one clock and one UptimeMS
 
 	Request uint64        `json:"request,string,omitempty"` // Seq of the request that caused it, or after a restart of the event that resumed it; 0: none
 	PID     int           `json:"pid,omitempty"`
@@ -111,5 +112,5 @@ type Peer struct {
 type Self struct {
 	Host        int
 	Name        string
-	Incarnation uint64
+	Incarnation text.Hex
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 const (
@@ -150,7 +151,7 @@ func (e *Event) AppendLine(to []byte) []byte {
 	o.Text(`"lock":`, &e.Lock)
 	line.Number(&o, `"host":`, &e.Host, false)
 	o.Text(`"host_name":`, &e.HostName)
-	o.Digits(`"incarnation":`, e.Incarnation, false)
+	line.Quoted(&o, `"incarnation":`, &e.Incarnation, false)
 	line.Number(&o, `"by_host":`, &e.ByHost, false)
 	o.Text(`"by_host_name":`, &e.ByHostName)
 	o.Text(`"boot":`, &e.Boot)
@@ -182,6 +183,25 @@ func (e *Event) AppendLine(to []byte) []byte {
 	return append(o.End(), '\n')
 }
 
+// Parse parses a line. A journal may still have lines with incarnations in decimal, which earlier
+// versions wrote.
+func (e *Event) Parse(line []byte) error {
+	err := json.Unmarshal(line, e)
+	if err == nil {
+		return nil
+	}
+	old := struct {
+		*Event
+		Incarnation uint64 `json:"incarnation,string"`
+	}{Event: new(Event)}
+	if json.Unmarshal(line, &old) != nil {
+		return err
+	}
+	*e = *old.Event
+	e.Incarnation = text.Hex(old.Incarnation)
+	return nil
+}
+
 // scan iterates over the events of a file above a Seq, in order. An unreadable line becomes a gap.
 // An incomplete line at the end is ignored. An error of the file ends the iteration.
 func scan(r io.Reader, since uint64) iter.Seq2[Event, error] {
@@ -197,7 +217,7 @@ func scan(r io.Reader, since uint64) iter.Seq2[Event, error] {
 			}
 			var e Event
 			seq, ok := seqOf(line)
-			if !ok || seq > since && (json.Unmarshal(line, &e) != nil || e.Seq != seq) {
+			if !ok || seq > since && (e.Parse(line) != nil || e.Seq != seq) {
 				damaged = true
 				continue
 			}

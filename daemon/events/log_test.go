@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -132,12 +133,28 @@ func TestAddTellsWhoAndWhen(t *testing.T) {
 	want.Seq, want.At, want.UptimeMS, want.Reason = got.Seq, got.At, got.UptimeMS, got.Reason
 	want.Host, want.HostName, want.Incarnation = 1, "db1", 7
 	require.Equal(t, want, got)
-	require.Equal(t, []any{3, "db3", uint64(1 << 63)}, []any{es[1].Host, es[1].HostName, es[1].Incarnation}, "it is about another host")
+	require.Equal(t, []any{3, "db3", text.Hex(1 << 63)}, []any{es[1].Host, es[1].HostName, es[1].Incarnation}, "it is about another host")
 	require.Equal(t, es, all(t, l, Query{}))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "\x1b")
 	require.Contains(t, string(text), `a\" && b`, "as one would look for it")
+}
+
+// TestParse_IncarnationInDecimal_IsThatOfAnEarlierVersion: a journal outlives an update.
+func TestParse_IncarnationInDecimal_IsThatOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[string]text.Hex{`"18364758544493064720"`: 0xfedcba9876543210, `"17"`: 17, `"00000000000000ff"`: 255} {
+		path := filepath.Join(t.TempDir(), "old.events")
+		line := `{"seq":"8","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"dead","host":3,"incarnation":` + written + "}\n"
+		require.NoError(t, os.WriteFile(path, []byte(line), 0o600))
+		require.NoError(t, ReadFile(path, Query{}, func(es []Event) error {
+			require.Len(t, es, 1)
+			require.Equal(t, Event{Seq: 8, At: time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC), UptimeMS: 1, Kind: Dead, Host: 3, Incarnation: want}, es[0])
+			return nil
+		}))
+	}
+	require.Error(t, new(Event).Parse([]byte(`{"seq":"8","incarnation":"ff"}`)))
 }
 
 func TestMemoryIsBounded(t *testing.T) {
@@ -315,12 +332,12 @@ func FuzzAppendLine(f *testing.F) {
 		f.Add(string(kind), "\u2028\xff\x7f\x00", "\x1b[1m", -1, uint64(5), int64(-1), int64(-2), uint8(17), "\t\r\b\f")
 		f.Add(string(kind), "", "", 0, uint64(0), int64(0), int64(0), uint8(1), "")
 	}
-	f.Fuzz(func(t *testing.T, kind, name, command string, n int, number uint64, at, ms int64, peers uint8, text string) {
-		e := Event{Seq: number, At: time.Unix(0, at).UTC(), UptimeMS: ms, Kind: Kind(kind), Lock: name, Host: n, HostName: text, Incarnation: number,
-			ByHost: n, ByHostName: name, Boot: text, Request: number, PID: n, Command: command, Mode: text, Permits: n,
+	f.Fuzz(func(t *testing.T, kind, name, command string, n int, number uint64, at, ms int64, peers uint8, words string) {
+		e := Event{Seq: number, At: time.Unix(0, at).UTC(), UptimeMS: ms, Kind: Kind(kind), Lock: name, Host: n, HostName: words, Incarnation: text.Hex(number),
+			ByHost: n, ByHostName: name, Boot: words, Request: number, PID: n, Command: command, Mode: words, Permits: n,
 			Ticket: layout.Ticket(number), Token: layout.Ticket(number), AheadCount: n, WaitedMS: ms, HeldMS: ms, Missed: number, Reason: command}
 		for i := range peers {
-			e.Ahead = append(e.Ahead, Peer{Host: n, HostName: name, Phase: text, Mode: text, Ticket: layout.Ticket(number), PID: int(i),
+			e.Ahead = append(e.Ahead, Peer{Host: n, HostName: name, Phase: words, Mode: words, Ticket: layout.Ticket(number), PID: int(i),
 				Command: command, Request: number})
 		}
 		var want bytes.Buffer

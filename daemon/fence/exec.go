@@ -131,12 +131,12 @@ func environment(t Target) []string {
 		"BAKERY_FENCE_ACTION=off",
 		"BAKERY_FENCE_HOST="+t.Name,
 		fmt.Sprintf("BAKERY_FENCE_HOST_ID=%d", t.Host),
-		fmt.Sprintf("BAKERY_FENCE_INCARNATION=%016x", t.Incarnation))
+		fmt.Sprintf("BAKERY_FENCE_INCARNATION=%v", t.Incarnation))
 }
 
 // input returns the lines that fence-agents read, and others that they ignore as unknown.
 func input(t Target) string {
-	return fmt.Sprintf("action=off\nplug=%[1]s\nnodename=%[1]s\nport=%[1]s\nhost_id=%[2]d\nincarnation=%016[3]x\n",
+	return fmt.Sprintf("action=off\nplug=%[1]s\nnodename=%[1]s\nport=%[1]s\nhost_id=%[2]d\nincarnation=%[3]v\n",
 		t.Name, t.Host, t.Incarnation)
 }
 

@@ -18,6 +18,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 var (
@@ -47,7 +49,7 @@ var (
 // Target is the host to fence.
 type Target struct {
 	Host        int
-	Incarnation uint64
+	Incarnation text.Hex
 	Name        string // from the target's host record: untrusted
 	Key         uint64 // the persistent reservation key in its host record
 
@@ -57,7 +59,7 @@ type Target struct {
 }
 
 func (t Target) String() string {
-	return fmt.Sprintf("host %d (%q, incarnation %016x)", t.Host, t.Name, t.Incarnation)
+	return fmt.Sprintf("host %d (%q, incarnation %v)", t.Host, t.Name, t.Incarnation)
 }
 
 // Agent cuts hosts off from the disk. Its methods may be called concurrently. Each returns when

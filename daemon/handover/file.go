@@ -230,7 +230,7 @@ func (j *File) PutTerm(t Term) {
 			return fmt.Errorf("of host id %d in lockspace %s", t.HostID, t.UUID)
 		}
 		if len(j.cells) > 0 && t.Incarnation != j.term.Incarnation {
-			return fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
+			return fmt.Errorf("incarnation %v over %d sessions of %v", text.Hex(t.Incarnation), len(j.cells), text.Hex(j.term.Incarnation))
 		}
 		encoded, err := json.Marshal(t)
 		if err != nil {

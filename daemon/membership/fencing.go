@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -165,8 +166,8 @@ func (mb *Member) spareRenewed() {
 // returns whether that was confirmed.
 func (mb *Member) fence(ctx context.Context, a lease.Fence, over bool) bool {
 	agent := mb.registered.Load().agent
-	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey, LeaseOver: over}
-	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
+	target := fence.Target{Host: a.Host, Incarnation: text.Hex(a.Incarnation), Name: a.Name, Key: a.PRKey, LeaseOver: over}
+	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", target.Incarnation)
 	log.Warn("host is silent, fencing it")
 	err := agent.Fence(ctx, target)
 	if err == nil {

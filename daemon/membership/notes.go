@@ -3,11 +3,11 @@ package membership
 import (
 	"cmp"
 	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -20,7 +20,7 @@ type notedHost struct {
 
 // noteJoined begins the host's journal, before any client is served. Called with mu held.
 func (mb *Member) noteJoined(a lease.Joined) {
-	mb.cfg.Events.Keep(mb.cfg.Identity.EventsPath(a.ID), events.Self{Host: a.ID, Name: mb.cfg.Identity.Name, Incarnation: a.Incarnation})
+	mb.cfg.Events.Keep(mb.cfg.Identity.EventsPath(a.ID), events.Self{Host: a.ID, Name: mb.cfg.Identity.Name, Incarnation: text.Hex(a.Incarnation)})
 	kind := events.Joined
 	if a.Resumed {
 		kind = events.Resumed
@@ -56,7 +56,7 @@ func (mb *Member) report(a lease.Action) {
 			mb.cfg.Tally.Resumed.Add(1)
 		}
 		mb.cfg.Log.Info("live in lockspace", "lockspace", cmp.Or(mb.cfg.SB.Name, mb.cfg.SB.UUID.String()), "host_id", a.ID,
-			"incarnation", hexID(a.Incarnation), "resumed", a.Resumed)
+			"incarnation", text.Hex(a.Incarnation), "resumed", a.Resumed)
 		if mb.cfg.WarnOfName {
 			mb.warnOfName(a.ID)
 		}
@@ -80,7 +80,7 @@ func (mb *Member) report(a lease.Action) {
 		mb.cfg.Events.Add(events.Event{Kind: events.Asked, ByHost: a.By, ByHostName: a.Name})
 	case lease.Wished:
 		mb.noteOther(events.Asked, a.Host, a.Name, a.Incarnation, "")
-		mb.cfg.Log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", hexID(a.Incarnation))
+		mb.cfg.Log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", text.Hex(a.Incarnation))
 	case lease.Declared:
 		mb.reportDeath(a)
 	}
@@ -88,7 +88,7 @@ func (mb *Member) report(a lease.Action) {
 
 func (mb *Member) reportDeath(a lease.Declared) {
 	hosts, _ := mb.Known()
-	e := events.Event{Kind: events.Dead, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation, ByHost: a.By, ByHostName: hosts[a.By-1].Name}
+	e := events.Event{Kind: events.Dead, Host: a.Host, HostName: a.Name, Incarnation: text.Hex(a.Incarnation), ByHost: a.By, ByHostName: hosts[a.By-1].Name}
 	live := mb.Live(mb.cfg.Clock.Now())
 	switch {
 	case a.Verdict == layout.VerdictForgotten:
@@ -104,15 +104,13 @@ func (mb *Member) reportDeath(a lease.Declared) {
 	default:
 		mb.cfg.Tally.DeathsLearned.Add(1)
 	}
-	mb.cfg.Log.Warn("host declared dead", "dead_host_id", a.Host, "dead_host_name", a.Name, "incarnation", hexID(a.Incarnation),
+	mb.cfg.Log.Warn("host declared dead", "dead_host_id", a.Host, "dead_host_name", a.Name, "incarnation", text.Hex(a.Incarnation),
 		"by_host_id", a.By, "verdict", a.Verdict)
 }
 
-func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
-
 // noteOther records an event about another host.
 func (mb *Member) noteOther(kind events.Kind, host int, name string, incarnation uint64, reason string) {
-	mb.cfg.Events.Add(events.Event{Kind: kind, Host: host, HostName: name, Incarnation: incarnation, Reason: reason,
+	mb.cfg.Events.Add(events.Event{Kind: kind, Host: host, HostName: name, Incarnation: text.Hex(incarnation), Reason: reason,
 		ByHost: mb.ID(), ByHostName: mb.cfg.Identity.Name})
 }
 

@@ -38,7 +38,7 @@ func BuildLock(s *lockspace.Snapshot, k *Knowledge, self layout.HostRecord) *Rep
 		}
 	}
 	r := Build(&of, k)
-	r.ThisHost = &ThisHost{ID: self.ID, Name: self.Name, Incarnation: self.Incarnation}
+	r.ThisHost = &ThisHost{ID: self.ID, Name: self.Name, Incarnation: text.Hex(self.Incarnation)}
 	return r
 }
 

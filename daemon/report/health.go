@@ -7,6 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -53,13 +54,13 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 	w := said[lockspace.HostIncarnation{Host: h.ID, Incarnation: h.Incarnation}]
 	r := Host{
 		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.Dead, Forgotten: w.Forgotten, Unreadable: unreadable,
-		Incarnation: h.Incarnation, Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
+		Incarnation: text.Hex(h.Incarnation), Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
 		MachineID: hex.EncodeToString(h.MachineID[:]), BootID: hex.EncodeToString(h.BootID[:]),
-		WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
+		WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: text.Hex(h.PRKey),
 		Verdicts: []Verdict{},
 	}
 	for _, v := range h.Verdicts {
-		r.Verdicts = append(r.Verdicts, Verdict(v))
+		r.Verdicts = append(r.Verdicts, Verdict{Host: v.Host, Incarnation: text.Hex(v.Incarnation), Kind: v.Kind})
 	}
 	switch {
 	case h.State == layout.StateLeft:
@@ -78,7 +79,7 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 // dead.
 func (r *Host) addSilence(k *Knowledge, policy layout.Policy) {
 	h := k.host(r.ID)
-	if h.Incarnation == 0 || h.Incarnation != r.Incarnation || h.Gone || r.Health == HealthLeft || r.Health == HealthDead {
+	if h.Incarnation == 0 || text.Hex(h.Incarnation) != r.Incarnation || h.Gone || r.Health == HealthLeft || r.Health == HealthDead {
 		return
 	}
 	since := h.Since

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -47,11 +48,11 @@ type Lockspace struct {
 
 // ThisHost is the state of the daemon that made the report.
 type ThisHost struct {
-	ID          int    `json:"id"`
-	Name        string `json:"name"`
-	Incarnation uint64 `json:"incarnation,string"`
-	State       string `json:"state"`
-	LeaseLeftMS int64  `json:"lease_left_ms"` // 0 or negative after the end of the lease
+	ID          int      `json:"id"`
+	Name        string   `json:"name"`
+	Incarnation text.Hex `json:"incarnation"`
+	State       string   `json:"state"`
+	LeaseLeftMS int64    `json:"lease_left_ms"` // 0 or negative after the end of the lease
 
 	IO       *IO      `json:"io"`       // since the host joined
 	Renewals *Latency `json:"renewals"` // renewals of the lease since bakeryd started
@@ -86,14 +87,14 @@ type Host struct {
 	AskedToLeave bool             `json:"asked_to_leave"` // whether a host asks it to leave
 	// Unreadable reports whether the record is damaged. Then the fields are from an earlier read.
 	Unreadable      bool      `json:"unreadable"`
-	Incarnation     uint64    `json:"incarnation,string"`
+	Incarnation     text.Hex  `json:"incarnation"`
 	Sequence        uint64    `json:"sequence,string"` // grows with every renewal
 	ReadHorizon     int       `json:"read_horizon"`
 	MachineID       string    `json:"machine_id"`
 	BootID          string    `json:"boot_id"`
 	WatchdogArmed   bool      `json:"watchdog_armed"`
 	WatchdogSeconds int       `json:"watchdog_seconds"`
-	PRKey           uint64    `json:"pr_key,string"`
+	PRKey           text.Hex  `json:"pr_key"` // 0 if none
 	Verdicts        []Verdict `json:"verdicts"`
 
 	// SilentMS is the time since the last renewal that the daemon saw; nil if no daemon made
@@ -117,7 +118,7 @@ type Host struct {
 // Verdict is the verdict of a host on an incarnation of another.
 type Verdict struct {
 	Host        int                `json:"host"`
-	Incarnation uint64             `json:"incarnation,string"`
+	Incarnation text.Hex           `json:"incarnation"`
 	Kind        layout.VerdictKind `json:"kind"`
 }
 

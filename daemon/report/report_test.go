@@ -48,7 +48,7 @@ func TestReport(t *testing.T) {
 	// The JSON can be decoded, and keeps 64 bits.
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	require.Contains(t, string(text), `"incarnation":"1152921504606846977","sequence":"576460752303423488"`)
+	require.Contains(t, string(text), `"incarnation":"1000000000000001","sequence":"576460752303423488"`)
 	require.Contains(t, string(text), `"this_host":null`)
 	require.NotContains(t, string(text), "local")
 	var back Report

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
 	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -266,9 +267,9 @@ func (s *Server) contain(host Host, r *http.Request, body *containRequest) (any,
 // evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
 // that it leaves.
 type evictRequest struct {
-	Host        int    `json:"host"`
-	Incarnation uint64 `json:"incarnation,string"` // the one that the operator was shown
-	Forget      bool   `json:"forget"`             // release the id for another machine
+	Host        int      `json:"host"`
+	Incarnation text.Hex `json:"incarnation"` // the one that the operator was shown
+	Forget      bool     `json:"forget"`      // release the id for another machine
 }
 
 // recordPatience limits how long a verdict, or a request to a holder, may take to be written to the
@@ -282,7 +283,7 @@ var evictRefusals = []error{evict.ErrNoHost, evict.ErrChanged, evict.ErrHasLeft,
 func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
 	defer cancel()
-	dead, err := host.Evict(ctx, body.Host, body.Incarnation, body.Forget)
+	dead, err := host.Evict(ctx, body.Host, uint64(body.Incarnation), body.Forget)
 	if err != nil {
 		e := api.ErrorOf(err)
 		if slices.ContainsFunc(evictRefusals, func(refusal error) bool { return errors.Is(err, refusal) }) {

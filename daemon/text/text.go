@@ -1,8 +1,10 @@
-// Package text formats names and sizes for messages: texts from the disk, which may contain any
-// byte, and numbers of bytes.
+// Package text formats names and numbers for messages and JSON: texts from the disk, which may
+// contain any byte, numbers of bytes, and incarnations.
 package text
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"strconv"
@@ -41,6 +43,29 @@ func (b Bytes) String() string {
 		value, units = value/1024, units[1:]
 	}
 	return fmt.Sprintf("%d bytes (%.1f %ciB)", int64(b), value, units[0])
+}
+
+// Hex is a random number of 64 bits that identifies something, such as an incarnation. Its only
+// notation is 16 lower-case hexadecimal digits, in JSON a string of them.
+type Hex uint64
+
+// String returns the 16 digits.
+func (h Hex) String() string {
+	return hex.EncodeToString(binary.BigEndian.AppendUint64(nil, uint64(h)))
+}
+
+// MarshalText returns the 16 digits. It never returns an error.
+func (h Hex) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads exactly 16 digits. No other notation is accepted, so that no decimal number is
+// taken for another one.
+func (h *Hex) UnmarshalText(digits []byte) error {
+	n, err := strconv.ParseUint(string(digits), 16, 64)
+	if err != nil || Hex(n).String() != string(digits) {
+		return fmt.Errorf("%.40q: want 16 hexadecimal digits, such as 05ecc8dd11c0d831", digits)
+	}
+	*h = Hex(n)
+	return nil
 }
 
 // PrintableLine returns a command line, quoted if it has characters that are not printable.

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,4 +49,22 @@ func TestShorten_CutsAfterAWord(t *testing.T) {
 		require.Equal(t, want, got)
 		require.LessOrEqual(t, len(got), 13)
 	}
+}
+
+func TestHex_IsSixteenDigitsAndNothingElse(t *testing.T) {
+	for n, want := range map[Hex]string{0: "0000000000000000", 0xabc: "0000000000000abc", 0x05ecc8dd11c0d831: "05ecc8dd11c0d831", 1<<64 - 1: "ffffffffffffffff"} {
+		written, err := json.Marshal(map[string]Hex{"incarnation": n})
+		require.NoError(t, err)
+		require.Equal(t, `{"incarnation":"`+want+`"}`, string(written))
+		var read map[string]Hex
+		require.NoError(t, json.Unmarshal(written, &read))
+		require.Equal(t, n, read["incarnation"])
+	}
+	for _, bad := range []string{`""`, `"17"`, `"18364758544493064720"`, `"0x05ecc8dd11c0d831"`, `"5ecc8dd11c0d831"`, `"05ECC8DD11C0D831"`,
+		`"+5ecc8dd11c0d831"`, `" 5ecc8dd11c0d831"`, `"05ecc8dd_1c0d831"`, `"05ecc8dd11c0d83g"`, `17`, `{}`} {
+		h := Hex(7)
+		require.Error(t, json.Unmarshal([]byte(bad), &h), bad)
+		require.EqualValues(t, 7, h, bad)
+	}
+	require.EqualError(t, new(Hex).UnmarshalText([]byte("17")), `"17": want 16 hexadecimal digits, such as 05ecc8dd11c0d831`)
 }

@@ -16,7 +16,7 @@ import (
 type Attempt struct {
 	Host        int           `json:"host"` // index
 	Lock        int           `json:"lock"` // index
-	Incarnation uint64        `json:"incarnation,string,omitempty"`
+	Incarnation text.Hex      `json:"incarnation,omitzero"`
 	PID         int           `json:"pid,omitempty"`
 	Command     string        `json:"command,omitempty"`
 	Shared      bool          `json:"shared,omitempty"` // as requested, and as granted

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 func (h *historian) hostEvent(r *record) {
@@ -108,7 +109,7 @@ const sayAlike = 10 * 1000 * 1000
 func (h *historian) mergeChanges() {
 	type key struct {
 		kind        events.Kind
-		incarnation uint64
+		incarnation text.Hex
 	}
 	for _, host := range h.Hosts {
 		slices.SortStableFunc(host.Changes, func(a, b *Change) int { return cmp.Compare(a.At, b.At) })

@@ -20,7 +20,7 @@ func (h identity) compare(other identity) int {
 }
 
 // mention adds a host that an event names at a moment.
-func (j *journals) mention(id int, name string, incarnation uint64, at Moment) {
+func (j *journals) mention(id int, name string, incarnation text.Hex, at Moment) {
 	if id == 0 {
 		return
 	}
@@ -65,7 +65,7 @@ func (j *journals) listHosts() {
 
 // host returns the index of a host: by its name, by that of its incarnation, or the first with its
 // id.
-func (j *journals) host(id int, name string, incarnation uint64) int {
+func (j *journals) host(id int, name string, incarnation text.Hex) int {
 	name = cmp.Or(text.PrintableLine(name), j.names[life{id, incarnation}])
 	if i, ok := j.index[identity{id, name}]; ok {
 		return i

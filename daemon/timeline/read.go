@@ -3,7 +3,6 @@ package timeline
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +61,7 @@ func Read(r io.Reader, name string) (Source, error) {
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			var e events.Event
-			if json.Unmarshal(line, &e) == nil && e.Kind != "" && !e.At.IsZero() {
+			if e.Parse(line) == nil && e.Kind != "" && !e.At.IsZero() {
 				s.Events = append(s.Events, e)
 			} else if s.Damaged++; s.Damaged == 1 {
 				firstBad = fmt.Sprintf("line %d is %q", n, line[:min(len(line), 60)])

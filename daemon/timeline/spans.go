@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // State is the state of a host during a span.
@@ -32,14 +33,14 @@ type spanMaker struct {
 	host  *Host
 	state State
 	since Moment
-	life  uint64          // the incarnation that has joined last; 0: not known
-	over  map[uint64]bool // earlier incarnations, and those that are dead or have left
+	life  text.Hex          // the incarnation that has joined last; 0: not known
+	over  map[text.Hex]bool // earlier incarnations, and those that are dead or have left
 }
 
 // makeSpans derives the spans of all hosts, up to the end of the journals.
 func (t *Timeline) makeSpans() {
 	for _, h := range t.Hosts {
-		m := &spanMaker{host: h, since: t.watchedSince(h), over: map[uint64]bool{}}
+		m := &spanMaker{host: h, since: t.watchedSince(h), over: map[text.Hex]bool{}}
 		if h.Journal {
 			m.state, m.life = Live, h.life
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // span is a span in milliseconds of the world.
@@ -23,7 +24,7 @@ func (h *Host) inWorld() (all []span) {
 }
 
 func about(kind events.Kind, host int, by int) events.Event {
-	return events.Event{Kind: kind, Host: host, HostName: "db" + string(rune('0'+host)), Incarnation: uint64(1000 + host), ByHost: by, ByHostName: "db" + string(rune('0'+by))}
+	return events.Event{Kind: kind, Host: host, HostName: "db" + string(rune('0'+host)), Incarnation: text.Hex(1000 + host), ByHost: by, ByHostName: "db" + string(rune('0'+by))}
 }
 
 func TestSpans(t *testing.T) {
@@ -162,7 +163,7 @@ func TestHostsWithOneName_AreToldApart(t *testing.T) {
 		}
 	}
 	own := func(id int) func(*events.Event) {
-		return func(e *events.Event) { e.Host, e.HostName, e.Incarnation = id, "node", uint64(1000+id) }
+		return func(e *events.Event) { e.Host, e.HostName, e.Incarnation = id, "node", text.Hex(1000+id) }
 	}
 	w.host(1).hold(0, 10, 1, own(1))
 	w.host(2).hold(5, 20, 2, own(2), func(e *events.Event) {

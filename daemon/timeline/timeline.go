@@ -62,7 +62,7 @@ type Timeline struct {
 // life is one incarnation of a host.
 type life struct {
 	host int // index
-	of   uint64
+	of   text.Hex
 }
 
 // Moment is a time in microseconds since 1970, by the corrected clocks. Never is none.
@@ -84,7 +84,7 @@ type Host struct {
 	Spans   []Span    `json:"spans"` // by time; in between, its state is not known
 
 	own  []Moment // times of the events in its own journal
-	life uint64   // the incarnation in the first of them
+	life text.Hex // the incarnation in the first of them
 }
 
 // Change is a change of a host's state.
@@ -92,7 +92,7 @@ type Change struct {
 	At          Moment      `json:"at"`
 	Kind        events.Kind `json:"kind"` // joined, resumed, lost, left, at_risk, seen, asked, fenced, dead, disk_lost, disk_back, replaced, gap
 	By          int         `json:"by"`   // index of the host that reports it; -1: the host itself
-	Incarnation uint64      `json:"incarnation,string"`
+	Incarnation text.Hex    `json:"incarnation,omitzero"`
 	Reason      string      `json:"reason"`
 	Others      int         `json:"others"`       // number of other hosts that also report it
 	Old         bool        `json:"old,omitzero"` // a verdict that the reporting host read when it joined: the host died earlier

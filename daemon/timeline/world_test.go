@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -54,7 +55,7 @@ func (h *keeper) note(ms float64, e events.Event) {
 	h.seq++
 	e.Seq, e.At, e.UptimeMS = h.seq, dawn.Add(true_+h.offset), (h.uptime + true_).Milliseconds()
 	if e.Host == 0 {
-		e.Host, e.HostName, e.Incarnation = h.id, "db"+string(rune('0'+h.id)), uint64(1000+h.id)
+		e.Host, e.HostName, e.Incarnation = h.id, "db"+string(rune('0'+h.id)), text.Hex(1000+h.id)
 	}
 	h.journal = append(h.journal, e)
 }

@@ -94,7 +94,7 @@ func (a agent) Fence(ctx context.Context, t fence.Target) error {
 	if a.fenced == nil {
 		a.fenced = map[int]uint64{}
 	}
-	a.fenced[t.Host] = t.Incarnation
+	a.fenced[t.Host] = uint64(t.Incarnation)
 	return nil
 }
 

@@ -117,7 +117,7 @@ func answer(hosts, locks, held, queued int, change ...func(object)) object {
 	a := object{"read": object{"ago_ms": 300, "took_ms": 12, "bytes": 1 << 20, "every_ms": 2000}, "report": object{
 		"lockspace": object{"name": "prod", "uuid": "0", "device": "/dev/mapper/locks", "stride": 4096, "hosts": 2000, "locks": 10000, "lease_ms": 30 * second,
 			"policy": "lease", "warnings": []string{}},
-		"this_host": object{"id": 1, "name": "db1", "incarnation": "1", "state": "live", "lease_left_ms": 27 * second},
+		"this_host": object{"id": 1, "name": "db1", "incarnation": "0000000000000001", "state": "live", "lease_left_ms": 27 * second},
 		"hosts":     hs, "locks": ls, "damaged": []object{}, "problems": []object{}}}
 	for _, c := range change {
 		c(a)
@@ -127,7 +127,7 @@ func answer(hosts, locks, held, queued int, change ...func(object)) object {
 
 func host(id int) object {
 	return object{"id": id, "name": fmt.Sprint("db", id), "state": "live", "health": "live", "dead": false, "forgotten": false, "asked_to_leave": false, "unreadable": false,
-		"incarnation": fmt.Sprint(id), "sequence": "7", "read_horizon": 3, "watchdog_armed": false, "watchdog_seconds": 0, "pr_key": "0", "verdicts": []object{}, "silent_ms": 1200}
+		"incarnation": fmt.Sprintf("%016x", id), "sequence": "7", "read_horizon": 3, "watchdog_armed": false, "watchdog_seconds": 0, "pr_key": "0000000000000000", "verdicts": []object{}, "silent_ms": 1200}
 }
 
 func holder(host, n int) object {

@@ -157,14 +157,14 @@ func (f *faults) operate() {
 			return
 		}
 		for _, h := range report.Hosts {
-			l := f.w.rules.leases[h.Incarnation]
+			l := f.w.rules.leases[uint64(h.Incarnation)]
 			if l == nil || f.w.rules.runs(l) || time.Now().Before(l.deadline) || h.State != layout.StateLive || h.Dead && !l.m.spare {
 				continue
 			}
 			f.w.tasks.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*f.lease())
 				defer cancel()
-				dead, err := d.Evict(ctx, h.ID, h.Incarnation, l.m.spare)
+				dead, err := d.Evict(ctx, h.ID, uint64(h.Incarnation), l.m.spare)
 				if !errors.Is(err, evict.ErrDead) {
 					f.w.trace.step(m.n, fmt.Sprint("operator evicts ", h.Name, ": ", dead, " ", err), int64(h.ID))
 				}
@@ -208,11 +208,11 @@ func (f *faults) evict(victim *machine) {
 		if victim.up && (victim.paused || victim.troubled()) {
 			return
 		}
-		f.w.rules.evictedLive[h.Incarnation] = true
+		f.w.rules.evictedLive[uint64(h.Incarnation)] = true
 		f.w.tasks.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), f.lease())
 			defer cancel()
-			dead, err := d.Evict(ctx, h.ID, h.Incarnation, false)
+			dead, err := d.Evict(ctx, h.ID, uint64(h.Incarnation), false)
 			f.w.trace.step(by.n, "evicted", int64(h.ID), boolean(dead), boolean(err == nil))
 		})
 	}

@@ -89,7 +89,7 @@ func (a agent) Fence(ctx context.Context, t fence.Target) error {
 		return fence.ErrFenced
 	}
 	if w.sb.FenceAfter > 0 {
-		w.rules.cut[t.Incarnation] = true
+		w.rules.cut[uint64(t.Incarnation)] = true
 	}
 	return nil
 }

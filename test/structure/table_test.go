@@ -82,12 +82,12 @@ var imports = []struct{ path, imports string }{
 	// One host's place in a lockspace.
 	{"daemon/hostid", "blockdev daemon/api layout"},
 	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
-	{"daemon/fence", "blockdev daemon/retry"},
+	{"daemon/fence", "blockdev daemon/retry daemon/text"},
 	{"daemon/watchdog", ""},
 	{"daemon/standing", "bakery daemon/lease layout"},
 	{"daemon/waiting", "daemon/lease daemon/lease/timing daemon/text layout"},
 	{"daemon/memberdisks", "blockdev blockdev/mirror daemon/events daemon/fence daemon/hostid daemon/lockspace daemon/report daemon/warn layout"},
-	{"daemon/membership", "bakery blockdev blockdev/mirror daemon/api daemon/clock daemon/events daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/members daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/waiting daemon/warn layout"},
+	{"daemon/membership", "bakery blockdev blockdev/mirror daemon/api daemon/clock daemon/events daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/members daemon/lease/timing daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/text daemon/waiting daemon/warn layout"},
 
 	// One host's clients.
 	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
@@ -102,9 +102,9 @@ var imports = []struct{ path, imports string }{
 	// Its clients, its server and its service.
 	{"daemon/wire", "daemon/api daemon/peer daemon/rawio daemon/tally"},
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/observe daemon/process daemon/tasks daemon/warn layout"},
-	{"daemon/locks/measuring", "blockdev blockdev/latency daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry layout"},
+	{"daemon/locks/measuring", "blockdev blockdev/latency daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry daemon/text layout"},
 	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease/evict daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/rawio daemon/report daemon/session daemon/tally daemon/text daemon/wire layout"},
-	{"daemon", "blockdev blockdev/mirror daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/memberdisks daemon/membership daemon/observe daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/waiting daemon/warn daemon/watchdog layout"},
+	{"daemon", "blockdev blockdev/mirror daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/memberdisks daemon/membership daemon/observe daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/text daemon/waiting daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/report daemon/tally"},

@@ -272,7 +272,7 @@ func TestLanes(t *testing.T) {
 func TestSummary_NamesOnlyWaitsAndHolds(t *testing.T) {
 	var es []event
 	note := func(s int, kind string, more event) {
-		e := event{"seq": fmt.Sprint(len(es) + 1), "at": time.Date(2026, 3, 1, 3, s/60, s%60, 0, time.UTC), "kind": kind, "host": 1, "host_name": "db", "incarnation": "1"}
+		e := event{"seq": fmt.Sprint(len(es) + 1), "at": time.Date(2026, 3, 1, 3, s/60, s%60, 0, time.UTC), "kind": kind, "host": 1, "host_name": "db", "incarnation": "0000000000000001"}
 		maps.Copy(e, more)
 		es = append(es, e)
 	}
@@ -281,10 +281,10 @@ func TestSummary_NamesOnlyWaitsAndHolds(t *testing.T) {
 	}
 	remover := event{"lock": "x", "request": "7", "command": "remove the lock"}
 	note(0, "joined", nil)
-	note(1, "left", event{"host": 3, "host_name": "old", "incarnation": "3", "by_host": 1, "by_host_name": "db"})
+	note(1, "left", event{"host": 3, "host_name": "old", "incarnation": "0000000000000003", "by_host": 1, "by_host_name": "db"})
 	note(2, "request", client("unused", 5, 5))
 	note(3, "cancel", client("unused", 5, 5))
-	note(70, "joined", event{"host": 2, "incarnation": "2", "by_host": 1, "by_host_name": "db"})
+	note(70, "joined", event{"host": 2, "incarnation": "0000000000000002", "by_host": 1, "by_host_name": "db"})
 	note(71, "request", remover)
 	note(75, "removed", remover)
 	note(76, "request", client("x", 8, 8))
@@ -317,7 +317,7 @@ func TestManyEvents(t *testing.T) {
 	seq, at := 1, time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	note := func(kind string, host, lock, request int, token uint64) {
 		require.NoError(t, enc.Encode(event{"seq": fmt.Sprint(seq), "at": at.Format(time.RFC3339Nano), "uptime_ms": at.Sub(at.Truncate(24 * time.Hour)).Milliseconds(), "kind": kind, "lock": fmt.Sprint("lock-", lock),
-			"host": host, "host_name": fmt.Sprint("db", host), "incarnation": fmt.Sprint(host), "request": fmt.Sprint(request), "pid": 1000 + request%500, "command": "/usr/bin/work", "mode": "exclusive", "token": fmt.Sprint(token)}))
+			"host": host, "host_name": fmt.Sprint("db", host), "incarnation": fmt.Sprintf("%016x", host), "request": fmt.Sprint(request), "pid": 1000 + request%500, "command": "/usr/bin/work", "mode": "exclusive", "token": fmt.Sprint(token)}))
 		seq++
 		at = at.Add(20 * time.Millisecond)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -289,7 +290,7 @@ func (m *coherenceCheck) look(which int) (w checkWord, ok bool) {
 		m.caught(which, "it was in use, and is blank again")
 		return w, false
 	case known && s.Incarnation != seen.current: // which of the two is the later one is not known
-		m.caught(which, "incarnation %016x was there before, and again after another one", s.Incarnation)
+		m.caught(which, "incarnation %v was there before, and again after another one", text.Hex(s.Incarnation))
 		seen.current = s.Incarnation
 		return w, false
 	case s.Sequence < highest:

@@ -123,7 +123,6 @@ function lasting(us) {
   const s = Math.round(us / 1e6), h = Math.floor(s / 3600), m = Math.floor((s % 3600) / 60);
   return h ? `${h} h ${m} min` : `${m} min ${s % 60} s`;
 }
-const incarnation = (x) => (x.incarnation && x.incarnation !== '0' ? BigInt(x.incarnation).toString(16).padStart(16, '0') : '');
 const hostName = (i) => data.hosts[i]?.name ?? '?';
 const count = (n, one, more) => `${n.toLocaleString('en')} ${n === 1 ? one : more ?? one + 's'}`;
 const who = (a) => [a.pid ? `pid ${a.pid}` : '', a.command].filter(Boolean).join(' ');

@@ -60,7 +60,7 @@ function showDetails(a) {
     ['asked', a.asked === undefined ? '' : moment(a.asked)], ['claimed', a.choosing === undefined ? '' : since(a.choosing, 6)], ['number', a.numbered === undefined ? '' : since(a.numbered, 6)],
     ['waited', held(a) && begin(a) === a.entered ? '' : lasting(ahead(a))], ['behind', a.behind],
     ['entered', held(a) ? moment(a.entered) : ''], ['held', held(a) ? lasting(kept(a)) : ''], ['end', a.end === 'open' ? endings.open : `${moment(a.ended)}: ${endings[a.end] ?? a.end}`],
-    ['certain until', a.sure === undefined ? '' : moment(a.sure)], ['reason', a.reason], ['incarnation', incarnation(a), true],
+    ['certain until', a.sure === undefined ? '' : moment(a.sure)], ['reason', a.reason], ['incarnation', a.incarnation, true],
     ['clock', corrected(h) && `shown up to ${corrected(h)}`],
   ];
   for (const m of a.modes ?? []) list.push(['mode', `${m.shared ? 'shared' : 'exclusive'} from ${utc(m.at)}`]);
@@ -89,7 +89,7 @@ function summary() {
 
 function showMarks(marks) {
   const parts = [];
-  for (const m of marks.slice(0, 50)) parts.push(make('h2', { textContent: markText(m) }), pairs([['at', moment(m.at)], ['incarnation', m.change && incarnation(m.change), true]]));
+  for (const m of marks.slice(0, 50)) parts.push(make('h2', { textContent: markText(m) }), pairs([['at', moment(m.at)], ['incarnation', m.change?.incarnation, true]]));
   $('details').replaceChildren(...parts);
 }
 

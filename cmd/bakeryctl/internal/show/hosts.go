@@ -140,7 +140,7 @@ func Verdicts(r *report.Report, h report.Host) string {
 	for _, v := range h.Verdicts {
 		text := fmt.Sprintf("%v %d", v.Kind, v.Host)
 		if of := r.HostByID(v.Host); of == nil || of.Incarnation != v.Incarnation {
-			text += fmt.Sprintf("/%016x", v.Incarnation)
+			text += "/" + v.Incarnation.String()
 		}
 		all = append(all, text)
 	}
@@ -239,7 +239,7 @@ func Eviction(out io.Writer, r *report.Report, h *report.Host, forget bool) erro
 	}
 	return render.WriteTable(out, func(w io.Writer) {
 		fmt.Fprintf(w, "%s\n  state\t%s\n", HostLabel(h), HostState(*h))
-		fmt.Fprintf(w, "  seen\t%s\n  incarnation\t%016x\n", Seen(*h), h.Incarnation)
+		fmt.Fprintf(w, "  seen\t%s\n  incarnation\t%v\n", Seen(*h), h.Incarnation)
 		fmt.Fprintf(w, "  watchdog\t%s\n  holds\t%s\n", Watchdog(*h), listed(holds))
 		fmt.Fprintf(w, "  waits for\t%s\n%s\n", listed(waits), consequence(r, h, forget))
 	})

@@ -66,14 +66,14 @@ type superblockJSON struct {
 type hostJSON struct {
 	State           layout.HostState `json:"state"`
 	Name            string           `json:"name"`
-	Incarnation     uint64           `json:"incarnation,string"`
+	Incarnation     text.Hex         `json:"incarnation"`
 	Sequence        uint64           `json:"sequence,string"`
 	Highest         int              `json:"read_horizon"`
 	MachineID       string           `json:"machine_id"`
 	BootID          string           `json:"boot_id"`
 	WatchdogArmed   bool             `json:"watchdog_armed"`
 	WatchdogSeconds int              `json:"watchdog_seconds"`
-	PRKey           uint64           `json:"pr_key,string"`
+	PRKey           text.Hex         `json:"pr_key"` // 0 if none
 	Verdicts        []report.Verdict `json:"verdicts"`
 	CannotRead      []complaintJSON  `json:"cannot_read,omitempty"`
 	Generation      uint32           `json:"generation,omitempty"`
@@ -98,7 +98,7 @@ type slotJSON struct {
 	Phase       layout.Phase  `json:"phase"`
 	Mode        layout.Mode   `json:"mode"`
 	Ticket      layout.Ticket `json:"ticket"`
-	Incarnation uint64        `json:"incarnation,string"`
+	Incarnation text.Hex      `json:"incarnation"`
 	Creation    uint64        `json:"creation,string"`
 	Sequence    uint64        `json:"sequence,string"`
 	PID         int           `json:"pid"`
@@ -131,12 +131,12 @@ func RecordJSON(w io.Writer, r lockspace.Record) error {
 			sb.Lease.Microseconds(), sb.Policy, sb.FenceAfter.Microseconds(), sb.Formatted, membersOf(sb.Members)}
 	case r.HostRecord != nil:
 		h := r.HostRecord
-		host := hostJSON{State: h.State, Name: h.Name, Incarnation: h.Incarnation, Sequence: h.Sequence,
+		host := hostJSON{State: h.State, Name: h.Name, Incarnation: text.Hex(h.Incarnation), Sequence: h.Sequence,
 			Highest: h.ReadHorizon, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
-			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
+			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: text.Hex(h.PRKey),
 			Verdicts: []report.Verdict{}, Generation: h.Generation, Epoch: h.Epoch}
 		for _, v := range h.Verdicts {
-			host.Verdicts = append(host.Verdicts, report.Verdict(v))
+			host.Verdicts = append(host.Verdicts, report.Verdict{Host: v.Host, Incarnation: text.Hex(v.Incarnation), Kind: v.Kind})
 		}
 		for _, c := range h.Complaints {
 			host.CannotRead = append(host.CannotRead, complaintJSON(c))
@@ -150,7 +150,7 @@ func RecordJSON(w io.Writer, r lockspace.Record) error {
 		d.Record = e
 	case r.Slot != nil:
 		s := r.Slot
-		d.Record = slotJSON{s.Phase, s.Mode, s.Ticket, s.Incarnation, s.Creation, s.Sequence,
+		d.Record = slotJSON{s.Phase, s.Mode, s.Ticket, text.Hex(s.Incarnation), s.Creation, s.Sequence,
 			s.Holder.PID, s.Holder.Since, s.Holder.Command, append([]byte{}, s.Value...), s.ValueToken, requestJSON(s.Request), s.Generation}
 	}
 	e := json.NewEncoder(w)
@@ -215,13 +215,13 @@ func writeEntry(b *strings.Builder, e *layout.Entry) {
 }
 
 func writeHost(b *strings.Builder, h *layout.HostRecord) {
-	fmt.Fprintf(b, "%v name %s incarnation %016x sequence %d read horizon %d machine %x boot %x",
-		h.State, text.Printable(h.Name), h.Incarnation, h.Sequence, h.ReadHorizon, h.MachineID, h.BootID)
+	fmt.Fprintf(b, "%v name %s incarnation %v sequence %d read horizon %d machine %x boot %x",
+		h.State, text.Printable(h.Name), text.Hex(h.Incarnation), h.Sequence, h.ReadHorizon, h.MachineID, h.BootID)
 	if h.WatchdogArmed {
 		fmt.Fprintf(b, " watchdog %ds", h.WatchdogSeconds)
 	}
 	if h.PRKey != 0 {
-		fmt.Fprintf(b, " prkey %#x", h.PRKey)
+		fmt.Fprintf(b, " prkey %v", text.Hex(h.PRKey))
 	}
 	if h.Generation != 0 {
 		fmt.Fprintf(b, " generation %d", h.Generation)
@@ -230,7 +230,7 @@ func writeHost(b *strings.Builder, h *layout.HostRecord) {
 		fmt.Fprintf(b, " epoch %d", h.Epoch)
 	}
 	for _, v := range h.Verdicts {
-		fmt.Fprintf(b, " verdict %v %d/%016x", v.Kind, v.Host, v.Incarnation)
+		fmt.Fprintf(b, " verdict %v %d/%v", v.Kind, v.Host, text.Hex(v.Incarnation))
 	}
 	for _, c := range h.Complaints {
 		if c.Host == 0 {
@@ -242,8 +242,8 @@ func writeHost(b *strings.Builder, h *layout.HostRecord) {
 }
 
 func writeSlot(b *strings.Builder, s *layout.Slot) {
-	fmt.Fprintf(b, "%v %v ticket %v (number %d) incarnation %016x creation %d sequence %d",
-		s.Phase, s.Mode, s.Ticket, s.Ticket.Number(), s.Incarnation, s.Creation, s.Sequence)
+	fmt.Fprintf(b, "%v %v ticket %v (number %d) incarnation %v creation %d sequence %d",
+		s.Phase, s.Mode, s.Ticket, s.Ticket.Number(), text.Hex(s.Incarnation), s.Creation, s.Sequence)
 	if s.Generation != 0 {
 		fmt.Fprintf(b, " generation %d", s.Generation)
 	}

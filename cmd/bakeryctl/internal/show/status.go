@@ -136,7 +136,7 @@ func showHosts(w io.Writer, r *report.Report, p render.Paint) {
 		if h.Health == report.HealthSilent {
 			of = render.Bad
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%016x\n", h.ID, text.Printable(h.Name), p.Of(HostLevel(h), HostState(h)),
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%v\n", h.ID, text.Printable(h.Name), p.Of(HostLevel(h), HostState(h)),
 			p.Of(of, Seen(h)), Watchdog(h), h.Incarnation)
 	}
 	fmt.Fprint(w, left)

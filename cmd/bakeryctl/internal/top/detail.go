@@ -126,14 +126,14 @@ func (s *screen) hostDetails(h report.Host) {
 		seen = show.Seen(h)
 	}
 	if h.PRKey != 0 {
-		key = fmt.Sprintf("%016x", h.PRKey)
+		key = h.PRKey.String()
 	}
 	all := [][]string{
 		s.fact("state", show.HostLevel(h), state),
 		s.fact("seen", render.Plain, seen),
 		s.fact("sequence", render.Plain, fmt.Sprint(h.Sequence)),
 		s.fact("watchdog", render.Plain, show.Watchdog(h)),
-		s.fact("incarnation", render.Plain, fmt.Sprintf("%016x", h.Incarnation)),
+		s.fact("incarnation", render.Plain, h.Incarnation.String()),
 		s.fact("machine", render.Plain, h.MachineID),
 		s.fact("boot", render.Plain, h.BootID),
 		s.fact("pr key", render.Plain, key),

@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/retry"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 const (
@@ -142,8 +143,9 @@ func Device(paths []string, scan func(paths []string) (*report.Report, error)) S
 
 // sighting is a host record when it last changed.
 type sighting struct {
-	incarnation, sequence uint64
-	at                    time.Time
+	incarnation text.Hex
+	sequence    uint64
+	at          time.Time
 }
 
 func (s *deviceSource) read(ctx context.Context) (*report.Glance, error) {
