@@ -22,7 +22,7 @@ const joinPatience = 8
 
 // Repaired is the outcome of one finding.
 type Repaired struct {
-	What   string `json:"what"`
+	What   string `json:"what"` // name of the record
 	Offset int64  `json:"offset"`
 	Disk   int    `json:"disk,omitempty"` // position of the member disk, see check.Finding
 	Done   string `json:"done"`           // what was done, empty if nothing was changed

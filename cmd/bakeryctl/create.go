@@ -14,6 +14,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// createResult is the output of bakeryctl create --json.
+type createResult struct {
+	client.LockInfo
+	Created bool `json:"created"` // false if it existed already
+}
+
 func defineCreate(a *app, cmd *cobra.Command) {
 	permits := 1
 	cmd.Long = `Create the lock NAME, which up to --permits hosts may hold at once: a semaphore.
@@ -41,10 +47,7 @@ Exit codes:
 		if err != nil {
 			return call.Failure(err)
 		}
-		result := struct {
-			client.LockInfo
-			Created bool `json:"created"`
-		}{lock, created}
+		result := createResult{lock, created}
 		return a.print(result, func(w io.Writer) {
 			what := "%s exists, %s\n"
 			if created {

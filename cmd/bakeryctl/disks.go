@@ -10,6 +10,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
+// diskList is the output of bakeryctl disks --json.
+type diskList struct {
+	Disks []report.Disk `json:"disks"` // by position; none if the lockspace is on one disk
+}
+
 func defineDisks(a *app, cmd *cobra.Command) {
 	cmd.Long = `Show the member disks of a lockspace on several, and whether this host reaches them.
 
@@ -33,7 +38,7 @@ Without --device bakeryd is asked. With --device the disks are read, without bak
 		if err != nil {
 			return err
 		}
-		disks := map[string][]report.Disk{"disks": append([]report.Disk{}, status.Disks...)}
+		disks := diskList{append([]report.Disk{}, status.Disks...)}
 		return a.print(disks, func(w io.Writer) { show.DiskTable(w, status, time.Now(), a.paint()) })
 	}
 	a.colourFlag(cmd)

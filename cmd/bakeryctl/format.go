@@ -22,6 +22,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// formatResult is the output of bakeryctl format --json.
+type formatResult struct {
+	report.Lockspace
+	Created bool          `json:"created"`         // whether the file was created
+	Size    text.Bytes    `json:"size"`            // bytes that the lockspace takes on a disk
+	Disks   []show.Member `json:"disks,omitempty"` // by position; none if the lockspace is on one disk
+}
+
 func defineFormat(a *app, cmd *cobra.Command) {
 	o := format.Options{Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
 	stride, policy := "auto", layout.PolicyLease.String()
@@ -68,12 +76,7 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 		if err != nil {
 			return formatFailure(err)
 		}
-		created := struct {
-			report.Lockspace
-			Created bool          `json:"created"`
-			Size    text.Bytes    `json:"size"`
-			Disks   []show.Member `json:"disks,omitempty"`
-		}{report.LockspaceOf(strings.Join(result.Paths, ", "), result.Superblock), result.Created, result.Size, show.MembersOf(result)}
+		created := formatResult{report.LockspaceOf(strings.Join(result.Paths, ", "), result.Superblock), result.Created, result.Size, show.MembersOf(result)}
 		created.Warnings = append([]string{}, result.Warnings...)
 		for _, w := range created.Warnings {
 			fmt.Fprintln(a.stderr, "warning:", w)

@@ -9,6 +9,12 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
+// hostList is the output of bakeryctl hosts --json.
+type hostList struct {
+	ThisHost *report.ThisHost `json:"this_host"` // null if no bakeryd was asked
+	Hosts    []report.Host    `json:"hosts"`     // hosts that ever joined, by id
+}
+
 func defineHosts(a *app, cmd *cobra.Command) {
 	cmd.Long = show.HostsHelp
 	cmd.Example = `  bakeryctl hosts
@@ -20,10 +26,7 @@ func defineHosts(a *app, cmd *cobra.Command) {
 		if err != nil {
 			return err
 		}
-		hosts := struct {
-			ThisHost *report.ThisHost `json:"this_host"`
-			Hosts    []report.Host    `json:"hosts"`
-		}{status.ThisHost, status.Hosts}
+		hosts := hostList{status.ThisHost, status.Hosts}
 		return a.print(hosts, func(w io.Writer) { show.HostTable(w, status, all, a.paint()) })
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also list the hosts that have left")

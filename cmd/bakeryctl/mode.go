@@ -11,6 +11,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
+// modeResult is the output of bakeryctl mode --json.
+type modeResult struct {
+	Mode client.Mode `json:"mode"`
+}
+
 func defineMode(a *app, cmd *cobra.Command) {
 	cmd.Long = `Change the mode of the lock that this command runs under: shared with other holders, or exclusive.
 
@@ -48,7 +53,7 @@ Exit codes:
 		if err != nil || !a.json {
 			return err
 		}
-		return render.WriteJSON(a.stdout, map[string]any{"mode": mode})
+		return render.WriteJSON(a.stdout, modeResult{mode})
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the mode as JSON")
 }

@@ -12,6 +12,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
+// removeResult is the output of bakeryctl rm --json.
+type removeResult struct {
+	Name string `json:"name"` // of the lock
+}
+
 func defineRemove(a *app, cmd *cobra.Command) {
 	var o client.RemoveOptions
 	cmd.Long = `Remove the lock NAME with its permits and its value, so that its place in the lock
@@ -48,7 +53,7 @@ Exit codes:
 			}
 			return f
 		}
-		return a.print(map[string]string{"name": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", text.Printable(args[0])) })
+		return a.print(removeResult{args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", text.Printable(args[0])) })
 	}
 	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
 	cmd.Flags().VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")

@@ -13,6 +13,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// requestResult is the output of bakeryctl request --json.
+type requestResult struct {
+	Asked []locks.Asked `json:"asked"` // the holders
+}
+
 func defineRequest(a *app, cmd *cobra.Command) {
 	var message string
 	cmd.Long = `Ask the holders of the lock NAME, on any host, to give it up. The request goes
@@ -42,9 +47,7 @@ Exit codes:
 			return cli.Usage("request", "%w", err)
 		}
 		body := map[string]string{"name": args[0], "message": message}
-		var answer struct {
-			Asked []locks.Asked `json:"asked"`
-		}
+		var answer requestResult
 		if err := call.Ask(cmd.Context(), a.socket, "POST", "/v1/request", body, &answer); err != nil {
 			return err
 		}

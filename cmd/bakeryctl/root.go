@@ -145,12 +145,17 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 	return root
 }
 
+// versionResult is the output of bakeryctl version --json.
+type versionResult struct {
+	Version string `json:"version"` // of bakeryctl
+}
+
 func defineVersion(a *app, cmd *cobra.Command) {
 	cmd.Long = `Print the version of bakeryctl, as bakeryctl --version does.`
 	cmd.Example = `  bakeryctl version
   bakeryctl version --json | jq -r .version`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.print(map[string]string{"version": version()}, func(w io.Writer) { fmt.Fprintln(w, "bakeryctl", version()) })
+		return a.print(versionResult{version()}, func(w io.Writer) { fmt.Fprintln(w, "bakeryctl", version()) })
 	}
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }

@@ -175,7 +175,7 @@ var table = []row{
 
 // Error is a refusal as sent to clients.
 type Error struct {
-	Code    string `json:"code"`
+	Code    string `json:"code"` // reason, for programs
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"` // instruction to the user
 }

@@ -30,7 +30,7 @@ const (
 // Event is a line that bakeryd sends to a client that requested a lock. The comment of a field
 // names the kinds that have it; Append writes it for those only.
 type Event struct {
-	Kind   string        `json:"event"`
+	Kind   string        `json:"event"` // kind
 	Ahead  int           `json:"ahead"`   // waiting
 	Queued int           `json:"queued"`  // waiting
 	Name   string        `json:"name"`    // granted
@@ -103,6 +103,9 @@ func (e *Event) members(o *line.Object) {
 // kinds are all kinds, the frequent ones first.
 var kinds = []string{Granted, Confirmed, Released, Renewed, Waiting, Warning, Requested, Mode, Kept, Refused, Lost}
 
+// Kinds returns all kinds of event.
+func Kinds() []string { return slices.Clone(kinds) }
+
 // DecodeEvent decodes a line. known is false for an unknown kind, whose fields may have any type.
 func DecodeEvent(text []byte) (e Event, known bool, err error) {
 	o := line.Read(text)
@@ -125,12 +128,12 @@ func DecodeEvent(text []byte) (e Event, known bool, err error) {
 
 // LockRequest is the body of POST /v1/lock, and the lock member of a link's line.
 type LockRequest struct {
-	Name      string      `json:"name"`
-	Mode      layout.Mode `json:"mode"`       // exclusive if not given
-	NonBlock  bool        `json:"nonblock"`   // refuse as busy instead of waiting
-	TimeoutMS int64       `json:"timeout_ms"` // 0 if none
-	Permits   int         `json:"permits"`    // 0: the lock's
-	PID       int         `json:"pid"`        // 0: the peer's
+	Name      string      `json:"name" jsonschema:"required"` // 1 to 128 bytes of UTF-8 without control characters
+	Mode      layout.Mode `json:"mode"`                       // exclusive if not given
+	NonBlock  bool        `json:"nonblock"`                   // refuse as busy instead of waiting
+	TimeoutMS int64       `json:"timeout_ms"`                 // 0 if none
+	Permits   int         `json:"permits"`                    // 0: the lock's
+	PID       int         `json:"pid"`                        // 0: the peer's
 	Command   string      `json:"command"`
 	// 32 hex digits chosen by the client, to reconnect to; empty if none
 	Session string `json:"session"`

@@ -91,8 +91,8 @@ type Event struct {
 
 	WaitedMS int64  `json:"waited_ms,omitempty"` // since the request
 	HeldMS   int64  `json:"held_ms,omitempty"`
-	Missed   uint64 `json:"missed,omitempty"`
-	Reason   string `json:"reason,omitempty"`
+	Missed   uint64 `json:"missed,omitempty"` // number of missing events
+	Reason   string `json:"reason,omitempty"` // text for people
 }
 
 // Peer is a host or client that is ahead: a host, as its slot on the disk shows it, or another

@@ -55,7 +55,7 @@ type Replaced struct {
 	Position  int               `json:"position"`
 	Old       layout.UUID       `json:"old,omitzero"`         // zero if the position was vacant
 	OldDevice string            `json:"old_device,omitempty"` // its path; "" if unknown
-	New       layout.UUID       `json:"new"`
+	New       layout.UUID       `json:"new"`                  // UUID of the new disk
 	Device    string            `json:"device"`
 	// Unreadable is the number of records on the new disk that no reader accepts, because they could
 	// not be read. Their hosts write them again.

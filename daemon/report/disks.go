@@ -26,7 +26,7 @@ type Disk struct {
 	Remedy   string    `json:"remedy,omitempty"` // what to do about Error; empty: check the device
 	Failures int       `json:"failures"`         // failed requests
 	Behind   int       `json:"behind"`           // records of this host that it lacks
-	IO       IO        `json:"io"`
+	IO       IO        `json:"io"`               // latencies of its requests
 }
 
 // hangAfter is the age of a request, or of a check, at which a disk is reported as hanging.

@@ -19,7 +19,7 @@ import (
 // Report is the output of `bakeryctl status` and of GET /v1/status. Ids, tickets and counters of 64
 // bits are strings, for JSON readers with numbers of 53 bits. No list is null.
 type Report struct {
-	Lockspace Lockspace `json:"lockspace"`
+	Lockspace Lockspace `json:"lockspace"` // the parameters
 	ThisHost  *ThisHost `json:"this_host"` // nil if no daemon made the report
 	Hosts     []Host    `json:"hosts"`     // hosts that ever joined, by id
 	Locks     []Lock    `json:"locks"`     // by name
@@ -36,14 +36,14 @@ type Lockspace struct {
 	UUID    layout.UUID   `json:"uuid"`
 	Device  string        `json:"device"`
 	Stride  int           `json:"stride"` // bytes
-	Hosts   int           `json:"hosts"`
-	Locks   int           `json:"locks"`
+	Hosts   int           `json:"hosts"`  // greatest number of hosts
+	Locks   int           `json:"locks"`  // greatest number of locks
 	LeaseMS int64         `json:"lease_ms"`
 	Policy  layout.Policy `json:"policy"`
 	// FenceAfterMS is how long a host may be silent before others fence it; 0: until its lease is over.
 	FenceAfterMS int64     `json:"fence_after_ms,omitzero"`
 	Formatted    time.Time `json:"formatted,omitzero"`
-	Warnings     []string  `json:"warnings"`
+	Warnings     []string  `json:"warnings"` // what is wrong with the lockspace as a whole
 }
 
 // ThisHost is the state of the daemon that made the report.
@@ -60,8 +60,8 @@ type ThisHost struct {
 
 // IO has the latencies of the device.
 type IO struct {
-	Read     Latency `json:"read"`
-	Write    Latency `json:"write"`
+	Read     Latency `json:"read"`      // of reads
+	Write    Latency `json:"write"`     // of writes
 	InFlight int     `json:"in_flight"` // requests in flight
 	OldestMS int64   `json:"oldest_ms"` // age of the oldest of them
 }
@@ -80,8 +80,8 @@ type Latency struct {
 type Host struct {
 	ID           int              `json:"id"`
 	Name         string           `json:"name"`
-	State        layout.HostState `json:"state"` // as written last by the host, dead or not
-	Health       Health           `json:"health"`
+	State        layout.HostState `json:"state"`          // as written last by the host, dead or not
+	Health       Health           `json:"health"`         // as its renewals show it
 	Dead         bool             `json:"dead"`           // whether a verdict on it exists
 	Forgotten    bool             `json:"forgotten"`      // whether another machine may take its id
 	AskedToLeave bool             `json:"asked_to_leave"` // whether a host asks it to leave
@@ -94,8 +94,8 @@ type Host struct {
 	BootID          string    `json:"boot_id"`
 	WatchdogArmed   bool      `json:"watchdog_armed"`
 	WatchdogSeconds int       `json:"watchdog_seconds"`
-	PRKey           text.Hex  `json:"pr_key"` // 0 if none
-	Verdicts        []Verdict `json:"verdicts"`
+	PRKey           text.Hex  `json:"pr_key"`   // 0 if none
+	Verdicts        []Verdict `json:"verdicts"` // those in its record, on other hosts
 
 	// SilentMS is the time since the last renewal that the daemon saw; nil if no daemon made
 	// the report.
@@ -106,7 +106,7 @@ type Host struct {
 	// FailedFences is the number of attempts to fence it that are over. NextFenceMS is the time
 	// until the next one; nil before the first attempt.
 	FailedFences int    `json:"failed_fences,omitempty"`
-	NextFenceMS  *int64 `json:"next_fence_ms,omitempty"`
+	NextFenceMS  *int64 `json:"next_fence_ms,omitempty"` // time until the next attempt to fence it, in milliseconds
 	// Silence describes since when a silent host is silent, and how that ends. Times are those in
 	// it.
 	Silence string   `json:"silence,omitempty"`
@@ -129,9 +129,9 @@ type Lock struct {
 	Lock     int      `json:"lock"`
 	Permits  int      `json:"permits"`
 	Creation uint64   `json:"creation,string"`
-	Holders  []Holder `json:"holders"` // by token
-	Queue    []Queued `json:"queue"`   // in order
-	Local    []Local  `json:"local,omitempty"`
+	Holders  []Holder `json:"holders"`         // by token
+	Queue    []Queued `json:"queue"`           // in order
+	Local    []Local  `json:"local,omitempty"` // clients of this host that wait, in order
 	// Lingering reports that this host keeps the lock on the disk for its next client: no client has
 	// it, and other hosts see it as held. Set for this host only.
 	Lingering bool   `json:"lingering,omitempty"`
@@ -190,7 +190,7 @@ type Local struct {
 
 // Damage is a record that could not be read or decoded.
 type Damage struct {
-	What   string               `json:"what"`
+	What   string               `json:"what"` // name of the record
 	Kind   lockspace.RecordKind `json:"kind"`
 	Lock   int                  `json:"lock"` // number of the lock of an entry or a slot
 	Host   int                  `json:"host"` // id of the host of a host record or a slot
@@ -368,16 +368,16 @@ func (l *Lock) TicketOf(host int) (ticket layout.Ticket, published bool) {
 // Glance is the answer to GET /page/status. Without a report it has an error. With a report, the
 // error says why what was read is old.
 type Glance struct {
-	At     time.Time  `json:"at"`
-	Report *Report    `json:"report,omitempty"`
-	Read   GlanceRead `json:"read"`
-	Error  *api.Error `json:"error,omitempty"`
+	At     time.Time  `json:"at"`               // time of the answer
+	Report *Report    `json:"report,omitempty"` // state of the lockspace
+	Read   GlanceRead `json:"read"`             // how it was read
+	Error  *api.Error `json:"error,omitempty"`  // why it could not be read
 }
 
 // GlanceRead describes the reads behind a Glance.
 type GlanceRead struct {
-	AgoMS   int64 `json:"ago_ms"`
-	TookMS  int64 `json:"took_ms"`
-	Bytes   int64 `json:"bytes"`
+	AgoMS   int64 `json:"ago_ms"`   // age of the report
+	TookMS  int64 `json:"took_ms"`  // duration of the read
+	Bytes   int64 `json:"bytes"`    // number of bytes that were read
 	EveryMS int64 `json:"every_ms"` // interval at which the whole lockspace is read
 }

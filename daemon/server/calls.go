@@ -88,7 +88,7 @@ func (s *Server) Actions() map[string]access.Action {
 
 // named is a request that names a lock.
 type named struct {
-	Name string `json:"name"`
+	Name string `json:"name" jsonschema:"required"`
 }
 
 func (n *named) lockName() string { return n.Name }
@@ -142,7 +142,7 @@ func (s *Server) locks(host Host, r *http.Request) (any, error) {
 // floorRequest is the body of POST /v1/floor.
 type floorRequest struct {
 	named
-	Rounds int `json:"rounds"`
+	Rounds int `json:"rounds" jsonschema:"required"` // 1 to 1000
 }
 
 // floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
@@ -154,7 +154,12 @@ func (s *Server) floor(host Host, r *http.Request, body *floorRequest) (any, err
 // requestRequest is the body of POST /v1/request.
 type requestRequest struct {
 	named
-	Message string `json:"message"`
+	Message string `json:"message"` // for the holders, at most 54 bytes; empty if none
+}
+
+// requestAnswer is the answer to POST /v1/request.
+type requestAnswer struct {
+	Asked []locks.Asked `json:"asked"` // the holders
 }
 
 // request answers with the holders that were sent the request.
@@ -162,13 +167,13 @@ func (s *Server) request(host Host, r *http.Request, body *requestRequest) (any,
 	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
 	defer cancel()
 	asked, err := host.LockManager().Request(ctx, body.Name, body.Message)
-	return map[string]any{"asked": asked}, err
+	return requestAnswer{asked}, err
 }
 
 // holdCall names the hold that an API call concerns.
 type holdCall struct {
-	Session string        `json:"session"`
-	Token   layout.Ticket `json:"token"`
+	Session string        `json:"session" jsonschema:"required"` // of the lock request
+	Token   layout.Ticket `json:"token" jsonschema:"required"`   // of the hold
 }
 
 // change changes that hold if the caller is its user or root.
@@ -190,7 +195,7 @@ func (c holdCall) change(host Host, r *http.Request, change func(*locks.Hold) er
 // modeRequest is the body of POST /v1/mode.
 type modeRequest struct {
 	holdCall
-	Mode *layout.Mode `json:"mode"`
+	Mode *layout.Mode `json:"mode" jsonschema:"required"` // in which the holder continues
 }
 
 // modeAnswer is the answer to POST /v1/mode.
@@ -219,7 +224,13 @@ func (s *Server) mode(host Host, r *http.Request, body *modeRequest) (any, error
 // valueRequest is the body of POST /v1/value.
 type valueRequest struct {
 	holdCall
-	Value *[]byte `json:"value"`
+	Value *[]byte `json:"value" jsonschema:"required"` // at most 256 bytes; empty clears it
+}
+
+// valueSet is the answer to POST /v1/value.
+type valueSet struct {
+	Name  string        `json:"name"`
+	Token layout.Ticket `json:"token"` // of the hold
 }
 
 func (s *Server) setValue(host Host, r *http.Request, body *valueRequest) (any, error) {
@@ -230,7 +241,7 @@ func (s *Server) setValue(host Host, r *http.Request, body *valueRequest) (any, 
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"name": h.Lock().Entry.Name, "token": h.Token()}, nil
+	return valueSet{h.Lock().Entry.Name, h.Token()}, nil
 }
 
 func (s *Server) value(host Host, r *http.Request) (any, error) {
@@ -243,16 +254,24 @@ func (s *Server) value(host Host, r *http.Request) (any, error) {
 	return v, err
 }
 
+// blockerAnswer is the answer to GET /v1/blocker.
+type blockerAnswer struct {
+	Name string `json:"name"` // of the lock
+	// Text says in words what a client that requests the lock waits for. It is empty if the lock is free,
+	// or its holder not known.
+	Text string `json:"text"`
+}
+
 // blocker answers with what a client that requests a lock waits for.
 func (s *Server) blocker(host Host, r *http.Request) (any, error) {
 	name := r.URL.Query().Get("name")
 	text, err := host.LockManager().Blocker(r.Context(), name)
-	return map[string]string{"name": name, "text": text}, err
+	return blockerAnswer{name, text}, err
 }
 
 // containRequest is the body of POST /v1/contain.
 type containRequest struct {
-	Session string `json:"session"`
+	Session string `json:"session" jsonschema:"required"` // of the lock request
 }
 
 func (s *Server) contain(host Host, r *http.Request, body *containRequest) (any, error) {
@@ -267,9 +286,9 @@ func (s *Server) contain(host Host, r *http.Request, body *containRequest) (any,
 // evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
 // that it leaves.
 type evictRequest struct {
-	Host        int      `json:"host"`
-	Incarnation text.Hex `json:"incarnation"` // the one that the operator was shown
-	Forget      bool     `json:"forget"`      // release the id for another machine
+	Host        int      `json:"host" jsonschema:"required"`        // id of the host
+	Incarnation text.Hex `json:"incarnation" jsonschema:"required"` // the one that the operator was shown
+	Forget      bool     `json:"forget"`                            // release the id for another machine
 }
 
 // recordPatience limits how long a verdict, or a request to a holder, may take to be written to the
@@ -279,6 +298,19 @@ const recordPatience = 30 * time.Second
 // evictRefusals are the errors of an eviction that was refused as invalid, and did not fail.
 var evictRefusals = []error{evict.ErrNoHost, evict.ErrChanged, evict.ErrHasLeft, evict.ErrSelf, evict.ErrJoining, evict.ErrDead,
 	evict.ErrNotLive, evict.ErrNoRoom}
+
+// evictOutcome is the outcome of an eviction.
+type evictOutcome string
+
+const (
+	evictDead  evictOutcome = "dead"  // the host is declared dead: its locks are free
+	evictAsked evictOutcome = "asked" // to leave: it still renews its lease
+)
+
+// evictAnswer is the answer to POST /v1/evict.
+type evictAnswer struct {
+	Outcome evictOutcome `json:"outcome"`
+}
 
 func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
@@ -291,19 +323,19 @@ func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, err
 		}
 		return nil, e
 	}
-	outcome := "asked" // to leave: it still renews
+	outcome := evictAsked
 	if dead {
-		outcome = "dead" // its locks are free
+		outcome = evictDead
 	}
 	s.cfg.Log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
-	return map[string]string{"outcome": outcome}, nil
+	return evictAnswer{outcome}, nil
 }
 
 // meetRequest is the body of POST /v1/meet.
 type meetRequest struct {
-	Host      int   `json:"host"`
-	Rounds    int   `json:"rounds"`
-	TimeoutMS int64 `json:"timeout_ms"`
+	Host      int   `json:"host" jsonschema:"required"`       // id of the other host, which must run the check, too
+	Rounds    int   `json:"rounds" jsonschema:"required"`     // the lower number of the two hosts applies
+	TimeoutMS int64 `json:"timeout_ms" jsonschema:"required"` // how long to wait for the other host
 }
 
 func (s *Server) meet(host Host, r *http.Request, body *meetRequest) (any, error) {

@@ -47,7 +47,7 @@ type Config struct {
 
 // Result is the outcome of a run.
 type Result struct {
-	Workers    int    `json:"workers"`
+	Workers    int    `json:"workers"`          // number of workers
 	Iterations int    `json:"iterations"`       // of each worker
 	Expected   uint64 `json:"expected"`         // counter value that is correct
 	Observed   uint64 `json:"observed"`         // counter value at the end

@@ -111,11 +111,13 @@ func (p *pathTable) used(path string) bool {
 
 // documented reports whether packaging/build puts a path into the directory of documentation.
 func documented(path string) bool {
-	source := map[string]string{"": "..", "/guides": "../docs", "/examples": "..", "/README.md": "../../README.md",
+	source := map[string]string{"": "..", "/guides": "../docs", "/schema": "../schema", "/examples": "..", "/README.md": "../../README.md",
 		"/PROTOCOL.md": "../../bakery/PROTOCOL.md", "/FORMAT.md": "../../layout/FORMAT.md"}[path]
 	switch dir, name := filepath.Split(path); dir {
 	case "/guides/":
 		source = "../docs/" + name
+	case "/schema/":
+		source = "../schema/" + name
 	case "/examples/":
 		source = "../" + name
 	case "/examples/systemd/":

@@ -144,4 +144,5 @@ var imports = []struct{ path, imports string }{
 	{"packaging/docs", ""},
 	{"packaging/generate", ""},
 	{"packaging/grafana", ""},
+	{"packaging/schema", "daemon/api"},
 }

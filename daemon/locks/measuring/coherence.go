@@ -53,15 +53,15 @@ const (
 type MeetReport struct {
 	Host      int             `json:"host"`
 	HostName  string          `json:"host_name"`
-	Peer      int             `json:"peer"`
+	Peer      int             `json:"peer"` // id of the other host
 	Device    string          `json:"device"`
 	Outcome   MeetOutcome     `json:"outcome"`
 	Rounds    int             `json:"rounds"` // completed
 	ElapsedMS int64           `json:"elapsed_ms"`
-	RoundTrip latency.Summary `json:"round_trip"`
-	Stale     int             `json:"stale"`  // number of stale reads
-	Detail    string          `json:"detail"` // of the first stale read, or of the end
-	Nonce     uint64          `json:"nonce,string"`
+	RoundTrip latency.Summary `json:"round_trip"`        // from a write until the answer to it was read
+	Stale     int             `json:"stale"`             // number of stale reads
+	Detail    string          `json:"detail"`            // of the first stale read, or of the end
+	Nonce     uint64          `json:"nonce,string"`      // of this host
 	PeerNonce uint64          `json:"peer_nonce,string"` // as last seen; 0 if none
 	Locks     []string        `json:"locks"`             // whose slots were written; the host that created them removes them
 }

@@ -17,15 +17,15 @@ const MaxFloorRounds = 1000
 
 // Floor is the time that the device takes for the IO of acquiring a free lock and releasing it.
 type Floor struct {
-	Slots  int          `json:"slots"` // number of slots that are read at once
-	Rounds []FloorRound `json:"rounds"`
+	Slots  int          `json:"slots"`  // number of slots that are read at once
+	Rounds []FloorRound `json:"rounds"` // in the order of the measurement
 }
 
 // FloorRound is the duration of the three IOs of one round.
 type FloorRound struct {
-	Claim   time.Duration `json:"claim_ns"` // the first write of the own slot
-	Look    time.Duration `json:"look_ns"`  // the read of all slots
-	Release time.Duration `json:"release_ns"`
+	Claim   time.Duration `json:"claim_ns"`   // the first write of the own slot
+	Look    time.Duration `json:"look_ns"`    // the read of all slots
+	Release time.Duration `json:"release_ns"` // the second write of the own slot
 }
 
 // Whole returns the duration of the round.

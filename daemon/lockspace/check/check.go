@@ -37,9 +37,9 @@ type Finding struct {
 	Lock     int                  `json:"lock"` // number of the lock of an entry or a slot
 	Host     int                  `json:"host"` // id of the host of a host record or a slot
 	Offset   int64                `json:"offset"`
-	Problem  string               `json:"problem"`
-	Remedy   string               `json:"remedy"` // instruction to the operator
-	Repair   bool                 `json:"repair"` // whether check --repair does it
+	Problem  string               `json:"problem"` // what is wrong
+	Remedy   string               `json:"remedy"`  // instruction to the operator
+	Repair   bool                 `json:"repair"`  // whether check --repair does it
 
 	// Disk is the position of the member disk that has the copy, or is meant as a whole; 0 if none.
 	Disk int `json:"disk,omitempty"`
@@ -49,10 +49,10 @@ type Finding struct {
 type Result struct {
 	Device     string            `json:"device"`
 	Superblock layout.Superblock `json:"-"`
-	Hosts      int               `json:"hosts"`   // number of hosts that ever joined
-	Locks      int               `json:"locks"`   // number of locks that have a name
-	Records    int               `json:"records"` // number of records that are not blank
-	Findings   []Finding         `json:"findings"`
+	Hosts      int               `json:"hosts"`           // number of hosts that ever joined
+	Locks      int               `json:"locks"`           // number of locks that have a name
+	Records    int               `json:"records"`         // number of records that are not blank
+	Findings   []Finding         `json:"findings"`        // what is wrong
 	Disks      []Disk            `json:"disks,omitempty"` // member disks, by position; none with one disk
 }
 

@@ -41,20 +41,20 @@ type Options struct {
 
 // Measurement is the result of Run.
 type Measurement struct {
-	Lockspace bool            `json:"lockspace"` // whether Patch was a slot of the lock "probe", not an unused block
-	Write     latency.Summary `json:"write"`     // durable writes of one block
-	Read      latency.Summary `json:"read"`      // reads of one block
-	ReadMany  latency.Summary `json:"read_slots"`
-	Many      int             `json:"slots"` // blocks in one of these reads
-	Paths     []PathResult    `json:"paths"`
+	Lockspace bool            `json:"lockspace"`  // whether Patch was a slot of the lock "probe", not an unused block
+	Write     latency.Summary `json:"write"`      // durable writes of one block
+	Read      latency.Summary `json:"read"`       // reads of one block
+	ReadMany  latency.Summary `json:"read_slots"` // reads of several blocks at once
+	Many      int             `json:"slots"`      // blocks in one of these reads
+	Paths     []PathResult    `json:"paths"`      // for each further path
 }
 
 // PathResult is the result of reading the writes of one path to a disk by another path.
 type PathResult struct {
-	Path   string `json:"path"`
-	Writes int    `json:"writes"`
-	Stale  int    `json:"stale"` // writes that the first read after them did not show
-	Never  bool   `json:"never"` // whether no read showed the last of these
+	Path   string `json:"path"`   // the path that was read
+	Writes int    `json:"writes"` // number of writes
+	Stale  int    `json:"stale"`  // writes that the first read after them did not show
+	Never  bool   `json:"never"`  // whether no read showed the last of these
 }
 
 // ErrDisturbed is returned when a read does not return the last write of a probe.

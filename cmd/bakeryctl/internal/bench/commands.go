@@ -23,8 +23,8 @@ type wrapped struct {
 	dist            // true(1) under the lock
 	TrueP50US int64 `json:"true_p50_us"` // true(1) alone
 
-	FlockP50US  int64  `json:"flock_p50_us,omitzero"` // under flock(1); 0: there is none
-	OverFlockUS *int64 `json:"over_flock_us,omitempty"`
+	FlockP50US  int64  `json:"flock_p50_us,omitzero"`   // under flock(1); 0: there is none
+	OverFlockUS *int64 `json:"over_flock_us,omitempty"` // difference to flock(1)
 }
 
 // wrapper runs the commands alternately. The first run of each reads it from the disk and is not

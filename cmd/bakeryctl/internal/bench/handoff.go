@@ -31,8 +31,8 @@ type handOffs struct {
 	PerSecond          int64   `json:"per_second"`                     // of handOffClients, through the socket
 	InProcessPerSecond int64   `json:"in_process_per_second,omitzero"` // 0: not measured
 	Clients            int     `json:"clients"`
-	Ratio              float64 `json:"ratio"` // of PerSecond to that of the toy
-	ByClients          []crowd `json:"by_clients"`
+	Ratio              float64 `json:"ratio"`      // of PerSecond to that of the toy
+	ByClients          []crowd `json:"by_clients"` // for each number of clients
 }
 
 // crowd is the same for a number of clients, next to the toy.

@@ -17,8 +17,8 @@ const batchRounds = 10
 // slots of the hosts that exist, write the own slot.
 type floor struct {
 	dist
-	WriteP50US int64 `json:"write_p50_us"`
-	ReadP50US  int64 `json:"read_p50_us"`
+	WriteP50US int64 `json:"write_p50_us"` // median of one write, in microseconds
+	ReadP50US  int64 `json:"read_p50_us"`  // median of the read, in microseconds
 
 	times       *latency.Recorder
 	write, read *latency.Recorder

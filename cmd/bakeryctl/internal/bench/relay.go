@@ -21,8 +21,8 @@ const (
 // floor is one write and two reads.
 type relay struct {
 	compared
-	Between string `json:"between"`
-	HoldUS  int64  `json:"hold_us"`
+	Between string `json:"between"` // the two hosts
+	HoldUS  int64  `json:"hold_us"` // how long each one holds the lock, in microseconds
 }
 
 // pair returns the two hosts between which the lock is handed over, or nil. It prefers two in this

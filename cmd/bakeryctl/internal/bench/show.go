@@ -21,24 +21,24 @@ type Report struct {
 	Device      string       `json:"device"`
 	Lockspace   string       `json:"lockspace"` // its name, or uuid
 	Stride      int          `json:"stride"`
-	Hosts       int          `json:"hosts"`   // that the lockspace was formatted for
-	Highest     int          `json:"highest"` // highest host id that a read of slots covers
-	At          time.Time    `json:"at"`
-	Floor       *floor       `json:"floor,omitempty"`
-	Toy         *toyTimes    `json:"toy,omitempty"`
-	Uncontended *socketTimes `json:"uncontended,omitempty"`
-	InProcess   *lockTimes   `json:"in_process,omitempty"`
-	Reacquire   *reacquired  `json:"reacquire,omitempty"`
-	HandOver    *relay       `json:"handover,omitempty"`
-	HandOff     *handOffs    `json:"handoff,omitempty"`
-	Wrapper     *wrapped     `json:"wrapper,omitempty"`
-	Skipped     []omission   `json:"skipped"` // never nil
+	Hosts       int          `json:"hosts"`                 // that the lockspace was formatted for
+	Highest     int          `json:"highest"`               // highest host id that a read of slots covers
+	At          time.Time    `json:"at"`                    // time of the measurement
+	Floor       *floor       `json:"floor,omitempty"`       // of the device
+	Toy         *toyTimes    `json:"toy,omitempty"`         // of a plain socket server
+	Uncontended *socketTimes `json:"uncontended,omitempty"` // of a lock through bakeryd
+	InProcess   *lockTimes   `json:"in_process,omitempty"`  // of a lock without a socket
+	Reacquire   *reacquired  `json:"reacquire,omitempty"`   // of a lock that the same client takes again
+	HandOver    *relay       `json:"handover,omitempty"`    // of a lock that passes between hosts
+	HandOff     *handOffs    `json:"handoff,omitempty"`     // of a lock that passes between clients of a host
+	Wrapper     *wrapped     `json:"wrapper,omitempty"`     // of bakeryctl lock
+	Skipped     []omission   `json:"skipped"`               // never nil
 }
 
 // omission is a skipped measurement.
 type omission struct {
 	Name   string `json:"name"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // why it was skipped
 }
 
 // describe sets what a status shows of the lockspace.

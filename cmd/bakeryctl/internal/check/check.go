@@ -26,11 +26,11 @@ import (
 type Report struct {
 	UUID     layout.UUID `json:"uuid"`
 	Name     string      `json:"name"`
-	Errors   int         `json:"errors"`
-	Warnings int         `json:"warnings"`
-	Notes    int         `json:"notes"`
+	Errors   int         `json:"errors"`   // number of findings of that severity
+	Warnings int         `json:"warnings"` // number of findings of that severity
+	Notes    int         `json:"notes"`    // number of findings of that severity
 	*check.Result
-	Repairs []Repair `json:"repairs"`
+	Repairs []Repair `json:"repairs"` // with --repair
 }
 
 // Repair is the result for one damaged record.

@@ -31,23 +31,23 @@ const (
 type Disk struct {
 	Name       string   `json:"name"` // the kernel's: sda, dm-3, nvme0n1
 	Kind       Kind     `json:"kind"`
-	Whole      string   `json:"whole,omitempty"` // of a partition: the disk that it is on
-	Model      string   `json:"model,omitempty"`
-	State      string   `json:"state,omitempty"`      // of a SCSI or NVMe device: "running" or "live" if it is well
-	Rotational *bool    `json:"rotational,omitempty"` // nil: unknown, as in the fields below
-	WriteCache string   `json:"write_cache,omitempty"`
-	FUA        *bool    `json:"fua,omitempty"`
-	Loop       *Loop    `json:"loop,omitempty"`
-	Mapper     *Mapper  `json:"mapper,omitempty"`
-	Session    *Session `json:"session,omitempty"`
-	Below      []Disk   `json:"below,omitempty"` // the devices that it consists of
+	Whole      string   `json:"whole,omitempty"`       // of a partition: the disk that it is on
+	Model      string   `json:"model,omitempty"`       // the vendor's name
+	State      string   `json:"state,omitempty"`       // of a SCSI or NVMe device: "running" or "live" if it is well
+	Rotational *bool    `json:"rotational,omitempty"`  // nil: unknown, as in the fields below
+	WriteCache string   `json:"write_cache,omitempty"` // "write back" or "write through"
+	FUA        *bool    `json:"fua,omitempty"`         // whether it has writes that bypass its cache
+	Loop       *Loop    `json:"loop,omitempty"`        // of a loop device
+	Mapper     *Mapper  `json:"mapper,omitempty"`      // of a device-mapper device
+	Session    *Session `json:"session,omitempty"`     // by which it is connected
+	Below      []Disk   `json:"below,omitempty"`       // the devices that it consists of
 
 	domains []string // its failure domains, without those of Below
 }
 
 // Loop describes a loop device.
 type Loop struct {
-	File     string `json:"file"`
+	File     string `json:"file"`      // path of its file
 	DirectIO bool   `json:"direct_io"` // it bypasses this host's page cache
 }
 

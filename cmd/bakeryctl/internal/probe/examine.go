@@ -43,20 +43,20 @@ type Finding struct {
 // Report is the output of bakeryctl probe --json.
 type Report struct {
 	Device        string                  `json:"device"`
-	Fit           bool                    `json:"fit"`
-	Findings      []Finding               `json:"findings"`
-	Size          int64                   `json:"size"`
-	LogicalBlock  int                     `json:"logical_block"`
-	PhysicalBlock int                     `json:"physical_block"`
-	Stride        int                     `json:"stride"` // that format would use; 0: none
-	Contents      string                  `json:"contents"`
-	Lockspace     *spaceReport            `json:"lockspace"`
-	Disk          *Disk                   `json:"disk"`
-	File          *File                   `json:"file"`
-	Reservations  *fence.Capabilities     `json:"reservations"`
-	Watchdogs     []Watchdog              `json:"watchdogs"`
-	Measured      *measure.Measurement    `json:"measured"`
-	Meetings      []*measuring.MeetReport `json:"meetings"`
+	Fit           bool                    `json:"fit"`            // whether it is suitable for locks
+	Findings      []Finding               `json:"findings"`       // about the device
+	Size          int64                   `json:"size"`           // bytes
+	LogicalBlock  int                     `json:"logical_block"`  // bytes
+	PhysicalBlock int                     `json:"physical_block"` // bytes
+	Stride        int                     `json:"stride"`         // that format would use; 0: none
+	Contents      string                  `json:"contents"`       // contents of its beginning
+	Lockspace     *spaceReport            `json:"lockspace"`      // nil if there is none
+	Disk          *Disk                   `json:"disk"`           // nil if it is a file
+	File          *File                   `json:"file"`           // nil if it is a disk
+	Reservations  *fence.Capabilities     `json:"reservations"`   // nil if there are none
+	Watchdogs     []Watchdog              `json:"watchdogs"`      // of this host
+	Measured      *measure.Measurement    `json:"measured"`       // with --write
+	Meetings      []*measuring.MeetReport `json:"meetings"`       // coherence checks, with --with
 
 	opened bool               // direct IO works
 	id     string             // see blockdev.Info.Disk
@@ -69,8 +69,8 @@ type spaceReport struct {
 	UUID    layout.UUID   `json:"uuid"`
 	Name    string        `json:"name"`
 	Stride  int           `json:"stride"`
-	Hosts   int           `json:"hosts"`
-	Locks   int           `json:"locks"`
+	Hosts   int           `json:"hosts"` // greatest number of hosts
+	Locks   int           `json:"locks"` // greatest number of locks
 	LeaseMS int64         `json:"lease_ms"`
 	Policy  layout.Policy `json:"policy"`
 	FenceMS int64         `json:"fence_after_ms,omitzero"`

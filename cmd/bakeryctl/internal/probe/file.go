@@ -8,7 +8,7 @@ import (
 
 // File describes the storage of a regular file.
 type File struct {
-	Filesystem string `json:"filesystem"`
+	Filesystem string `json:"filesystem"`     // type of the filesystem
 	Disk       *Disk  `json:"disk,omitempty"` // below the filesystem; nil: several disks, or unknown
 }
 

@@ -8,11 +8,11 @@ import (
 // Session is a connection to a device. While it is down, requests wait in the kernel until it
 // returns. While they wait, it is unknown whether a write has landed.
 type Session struct {
-	Transport string `json:"transport"` // iscsi, nvme-tcp, nvme-rdma or nvme-fc
-	Name      string `json:"name"`      // the kernel's
-	Target    string `json:"target,omitempty"`
-	HoldsSec  int    `json:"holds_sec"` // requests fail after this number of seconds; -1: never
-	Setting   string `json:"setting"`   // the name of that setting
+	Transport string `json:"transport"`        // iscsi, nvme-tcp, nvme-rdma or nvme-fc
+	Name      string `json:"name"`             // the kernel's
+	Target    string `json:"target,omitempty"` // name of the target
+	HoldsSec  int    `json:"holds_sec"`        // requests fail after this number of seconds; -1: never
+	Setting   string `json:"setting"`          // the name of that setting
 }
 
 // outlasts reports whether requests wait longer than those of another session, which may be nil.

@@ -14,10 +14,10 @@ import (
 
 // SetReport is the output of bakeryctl probe --json for several devices.
 type SetReport struct {
-	Device   string    `json:"device"` // all of them
-	Fit      bool      `json:"fit"`
+	Device   string    `json:"device"`   // all of them
+	Fit      bool      `json:"fit"`      // whether all devices are fit, together, too
 	Findings []Finding `json:"findings"` // about the devices together
-	Disks    []*Report `json:"disks"`
+	Disks    []*Report `json:"disks"`    // one by one
 }
 
 const useOthers = "a lockspace on several disks stops when most of them fail: use disks that fail independently"

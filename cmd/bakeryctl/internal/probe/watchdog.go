@@ -11,10 +11,10 @@ import (
 
 // Watchdog holds the facts in sysfs about a watchdog. It is never opened: that would arm it.
 type Watchdog struct {
-	Name       string `json:"name"` // /dev/NAME
-	Identity   string `json:"identity"`
-	State      string `json:"state"` // active: a program has it open
-	TimeoutSec int    `json:"timeout_sec"`
+	Name       string `json:"name"`            // /dev/NAME
+	Identity   string `json:"identity"`        // model
+	State      string `json:"state"`           // active: a program has it open
+	TimeoutSec int    `json:"timeout_sec"`     // its current timeout
 	MaxSec     int    `json:"max_timeout_sec"` // 0: unknown
 	NoWayOut   bool   `json:"nowayout"`        // it cannot be disarmed
 }

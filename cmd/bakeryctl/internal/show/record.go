@@ -22,16 +22,18 @@ type recordJSON struct {
 	// Position is that of the member disk; omitted if the lockspace is on one disk.
 	Position int    `json:"position,omitempty"`
 	Error    string `json:"error,omitempty"`
-	Record   any    `json:"record,omitempty"`
+	// Record is the record, by its kind. It is omitted if it could not be read.
+	Record any `json:"record,omitempty" jsonschema:"anyof_ref=#/$defs/Superblock;#/$defs/Host;#/$defs/Entry;#/$defs/Slot"`
 }
 
 // membersJSON are the disks of a lockspace on several.
 type membersJSON struct {
 	Epoch     uint64       `json:"epoch,string"`
-	Positions int          `json:"positions"`
-	Disks     []memberJSON `json:"disks"`
+	Positions int          `json:"positions"` // number of positions
+	Disks     []memberJSON `json:"disks"`     // without vacant positions
 }
 
+// memberJSON is a member disk.
 type memberJSON struct {
 	Position int         `json:"position"`
 	UUID     layout.UUID `json:"uuid"`
@@ -50,19 +52,21 @@ func membersOf(m layout.Members) *membersJSON {
 	return members
 }
 
+// superblockJSON is the superblock or its copy.
 type superblockJSON struct {
 	UUID      layout.UUID   `json:"uuid"`
 	Name      string        `json:"name"`
 	Stride    int           `json:"stride"`
-	Hosts     int           `json:"hosts"`
-	Locks     int           `json:"locks"`
+	Hosts     int           `json:"hosts"` // greatest number of hosts
+	Locks     int           `json:"locks"` // greatest number of locks
 	LeaseUS   int64         `json:"lease_us"`
 	Policy    layout.Policy `json:"policy"`
 	FenceUS   int64         `json:"fence_after_us,omitzero"`
 	Formatted time.Time     `json:"formatted,omitzero"`
-	Members   *membersJSON  `json:"members,omitempty"`
+	Members   *membersJSON  `json:"members,omitempty"` // nil if the lockspace is on one disk
 }
 
+// hostJSON is the record of a host.
 type hostJSON struct {
 	State           layout.HostState `json:"state"`
 	Name            string           `json:"name"`
@@ -73,9 +77,9 @@ type hostJSON struct {
 	BootID          string           `json:"boot_id"`
 	WatchdogArmed   bool             `json:"watchdog_armed"`
 	WatchdogSeconds int              `json:"watchdog_seconds"`
-	PRKey           text.Hex         `json:"pr_key"` // 0 if none
-	Verdicts        []report.Verdict `json:"verdicts"`
-	CannotRead      []complaintJSON  `json:"cannot_read,omitempty"`
+	PRKey           text.Hex         `json:"pr_key"`                // 0 if none
+	Verdicts        []report.Verdict `json:"verdicts"`              // those on other hosts
+	CannotRead      []complaintJSON  `json:"cannot_read,omitempty"` // records that block the host
 	Generation      uint32           `json:"generation,omitempty"`
 	Epoch           uint64           `json:"epoch,string,omitempty"`
 }
@@ -86,6 +90,7 @@ type complaintJSON struct {
 	Lock int `json:"lock"`
 }
 
+// entryJSON is an entry of the lock directory.
 type entryJSON struct {
 	Name     string        `json:"name"` // empty: free
 	Permits  int           `json:"permits"`
@@ -94,6 +99,7 @@ type entryJSON struct {
 	Number   *uint64       `json:"number,string,omitempty"` // nil if there is no token
 }
 
+// slotJSON is the slot of a host in a lock.
 type slotJSON struct {
 	Phase       layout.Phase  `json:"phase"`
 	Mode        layout.Mode   `json:"mode"`
@@ -104,15 +110,16 @@ type slotJSON struct {
 	PID         int           `json:"pid"`
 	Since       time.Time     `json:"since,omitzero"`
 	Command     string        `json:"command"`
-	Value       []byte        `json:"value_base64"`
-	ValueToken  layout.Ticket `json:"value_token"`
-	Request     requestJSON   `json:"request,omitzero"`
+	Value       []byte        `json:"value_base64"`     // value that the host left
+	ValueToken  layout.Ticket `json:"value_token"`      // token under which it was set
+	Request     requestJSON   `json:"request,omitzero"` // a request to the holders
 	Generation  uint32        `json:"generation,omitempty"`
 }
 
+// requestJSON is a request to the holders of a lock.
 type requestJSON struct {
 	Ticket  layout.Ticket `json:"ticket"`
-	At      time.Time     `json:"at,omitzero"`
+	At      time.Time     `json:"at,omitzero"` // when the request was made
 	Message string        `json:"message"`
 }
 

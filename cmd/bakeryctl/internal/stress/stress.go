@@ -100,10 +100,10 @@ func (o *Options) failure(err error) error {
 
 // Report is the output of a run.
 type Report struct {
-	Backend string `json:"backend"`
+	Backend string `json:"backend"` // where the lock is
 	*stress.Result
-	Bound  int  `json:"bound,omitempty"`
-	Passed bool `json:"passed"`
+	Bound  int  `json:"bound,omitempty"` // with --max-ticket
+	Passed bool `json:"passed"`          // whether mutual exclusion held
 }
 
 // Show writes the report as text.

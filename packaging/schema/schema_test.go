@@ -1,0 +1,97 @@
+package schema
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+)
+
+// files returns the names of the schemas in a directory.
+func files(t *testing.T, dir string) []string {
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	require.NoError(t, err)
+	for i := range names {
+		names[i] = filepath.Base(names[i])
+	}
+	return names
+}
+
+// TestFiles_Generated_AreThoseOfTheRepository: the files in this directory are those of the types and comments.
+func TestFiles_Generated_AreThoseOfTheRepository(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.Command("go", "run", "-tags", "packaging", "./cmd/bakeryctl", "generate-schemas", dir)
+	cmd.Dir = "../.."
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	const again = "write it again: go run -tags packaging ./cmd/bakeryctl generate-schemas packaging/schema"
+	require.Equal(t, files(t, dir), files(t, "."), again)
+	require.Greater(t, len(files(t, dir)), 10)
+	for _, name := range files(t, dir) {
+		want, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		got, err := Files.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), "%s: %s", name, again)
+	}
+}
+
+// TestFiles_EveryMember_IsDescribed: each type, and each of its members, has a comment in the source.
+func TestFiles_EveryMember_IsDescribed(t *testing.T) {
+	t.Parallel()
+	members := 0
+	for _, name := range files(t, ".") {
+		text, err := Files.ReadFile(name)
+		require.NoError(t, err)
+		var document struct {
+			Definitions map[string]definition `json:"$defs"`
+			Components  struct{ Schemas map[string]definition }
+		}
+		require.NoError(t, json.Unmarshal(text, &document))
+		for _, all := range []map[string]definition{document.Definitions, document.Components.Schemas} {
+			for of, d := range all {
+				require.NotEmpty(t, d.Description, "%s: type %s", name, of)
+				for member, p := range d.Properties {
+					members++
+					require.True(t, p.Description != "" || len(p.OneOf) == 2 && p.OneOf[0].Description != "", "%s: %s of %s", name, member, of)
+				}
+			}
+		}
+	}
+	require.Greater(t, members, 300)
+}
+
+// definition is a part of a schema.
+type definition struct {
+	Description string
+	Properties  map[string]definition
+	OneOf       []definition
+}
+
+// TestFiles_AsSchemas_AreValid: each file is a schema of its dialect, and no reference in it is broken.
+func TestFiles_AsSchemas_AreValid(t *testing.T) {
+	t.Parallel()
+	for _, name := range files(t, ".") {
+		c := jsonschema.NewCompiler()
+		text, err := Files.Open(name)
+		require.NoError(t, err)
+		document, err := jsonschema.UnmarshalJSON(text)
+		require.NoError(t, err)
+		require.NoError(t, c.AddResource(name, document))
+		if name != "openapi.json" {
+			_, err = c.Compile(name)
+			require.NoError(t, err, name)
+			continue
+		}
+		schemas := document.(map[string]any)["components"].(map[string]any)["schemas"].(map[string]any)
+		for of := range schemas {
+			_, err = c.Compile(name + "#/components/schemas/" + of)
+			require.NoError(t, err, of)
+		}
+	}
+}
