@@ -127,6 +127,7 @@ type Host struct {
 	*locks.Manager   // of its locks
 	*measuring.Meter // of its slots
 
+	began    time.Duration // when it was live
 	ids      *hostid.Identity
 	mem      *membership.Member
 	sessions *session.Table

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,17 +45,17 @@ type inspection struct {
 type inspector func(blockdev.Device) (*lockspace.Snapshot, error)
 
 // inspect reads the whole lockspace, unless the device hangs.
-func (h *Host) inspect() (*lockspace.Snapshot, error) {
+func (h *Host) inspect() (*inspection, error) {
 	give := h.clock.Now() + maxPatience
 	for {
 		h.inspected.mu.Lock()
 		in, own := h.beginInspection(true, lockspace.Inspect)
 		h.inspected.mu.Unlock()
 		if err := h.await(in, give); err != nil {
-			return nil, err
+			return nil, h.withLease(err)
 		}
 		if own { // another caller's may have begun before the change that this caller wants to see
-			return in.snapshot, in.err
+			return in, in.err
 		}
 	}
 }
@@ -105,7 +107,7 @@ func (h *Host) await(in *inspection, give time.Duration) error {
 }
 
 // patience returns how long to wait for an inspection, at most until give, or an error if it takes too
-// long. The error includes the state of the lease, which matters most to its reader.
+// long.
 func (h *Host) patience(in *inspection, give time.Duration) (left time.Duration, err error) {
 	now, after := h.clock.Now(), in.patience
 	why := "IO to %s hangs"
@@ -116,6 +118,22 @@ func (h *Host) patience(in *inspection, give time.Duration) (left time.Duration,
 	if now < end {
 		return end - now, nil
 	}
+	return 0, fmt.Errorf("reading the lockspace takes longer than %v: "+why, after, h.lateDisks(after))
+}
+
+// lateDisks returns the member disks with a request that is older than after, or all of them if there is none.
+func (h *Host) lateDisks(after time.Duration) string {
+	var late []string
+	for _, m := range lockspace.MemberDisks(h.devices.Opened) {
+		if m.Stats.Oldest >= after {
+			late = append(late, m.Name)
+		}
+	}
+	return cmp.Or(strings.Join(late, ", "), h.disk.Dev.Info().Path)
+}
+
+// withLease adds to an error of patience the state of the lease, which matters most to its reader.
+func (h *Host) withLease(err error) error {
 	lease := "this host has lost its lease"
 	switch left := h.leaseLeft(); {
 	case h.Err() != nil:
@@ -123,7 +141,7 @@ func (h *Host) patience(in *inspection, give time.Duration) (left time.Duration,
 	case left > 0:
 		lease = "the lease of this host ends in " + report.Left(left)
 	}
-	return 0, fmt.Errorf("reading the lockspace takes longer than %v: "+why+"; %s", after, h.disk.Dev.Info().Path, lease)
+	return fmt.Errorf("%w; %s", err, lease)
 }
 
 // The status page asks continuously, in every window, on every host, and a report reads all slots
@@ -206,7 +224,7 @@ func (h *Host) Glance() *report.Glance {
 		a.Error = &api.Error{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."}
 	}
 	if kept != nil {
-		a.Report = h.tell(kept.snapshot)
+		a.Report = h.tell(kept)
 		age := h.clock.Now() - kept.began
 		a.Read = report.GlanceRead{AgoMS: age.Milliseconds(), TookMS: kept.took.Milliseconds(), Bytes: kept.bytes.Load(),
 			EveryMS: max(pause, glanceEvery).Milliseconds()}

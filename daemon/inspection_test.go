@@ -139,11 +139,48 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 			}
 		})
 		require.Equal(t, "device", a.Error.Code)
-		require.Contains(t, a.Error.Message, "hangs; the lease of this host ends in")
+		require.Regexp(t, "^reading the lockspace takes longer than [0-9.]+m?s: IO to memory hangs$", a.Error.Message, "the report has the state of the lease, as of now")
+		require.Equal(t, report.Problem{Severity: "error", Kind: "device", Subject: "device", Text: "the disk cannot be read", Why: a.Error.Message,
+			Remedy: a.Report.Problems[0].Remedy, Times: a.Report.Problems[0].Times}, a.Report.Problems[0])
+		require.Contains(t, a.Report.Problems[0].Remedy, "the state shown is of ")
 		require.Len(t, a.Report.Locks, 1)
 		require.Equal(t, "live", a.Report.ThisHost.State)
 		hang.Release()
 		require.Eventually(t, func() bool { g.due(true); return d.Glance().Error == nil }, generous, time.Millisecond)
+	})
+}
+
+// TestGlance_MajorityHangs_NamesTheDisks: not those that answer. Once the lease is over, nothing is shown as
+// live or held.
+func TestGlance_MajorityHangs_NamesTheDisks(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLocked(t)
+		c := newCluster(t, 8, 4)
+		paths, configure := l.paths()
+		_, otherwise := l.paths()
+		h := c.host(1, configure)
+		c.host(2, otherwise)
+		acquire(t, h, locks.Request{Name: "x"})
+		eventually(t, "both hosts are seen", func() bool { return len(h.Glance().Report.Hosts) == 2 })
+		hung := []*disktest.Injection{paths[1].Inject(disktest.Fault{Hang: true}), paths[2].Inject(disktest.Fault{Hang: true})}
+		h.inspected.due(true)
+		var a *report.Glance
+		within(t, "the report that they hang", func() {
+			for a = h.Glance(); a.Error == nil; a = h.Glance() {
+			}
+		})
+		require.Equal(t, "reading the lockspace takes longer than 3s: IO to b, c hangs", a.Error.Message)
+		require.Equal(t, "the disk cannot be read", a.Report.Problems[0].Text)
+		<-h.Lost()
+		time.Sleep(time.Minute)
+		a = h.Glance()
+		require.Equal(t, report.HealthLost, a.Report.Hosts[0].Health)
+		require.Equal(t, report.HealthUnknown, a.Report.Hosts[1].Health)
+		x := lockIn(t, a, "x")
+		require.Equal(t, report.HealthLost, x.Doubt())
+		for _, f := range hung {
+			f.Release()
+		}
 	})
 }
 
@@ -217,6 +254,19 @@ func TestPageIsServed(t *testing.T) {
 	a = report.Glance{}
 	require.NoError(t, json.Unmarshal(body, &a))
 	require.Equal(t, 1, a.Report.ThisHost.ID)
+
+	current.Store(nil)
+	var past report.Glance
+	_, body = s.browse(t, "/page/status")
+	require.NoError(t, json.Unmarshal(body, &past))
+	require.Equal(t, "unavailable", past.Error.Code)
+	require.Equal(t, "joining", past.Report.ThisHost.State, "the last report, as of now")
+	require.Equal(t, report.HealthLost, past.Report.Hosts[0].Health)
+	require.Equal(t, "joining", past.Report.Problems[0].Kind)
+	require.Equal(t, "joining", past.Report.Problems[0].Why)
+	require.GreaterOrEqual(t, past.Read.AgoMS, a.Read.AgoMS)
+	current.Store(joined)
+
 	for i := range 300 {
 		a.Report.Hosts = append(a.Report.Hosts, report.Host{ID: i})
 	}

@@ -378,7 +378,7 @@ func (j *joiner) keepState(ids *hostid.Identity, host int) (*handover.File, erro
 // host returns a host that is live.
 func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, file *handover.File) *Host {
 	h := &Host{
-		joiner: j, ids: ids, mem: mem, handover: file,
+		joiner: j, began: j.clock.Now(), ids: ids, mem: mem, handover: file,
 		Manager: locks.New(&driver.Host{Host: queue.Host{Name: ids.Name, Observer: j.cfg.observer(), Traced: j.cfg.Events != nil},
 			Disk: j.disk, Member: mem, Notes: file.SlotNotes(), Handoff: j.cfg.Handoff, Linger: j.cfg.Linger, Wall: j.cfg.Machine.Wall}, j.cfg.repair),
 	}

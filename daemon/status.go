@@ -9,18 +9,19 @@ import (
 // Status reads the disk and adds what only this host knows: its lease, the hosts that it has not
 // seen renew, and its local holders and waiters. It returns an error if the device hangs.
 func (h *Host) Status() (*report.Report, error) {
-	snapshot, err := h.inspect()
+	in, err := h.inspect()
 	if err != nil {
 		return nil, err
 	}
-	return h.tell(snapshot), nil
+	return h.tell(in), nil
 }
 
-// tell adds what this host knows now to a snapshot.
-func (h *Host) tell(snapshot *lockspace.Snapshot) *report.Report {
+// tell adds what this host knows now to the snapshot of an inspection.
+func (h *Host) tell(in *inspection) *report.Report {
+	snapshot := in.snapshot
 	hosts, _ := h.mem.Known()
 	times := h.cfg.Tally.Renewals.Times()
-	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts, FailedFences: h.mem.FailedFences()})
+	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts, Began: h.began, Taken: in.began, FailedFences: h.mem.FailedFences()})
 	r.ThisHost = &report.ThisHost{
 		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: text.Hex(h.mem.Incarnation()), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
 		IO: report.IOOf(h.devices.Opened.Stats()), Renewals: &report.Latency{Count: uint64(times.Count()), Errors: h.cfg.Tally.RenewalFailures.Load(),

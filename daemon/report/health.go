@@ -14,13 +14,20 @@ import (
 // Health is the health of a host.
 type Health string
 
-// The kinds of health. Only a daemon that watches the hosts reports HealthSilent.
+// The kinds of health. Only a daemon that watches the hosts reports HealthSilent, HealthLost and
+// HealthUnknown.
 const (
 	HealthLive    Health = "live"
 	HealthJoining Health = "joining"
 	HealthLeft    Health = "left"
 	HealthSilent  Health = "silent" // no renewal for longer than a live host needs
 	HealthDead    Health = "dead"   // declared dead: its locks are free
+	// HealthLost is the health of the host that made the report when it has lost its lease: it holds
+	// nothing any more. Its locks are free when others declare it dead, or when it has joined again.
+	HealthLost Health = "lost"
+	// HealthUnknown is the health of a host that was live when its record was last read. Since then it
+	// may have lost its lease: the disk does not answer, or this host is not in the lockspace.
+	HealthUnknown Health = "unknown"
 )
 
 // Knowledge is what a daemon knows about the hosts from watching them. A nil Knowledge knows
@@ -28,7 +35,9 @@ const (
 type Knowledge struct {
 	Now   time.Duration
 	Times timing.Times
-	Hosts []lease.Host // 1..N
+	Hosts []lease.Host  // 1..N
+	Began time.Duration // when the daemon had read all of them
+	Taken time.Duration // when the read of the snapshot began
 
 	// FailedFences has the time at which the daemon's last attempt to fence a host failed, by id.
 	FailedFences map[int]time.Duration
@@ -75,19 +84,33 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 	return r
 }
 
-// addSilence adds the time since the last renewal of a host, and the time until it is declared
-// dead.
+// addSilence adds the time since the last change of a host's record, and the time until a silent host
+// is declared dead.
 func (r *Host) addSilence(k *Knowledge, policy layout.Policy) {
 	h := k.host(r.ID)
-	if h.Incarnation == 0 || text.Hex(h.Incarnation) != r.Incarnation || h.Gone || r.Health == HealthLeft || r.Health == HealthDead {
+	switch {
+	case k == nil:
+		return
+	case h.Incarnation == 0 || text.Hex(h.Incarnation) != r.Incarnation:
+		if r.Health == HealthLive && k.Now-k.Taken > k.Times.Lease { // only the snapshot shows it, and is old
+			r.Health, r.SilentMS = HealthUnknown, new((k.Now - k.Taken).Milliseconds())
+		}
+		return
+	case h.Gone || r.Health == HealthLeft || r.Health == HealthDead:
+		if h.Since > k.Began { // else the change was before
+			r.SilentMS = new(max(0, k.Now-h.Since).Milliseconds())
+		}
 		return
 	}
 	since := h.Since
 	if r.Sequence > h.Sequence {
-		since = k.Now // this read shows a renewal
+		since = max(since, k.Taken) // the snapshot shows a renewal
 	}
 	r.SilentMS = new(max(0, k.Now-since).Milliseconds())
 	overdue := since == h.Since && h.Overdue(k.Times) || r.Unreadable && k.Now-since > k.Times.Alive()
+	if r.Health == HealthLive && !overdue && k.Now-since > k.Times.Lease {
+		r.Health = HealthUnknown
+	}
 	if r.Health != HealthLive || !overdue {
 		return
 	}

@@ -72,7 +72,13 @@ func TestHealthAsWatched(t *testing.T) {
 	require.Equal(t, int64(21_000), *r.Hosts[1].SilentMS)
 	require.Equal(t, int64(15_000), *r.Hosts[1].DeadInMS)
 	require.True(t, r.Hosts[1].AskedToLeave)
-	require.Nil(t, r.Hosts[3].SilentMS)
+	require.Equal(t, int64(50_000), *r.Hosts[3].SilentMS, "a dead host")
+	require.Equal(t, int64(50_000), *r.Hosts[4].SilentMS, "one that has left")
+	k.Began = 60 * s
+	r = report(k, layout.PolicyLease)
+	require.Nil(t, r.Hosts[3].SilentMS, "its last renewal was before this host watched it")
+	require.Nil(t, r.Hosts[4].SilentMS)
+	require.NotNil(t, r.Hosts[1].SilentMS)
 
 	k.Hosts[1].Watchdog = 10 * s
 	require.Equal(t, int64(25_000), *report(k, layout.PolicyFence).Hosts[1].DeadInMS)
@@ -111,10 +117,17 @@ func TestHealthAsWatched(t *testing.T) {
 
 	k = watchedBy(2*s, 21*s, 0, 0, 0, 0)
 	k.Hosts[1].Sequence-- // the report's own read has seen a renewal
+	k.Taken = k.Now - 4*s
 	r = report(k, layout.PolicyLease)
 	require.Equal(t, HealthLive, r.Hosts[1].Health)
-	require.Zero(t, *r.Hosts[1].SilentMS)
+	require.Equal(t, int64(4000), *r.Hosts[1].SilentMS)
+	k.Taken = k.Now - 31*s
+	k.Hosts[1].Since, k.Hosts[1].Read = k.Taken-s, k.Taken-s
+	require.Equal(t, HealthUnknown, report(k, layout.PolicyLease).Hosts[1].Health, "the disk is not read any more")
 	k.Hosts[1].Incarnation-- // and a new incarnation
+	require.Equal(t, HealthUnknown, report(k, layout.PolicyLease).Hosts[1].Health)
+	k.Taken = k.Now
+	require.Equal(t, HealthLive, report(k, layout.PolicyLease).Hosts[1].Health)
 	require.Nil(t, report(k, layout.PolicyLease).Hosts[1].SilentMS)
 }
 

@@ -47,6 +47,8 @@ const checkDevice = "check the device: dmesg, multipath -ll, iostat -x 1"
 // Judge sets Stuck of every lock, and Problems, the worst first. The caller adds what the daemon
 // knows of its clients before.
 func (r *Report) Judge() {
+	r.judgeOwn()
+	r.addHostHealth()
 	r.DescribeSilence()
 	r.explainStuck()
 	r.Problems = shorten(slices.Concat(r.ownProblems(), r.memberProblems(), r.hostProblems(), r.lockProblems(), r.diskProblems()))
@@ -112,9 +114,9 @@ func (r *Report) ownProblems() (all []Problem) {
 	}
 	rest, lease := r.ThisHost.LeaseLeftMS, r.Lockspace.LeaseMS
 	switch {
-	case r.ThisHost.State == "lost" || rest <= 0:
+	case r.ThisHost.lost():
 		all = append(all, Problem{Severity: SeverityError, Kind: "lease", Subject: "this host", Text: "this host has lost its lease and its locks",
-			Remedy: "it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"})
+			Remedy: "it joins again when its commands have ended and the device answers; for the reason, see journalctl -u bakeryd"})
 	case rest < lease*6/10:
 		end, renewed := left("the lease of this host ends in", rest, "the lease of this host is over"), elapsed("no renewal for", lease-rest)
 		stop := left("commands under its locks are asked to stop in", rest-lease/6, "commands under its locks are being stopped")
@@ -148,7 +150,7 @@ func (r *Report) hostProblems() (all []Problem) {
 			all = append(all, Problem{SeverityError, "silent", name, name + " is silent", why, remedy, h.Times})
 		case h.Health == HealthDead && !h.Forgotten:
 			all = append(all, Problem{Severity: SeverityWarning, Kind: "dead", Subject: name, Text: name + " is dead", Why: "its locks are free",
-				Remedy: fmt.Sprintf("start it again, it joins by itself; if it will not return: bakeryctl evict %d --forget", h.ID)})
+				Remedy: startThere + ", and it joins again;" + r.unfenced(h) + fmt.Sprintf(" only if it is gone for good: bakeryctl evict %d --forget frees its id", h.ID)})
 		}
 		if h.AskedToLeave {
 			all = append(all, Problem{Severity: SeverityWarning, Kind: "asked_to_leave", Subject: name, Text: name + " was asked to leave, and still renews",
@@ -179,57 +181,35 @@ func (r *Report) nameProblems() (all []Problem) {
 	return all
 }
 
-// DescribeSilence sets Silence of every silent host: since when it is silent, and how that ends.
-func (r *Report) DescribeSilence() {
-	for i := range r.Hosts {
-		h := &r.Hosts[i]
-		if h.Silence, h.outcome, h.Times = "", "", nil; h.Health != HealthSilent {
-			continue
-		}
-		if h.DeadInMS == nil && r.ThisHost != nil {
-			h.outcome = "until it is back or evicted"
-		} else if h.DeadInMS != nil {
-			h.Times = r.outcome(h)
-			h.outcome = join(h.Times)
-		}
-		h.Silence = h.outcome
-		if h.SilentMS != nil {
-			since := elapsed("no renewal for", *h.SilentMS)
-			h.Times = append(h.Times, since)
-			h.Silence = strings.TrimSuffix(since.String()+", "+h.outcome, ", ")
-		}
-	}
-}
+// startThere is the harmless remedy of a host whose bakeryd has ended.
+const startThere = "if the host runs, start bakeryd on it (systemctl start bakeryd)"
 
-// outcome returns what happens to a silent host, and when.
-func (r *Report) outcome(h *Host) []Moving {
-	if r.Lockspace.Policy != layout.PolicyFence {
-		return []Moving{left("dead in", *h.DeadInMS, "being declared dead")}
-	}
-	all := []Moving{left("fenced in", *h.DeadInMS, "being fenced")}
-	if h.FailedFences > 0 && h.NextFenceMS != nil {
-		failed := "1 attempt has failed"
-		if h.FailedFences > 1 {
-			failed = fmt.Sprintf("%d attempts have failed", h.FailedFences)
-		}
-		all = append(all, left(failed+", the next one begins in", *h.NextFenceMS, failed+", the next one begins"))
-	}
-	return all
-}
-
-// silence returns since when a host is silent, how that ends, and what an operator can do.
+// silence returns since when a host is silent, how that ends, and the remedies: waiting first, eviction last.
 func (r *Report) silence(h *Host) (why, remedy string) {
 	if r.ThisHost == nil {
 		return h.Silence, "a running bakeryd shows when it is declared dead"
 	}
-	remedy = fmt.Sprintf("if you are certain that it is off: bakeryctl evict %d", h.ID)
+	wait := "wait: its locks are free then"
 	switch {
+	case h.Unreadable:
+		wait = "its locks stay held: no host is declared dead while its record cannot be read"
 	case h.DeadInMS == nil:
-		remedy += "; until then its locks are blocked"
+		wait = "its locks stay held: with policy manual no host is declared dead by time"
 	case h.FailedFences > 0:
-		remedy = "the log of the host that tried has the reason, fencing failed; " + remedy
+		wait = "its locks stay held until it is fenced or back; for the reason, see \"fencing failed\" in the log of the host that tried"
+	case r.Lockspace.Policy == layout.PolicyFence:
+		wait = "wait: its locks are free when the fence is confirmed"
 	}
-	return h.Silence, remedy
+	return h.Silence, fmt.Sprintf("%s; %s; only if it is certainly powered off: bakeryctl evict %d frees them immediately", wait, startThere, h.ID)
+}
+
+// unfenced returns what to know of a dead host that nothing stopped, "" if it was fenced, or reset by
+// its watchdog.
+func (r *Report) unfenced(h *Host) string {
+	if r.Lockspace.Policy == layout.PolicyFence || h.WatchdogArmed {
+		return ""
+	}
+	return " it was not fenced: if it only hung, check that its commands have ended;"
 }
 
 func (r *Report) lockProblems() (all []Problem) {

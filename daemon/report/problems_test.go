@@ -23,6 +23,16 @@ func (p Problem) String() string {
 	return s
 }
 
+// The remedies of a silent and of a dead host 2, in the order of their harm.
+const (
+	start       = "if the host runs, start bakeryd on it (systemctl start bakeryd)"
+	evict       = "; " + start + "; only if it is certainly powered off: bakeryctl evict 2 frees them immediately"
+	wait        = "wait: its locks are free then" + evict
+	forget      = " only if it is gone for good: bakeryctl evict 2 --forget frees its id"
+	startOrGone = start + ", and it joins again; it was not fenced: if it only hung, check that its commands have ended;" + forget
+	joinsAgain  = "it joins again when its commands have ended and the device answers; for the reason, see journalctl -u bakeryd"
+)
+
 func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 	silent := func(r *Report, silentMS, deadInMS int64) {
 		h := silentHost(silentMS, deadInMS)
@@ -39,14 +49,14 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			silent(r, 21_000, 14_100)
 			r.Locks[0].Holders = []Holder{{Host: 2, HostName: "db2"}}
 		}, []string{
-			"error silent: host 2 (db2) is silent: no renewal for 21 s, dead in 15 s -> if you are certain that it is off: bakeryctl evict 2",
+			"error silent: host 2 (db2) is silent: no renewal for 21 s, dead in 15 s -> " + wait,
 			"error stuck: lock x is stuck: held by host 2 (db2), silent, dead in 15 s",
 		}},
 		{"policy manual", func(r *Report) {
 			silent(r, 300_000, -1)
 			r.Lockspace.Policy = layout.PolicyManual
 		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, until it is back or evicted" +
-			" -> if you are certain that it is off: bakeryctl evict 2; until then its locks are blocked"}},
+			" -> its locks stay held: with policy manual no host is declared dead by time" + evict}},
 		{"one name", func(r *Report) { r.Hosts[1].Name, r.Hosts[1].BootID = r.Hosts[0].Name, "b2" },
 			[]string{"warning name: 2 hosts have the name db1: host ids 1, 2 -> set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"}},
 		{"one name, but one of them has left", func(r *Report) {
@@ -54,27 +64,36 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 		}, nil},
 		{"one machine", func(r *Report) { r.Hosts[1].Name = r.Hosts[0].Name }, nil},
 		{"being declared dead", func(r *Report) { silent(r, 37_000, 0) },
-			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> if you are certain that it is off: bakeryctl evict 2"}},
+			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> " + wait}},
 		{"being fenced", func(r *Report) {
 			silent(r, 37_000, 0)
 			r.Lockspace.Policy = layout.PolicyFence
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being fenced -> if you are certain that it is off: bakeryctl evict 2"}},
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being fenced -> wait: its locks are free when the fence is confirmed" + evict}},
 		{"to be fenced", func(r *Report) {
 			silent(r, 37_000, 2000)
 			r.Lockspace.Policy = layout.PolicyFence
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> if you are certain that it is off: bakeryctl evict 2"}},
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> wait: its locks are free when the fence is confirmed" + evict}},
 		{"fencing fails", func(r *Report) {
 			silent(r, 71_000, 0)
 			r.Lockspace.Policy = layout.PolicyFence
 			r.Hosts[1].FailedFences, r.Hosts[1].NextFenceMS = 2, new(int64(4100))
 		}, []string{"error silent: host 2 (db2) is silent: no renewal for 71 s, being fenced, 2 attempts have failed, the next one begins in 5 s" +
-			" -> the log of the host that tried has the reason, fencing failed; if you are certain that it is off: bakeryctl evict 2"}},
+			" -> its locks stay held until it is fenced or back; for the reason, see \"fencing failed\" in the log of the host that tried" + evict}},
 		{"silent, seen without a bakeryd", func(r *Report) {
 			silent(r, 37_000, -1)
 			r.ThisHost = nil
 		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s -> a running bakeryd shows when it is declared dead"}},
 		{"dead", func(r *Report) { r.Hosts[1].Health = HealthDead },
-			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> start it again, it joins by itself; if it will not return: bakeryctl evict 2 --forget"}},
+			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> " + startOrGone}},
+		{"dead and fenced", func(r *Report) { r.Hosts[1].Health, r.Lockspace.Policy = HealthDead, layout.PolicyFence },
+			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> " + start + ", and it joins again;" + forget}},
+		{"dead with a watchdog", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].WatchdogArmed = HealthDead, true },
+			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> " + start + ", and it joins again;" + forget}},
+		{"silent, its record unreadable", func(r *Report) {
+			silent(r, 300_000, -1)
+			r.Hosts[1].Unreadable = true
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, until it is back or evicted" +
+			" -> its locks stay held: no host is declared dead while its record cannot be read" + evict}},
 		{"forgotten", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].Forgotten = HealthDead, true }, nil},
 		{"left", func(r *Report) { r.Hosts[1].Health = HealthLeft }, nil},
 		{"asked to leave", func(r *Report) { r.Hosts[1].AskedToLeave = true },
@@ -84,9 +103,9 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 		{"lease ends", func(r *Report) { r.ThisHost.LeaseLeftMS = 4_000 },
 			[]string{"error lease: the lease of this host ends in 4 s: no renewal for 26 s -> commands under its locks are being stopped; " + checkDevice}},
 		{"lease over", func(r *Report) { r.ThisHost.LeaseLeftMS = -1 },
-			[]string{"error lease: this host has lost its lease and its locks -> it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"}},
+			[]string{"error lease: this host has lost its lease and its locks -> " + joinsAgain}},
 		{"lease lost", func(r *Report) { r.ThisHost.State = "lost" },
-			[]string{"error lease: this host has lost its lease and its locks -> it joins again when its commands have ended and the device answers; the log of bakeryd has the reason"}},
+			[]string{"error lease: this host has lost its lease and its locks -> " + joinsAgain}},
 		{"leaving", func(r *Report) { r.ThisHost.State = "leaving" }, []string{"warning leaving: this host is leaving the lockspace"}},
 		{"a request takes long", func(r *Report) { r.ThisHost.IO.OldestMS = 2_000 },
 			[]string{"warning request: a request to the device has not returned for 2 s: the device hangs or is overloaded -> " + checkDevice}},
@@ -111,7 +130,7 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			r.Hosts[1].Health = HealthDead
 			r.Damaged = []Damage{{What: "directory entry of lock 3", Kind: lockspace.KindEntry, Error: "bad"}}
 		}, []string{"error damaged: damaged: directory entry of lock 3: bad -> run bakeryctl check /dev/locks",
-			"warning dead: host 2 (db2) is dead: its locks are free -> start it again, it joins by itself; if it will not return: bakeryctl evict 2 --forget"}},
+			"warning dead: host 2 (db2) is dead: its locks are free -> " + startOrGone}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := stuckReport(Host{}, Lock{Name: "x", Lock: 1, Queue: []Queued{}})

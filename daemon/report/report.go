@@ -97,8 +97,8 @@ type Host struct {
 	PRKey           text.Hex  `json:"pr_key"`   // 0 if none
 	Verdicts        []Verdict `json:"verdicts"` // those in its record, on other hosts
 
-	// SilentMS is the time since the last renewal that the daemon saw; nil if no daemon made
-	// the report.
+	// SilentMS is the time since the last renewal that the daemon saw, or since it saw that the host
+	// has left; nil if the daemon saw none, or if no daemon made the report.
 	SilentMS *int64 `json:"silent_ms,omitempty"`
 	// DeadInMS is the time until a silent host is declared dead or fenced; nil if only an
 	// operator can do that.
@@ -107,8 +107,8 @@ type Host struct {
 	// until the next one; nil before the first attempt.
 	FailedFences int    `json:"failed_fences,omitempty"`
 	NextFenceMS  *int64 `json:"next_fence_ms,omitempty"` // time until the next attempt to fence it, in milliseconds
-	// Silence describes since when a silent host is silent, and how that ends. Times are those in
-	// it.
+	// Silence describes since when a silent, lost or unknown host is that, and how that ends. Times
+	// are those in it.
 	Silence string   `json:"silence,omitempty"`
 	Times   []Moving `json:"times,omitempty"`
 
@@ -152,6 +152,11 @@ type Holder struct {
 	Phase    layout.Phase  `json:"phase"`
 	// Published reports whether the disk shows the hold. Otherwise only its daemon knows it.
 	Published bool `json:"published"`
+
+	// HostHealth is the health of the host: whether the hold stands. If it is lost, the hold protects
+	// nothing any more. Other hosts acquire the lock when they have declared the host dead, or when it
+	// has joined again. If it is unknown, the hold stood when the disk was last read.
+	HostHealth Health `json:"host_health,omitempty"`
 
 	// Set for this host only:
 
@@ -339,6 +344,20 @@ func (r *Report) hostName(id int) string {
 		return h.Name
 	}
 	return ""
+}
+
+// Doubt returns HealthLost if the leases under all holds of the lock are over, HealthUnknown if all of
+// them may be, or "".
+func (l *Lock) Doubt() (doubt Health) {
+	for _, h := range l.Holders {
+		switch {
+		case h.HostHealth != HealthLost && h.HostHealth != HealthUnknown:
+			return ""
+		case doubt != HealthUnknown:
+			doubt = h.HostHealth
+		}
+	}
+	return doubt
 }
 
 // Free returns in a word the state of a lock that no client has or waits for.

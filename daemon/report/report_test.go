@@ -38,7 +38,7 @@ func TestReport(t *testing.T) {
 		{Name: "backup", Lock: 3, Permits: 1, Creation: 9, Holders: []Holder{}, Queue: []Queued{}},
 		{Name: "queue", Lock: 1, Permits: 2, Creation: 7,
 			Holders: []Holder{{Host: 1, HostName: "db1", PID: 4711, Command: "rsync -a",
-				Since: time.Unix(1700000000, 0).UTC(), Token: layout.MakeTicket(100, 1), Phase: layout.Held, Published: true}},
+				Since: time.Unix(1700000000, 0).UTC(), Token: layout.MakeTicket(100, 1), Phase: layout.Held, Published: true, HostHealth: HealthLive}},
 			Queue: []Queued{
 				{Place: 1, Host: 3, HostName: "db3", Mode: layout.Shared, Ticket: layout.MakeTicket(400, 3), Phase: layout.Choosing},
 				{Place: 2, Host: 2, HostName: "db2", Ticket: layout.MakeTicket(300, 2), Phase: layout.Waiting},

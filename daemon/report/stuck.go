@@ -148,17 +148,20 @@ func (r *Report) trouble(id int) string {
 	if r.unreadable(id) {
 		return ", whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"
 	}
-	if !r.silent(id) {
-		return ""
-	}
 	h := r.HostByID(id)
 	switch {
+	case h != nil && h.Health == HealthLost && r.ThisHost.State == stateJoining:
+		return "" // the others may have the lock by now
+	case h != nil && h.Health == HealthLost:
+		return ", which has lost its lease: the lock is free when that host is declared dead or joins again"
+	case !r.silent(id):
+		return ""
 	case h.DeadInMS != nil:
 		return ", silent, " + h.outcome
 	case r.ThisHost == nil:
 		return ", silent, and only a running bakeryd shows how that ends"
 	}
-	return fmt.Sprintf(", silent %s: bakeryctl evict %d", h.outcome, id)
+	return ", silent " + h.outcome
 }
 
 // edge is the wait of a client that holds another lock.

@@ -1,13 +1,10 @@
 package server
 
 import (
-	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -66,38 +63,6 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	}
 	setWriteDeadline(w, answerPatience)
 	s.cfg.Metrics.ServeHTTP(w, r)
-}
-
-// glance serves GET /page/status. A missing report is no HTTP error: a browser would report that
-// only in its console, which a user of the page does not see.
-func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
-	var a *report.Glance
-	if host, err := s.cfg.Host(); err != nil {
-		a = &report.Glance{At: time.Now().UTC(), Error: &api.Error{Code: "unavailable", Message: err.Error(), Hint: "The log of bakeryd says more; " +
-			"bakeryctl status --device reads the disk without it."}}
-	} else {
-		a = host.Glance()
-		s.judgePolicy(a.Report)
-	}
-	text, err := json.Marshal(a)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	setWriteDeadline(w, answerPatience)
-	page.Guard(w.Header())
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Vary", "Accept-Encoding")
-	// the connection may be an ssh tunnel
-	if len(text) > 16<<10 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		w.Header().Set("Content-Encoding", "gzip")
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // BestSpeed is a valid level
-		_, _ = z.Write(text)
-		_ = z.Close()
-		return
-	}
-	_, _ = w.Write(text)
 }
 
 // judgePolicy adds a problem to a report, unless that is nil, if the policy file is not in force.

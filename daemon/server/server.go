@@ -66,6 +66,7 @@ type Server struct {
 	followers chan struct{} // has one entry for each client that follows events by an address
 	asking    pace          // of all clients of an address
 	reading   turns         // of these at the journal
+	seen      lastGlance    // for pages while there is no host
 	lines     eventLines    // that clients are sent
 	rules     access.Rules  // without the policy
 	refused   *policy.Refusals

@@ -23,6 +23,8 @@ func TestStaged(t *testing.T) {
 	t.Run("times", func(t *testing.T) { oneNumber(t, real) })
 	t.Run("troubles", func(t *testing.T) { troubles(t, real) })
 	t.Run("joining", func(t *testing.T) { joining(t, real) })
+	t.Run("incidents", func(t *testing.T) { incidents(t, real) })
+	t.Run("unanswered", func(t *testing.T) { unanswered(t, real) })
 	t.Run("latency", func(t *testing.T) { latency(t, real) })
 	t.Run("disks", func(t *testing.T) { memberDisks(t, real) })
 	t.Run("hostile", func(t *testing.T) { hostile(t, real) })
@@ -88,7 +90,7 @@ func joining(t *testing.T, real string) {
 	away := object{"read": object{}, "error": object{"code": "unavailable", "message": "not joined to the lockspace: joining", "hint": "The log of bakeryd says more."}}
 	s := newStage(t, real, away)
 	b := browser.Visit(t, s.url, `!!globalThis.statusPage`)
-	says(b, "#headline", "bakeryd runs, but has not joined the lockspace: not joined to the lockspace: joining")
+	says(b, "#headline", "bakeryd runs, but has not joined the lockspace: joining")
 	says(b, "#link", "not joined")
 	require.True(t, browser.Eval[bool](b, `document.getElementById('parts').hidden`), "there are no locks to show")
 	b.Shot("joining")

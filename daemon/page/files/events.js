@@ -1,6 +1,6 @@
 // The last events of this host: a stream of lines, which is reopened whenever it ends.
 import { $, keyed, make, mark, say, show } from './dom.js';
-import { clock, lasting } from './words.js';
+import { clock, hostName, lasting, many } from './words.js';
 
 const most = 100;
 let all = []; // newest first
@@ -67,7 +67,7 @@ function eventRow(e) {
   const when = make('time', '', clock(e.at));
   mark(when, 'datetime', e.at);
   mark(when, 'title', e.at);
-  const who = e.host_name || (e.host ? `host ${e.host}` : '');
+  const who = e.host ? hostName(e.host, e.host_name) : e.host_name ?? '';
   const node = make('li', '', when, make('p', '', kind, ' ', make('b', 'name', e.lock ?? who), ' ', make('span', 'words', wordsOf(e))));
   return { node };
 }
@@ -76,15 +76,15 @@ const seen = new Set(['joined', 'left', 'at_risk', 'seen']); // reported by ever
 
 function wordsOf(e) {
   const parts = [];
-  if (e.by_host && e.by_host !== e.host && !seen.has(e.kind)) parts.push(`by ${e.by_host_name || 'host ' + e.by_host}`);
+  if (e.by_host && e.by_host !== e.host && !seen.has(e.kind)) parts.push(`by ${hostName(e.by_host, e.by_host_name)}`);
   if (e.pid) parts.push(`pid ${e.pid}`);
   if (e.command) parts.push(e.command);
   if (e.mode === 'shared') parts.push('shared');
   if (e.kind === 'exit' && e.held_ms !== undefined) parts.push(`held ${lasting(e.held_ms)}`);
   else if (e.waited_ms) parts.push(`waited ${lasting(e.waited_ms)}`);
   const ahead = e.ahead?.at?.(-1);
-  if (ahead) parts.push(`behind ${ahead.host_name || 'host ' + ahead.host}`);
+  if (ahead) parts.push(`behind ${hostName(ahead.host, ahead.host_name)}`);
   if (e.reason) parts.push(e.reason);
-  if (e.missed) parts.push(`${e.missed} are missing`);
+  if (e.missed) parts.push(`${many(e.missed, 'event')} missing`);
   return parts.join(' · ');
 }

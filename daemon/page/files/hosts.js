@@ -1,7 +1,7 @@
 // The lease of this host, and the hosts with their leases.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { wordsOf } from './model.js';
-import { aged, hostName, lasting, many, until } from './words.js';
+import { aged, hostName, lasting, many, until, whole } from './words.js';
 
 const batch = 40;
 let shown = batch;
@@ -49,8 +49,9 @@ export function drawLease(m, now) {
   if (!lease.node.parentNode) $('lease').append(lease.node);
   const left = Math.max(0, m.left(now)), L = m.lease, own = m.report.hosts.find((h) => h.id === m.self.id);
   const level = m.self.state === 'lost' || left < L / 3 ? 'bad' : left < L * 0.6 ? 'warn' : 'good';
-  say(lease.left, left > 0 ? until(left) : 'over');
-  say(lease.of, ` of ${until(L)} left`);
+  const over = m.self.state === 'lost' || left === 0, since = -m.left(now);
+  say(lease.left, over ? 'over' : until(left));
+  say(lease.of, !over ? ` of ${until(L)} left` : since > 0 ? ` for ${whole(since)}` : '');
   lease.bar.set(left / L, level, `${until(left)} of ${until(L)} left`);
   const dog = own?.watchdog_armed ? `watchdog armed, ${own.watchdog_seconds} s` : 'no watchdog';
   say(lease.facts, `${hostName(m.self.id, m.self.name)}, ${m.self.state} · renewed every ${lasting(L / 6)} · commands are asked to stop at ${lasting(L / 6)} left · ${dog}`);
@@ -88,12 +89,15 @@ function hostRow() {
 // The words of bakeryd for a silence are those of its problems, too.
 function stateOf(m, h, now) {
   const silent = m.silent(h, now);
+  if (m.over && (h.health === 'live' || h.health === 'silent')) return { word: 'unknown', level: 'warn', when: `${h.health} when last seen` };
   if (h.health === 'silent') {
     const dead = Math.max(0, (h.dead_in_ms ?? 0) - m.age(now));
     return { word: 'silent', level: 'bad', part: dead / Math.max(1, dead + (silent ?? 0)), when: aged(h.silence ?? '', h.times, m.age(now)) };
   }
-  if (h.health === 'dead') return { word: h.forgotten ? 'forgotten' : 'dead', level: h.forgotten ? 'note' : 'warn', when: 'its locks are free' };
-  if (h.health === 'left') return { word: 'left', level: 'note', when: '' };
+  if (h.health === 'dead') return { word: h.forgotten ? 'forgotten' : 'dead', level: h.forgotten ? 'note' : 'warn',
+    when: `${silent === undefined ? '' : `no renewal for ${whole(silent)}, `}its locks are free` };
+  if (h.health === 'lost' || h.health === 'unknown') return { word: h.health, level: h.health === 'lost' ? 'bad' : 'warn', when: aged(h.silence ?? '', h.times, m.age(now)) };
+  if (h.health === 'left') return { word: 'left', level: 'note', when: silent === undefined ? '' : `${whole(silent)} ago` };
   if (h.health === 'joining') return { word: 'joining', level: 'warn', when: 'holds no locks yet' };
   if (h.health !== 'live') return { word: h.health, level: 'note', when: '' };
   const left = h.id === m.self?.id ? m.left(now) : silent === undefined ? undefined : m.lease - silent;

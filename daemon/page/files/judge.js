@@ -3,8 +3,8 @@ import { agedProblem, until, whole } from './words.js';
 
 const levels = { error: 'bad', warning: 'warn', note: 'note' };
 
-// judge returns the faults, the worst first. The key identifies a fault that lasts.
-export function judge(m, lost, now) {
+// judge returns the faults, the worst first. The key identifies a fault that lasts. shown is the last answer with a report.
+export function judge(m, lost, now, shown) {
   if (lost) return [silence(m, lost, now)];
   if (m?.report) {
     return m.report.problems.map((p) => {
@@ -12,7 +12,7 @@ export function judge(m, lost, now) {
       return { level: levels[p.severity], key: `${p.kind} ${p.subject}`, what: sentence(why ? `${text}: ${why}` : text), todo: sentence(remedy) };
     });
   }
-  return m?.error ? [away(m.error)] : [];
+  return m?.error ? [away(m.error, shown && `The state shown is of ${whole(shown.diskAge(now))} ago. `)] : [];
 }
 
 function silence(m, lost, now) {
@@ -27,9 +27,9 @@ function silence(m, lost, now) {
 }
 
 // away is that bakeryd answers, and has no report.
-function away(error) {
+function away(error, age = '') {
   const joining = error.code === 'unavailable';
-  return { level: joining ? 'warn' : 'bad', key: 'away', what: joining ? `bakeryd runs, but has not joined the lockspace: ${error.message}` : sentence(error.message), todo: error.hint };
+  return { level: joining ? 'warn' : 'bad', key: 'away', what: joining ? `bakeryd runs, but has not joined the lockspace: ${error.message.replace('not joined to the lockspace: ', '')}` : sentence(error.message), todo: (age ?? '') + sentence(error.hint ?? '') };
 }
 
 const sentence = (s) => s.charAt(0).toUpperCase() + s.slice(1);

@@ -1,6 +1,6 @@
 // The locks: holders with their time and command, and waiters.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
-import { wordsOf } from './model.js';
+import { doubtOf, wordsOf } from './model.js';
 import { aged, hostName, many, whole } from './words.js';
 
 const batch = 60, perLine = 4; // free locks are short
@@ -83,9 +83,13 @@ function freeRow() {
   };
 }
 
+const doubtLevels = { lost: 'bad', unknown: 'warn' };
+
 function stateOf(m, l) {
   const waits = m.waits(l);
   if (l.stuck) return { word: 'stuck', level: 'bad' };
+  const doubt = m.over && l.holders.length ? 'unknown' : doubtOf(l);
+  if (doubt) return { word: doubt, level: doubtLevels[doubt] };
   if (l.holders.some((h) => h.orphan)) return { word: 'orphan', level: 'warn' };
   if (waits && !l.holders.length) return { word: 'being taken', level: 'busy' };
   if (waits) return { word: `${waits} waiting`, level: 'busy' };
@@ -115,8 +119,9 @@ function holderRow() {
     tell(pid, h.pid ? `pid ${h.pid}` : '');
     tell(command, h.command);
     mark(command, 'title', h.command ?? '');
-    tell(orphan, h.orphan ? 'orphan' : '');
-    mark(orphan, 'data-level', 'warn');
+    const doubt = doubtLevels[h.host_health] ? h.host_health : '';
+    tell(orphan, [doubt, h.orphan ? 'orphan' : ''].filter(Boolean).join(', '));
+    mark(orphan, 'data-level', doubtLevels[doubt] ?? 'warn');
     tell(mode, h.mode === 'shared' ? 'shared' : '');
     const held = m.held(h.since);
     say(since, held === undefined || h.since === undefined ? '' : `for ${whole(held)}`);

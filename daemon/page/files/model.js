@@ -1,12 +1,13 @@
 // The interpretation of an answer: order of hosts and locks, and times since the answer was given.
 
-const ranks = { silent: 0, joining: 2, live: 3, dead: 4, left: 5 };
+const ranks = { lost: 0, silent: 0, unknown: 1, joining: 2, live: 3, dead: 4, left: 5 };
 
 // Model is an answer of bakeryd and its time of arrival.
 export class Model {
   constructor(answer, got) {
     this.answer = answer;
     this.got = got;
+    this.over = false; // whether there is no newer answer, and hosts may have lost their leases since
     this.report = answer.report;
     this.error = answer.error;
     if (!this.report) return;
@@ -29,14 +30,14 @@ export class Model {
   hostRank(h) {
     if (h.unreadable || h.asked_to_leave) return 1;
     if (h.health === 'dead' && !h.forgotten) return 1;
-    return h.id === this.self?.id ? 1.5 : ranks[h.health] ?? 1;
+    return h.id === this.self?.id && h.health === 'live' ? 1.5 : ranks[h.health] ?? 1;
   }
 
   count() {
     const t = { live: 0, held: 0, waits: 0 };
     for (const h of this.report.hosts) t.live += h.health === 'live';
     for (const l of this.locks) {
-      t.held += l.holders.length > 0;
+      t.held += l.holders.length > 0 && !doubtOf(l);
       t.waits += this.waits(l);
     }
     return t;
@@ -87,10 +88,17 @@ export class Model {
   }
 }
 
+// doubtOf returns lost if the leases under all holds of a lock are over, unknown if all may be: Doubt of package report.
+export function doubtOf(l) {
+  const all = new Set(l.holders.map((h) => h.host_health));
+  if (!all.size || [...all].some((h) => h !== 'lost' && h !== 'unknown')) return '';
+  return all.has('unknown') ? 'unknown' : 'lost';
+}
+
 // lockRank orders locks: stuck ones first, then those with waiters, then held ones.
 function lockRank(l) {
   if (l.stuck) return 0;
-  if (l.holders.some((h) => h.orphan)) return 1;
+  if (doubtOf(l) || l.holders.some((h) => h.orphan)) return 1;
   if (l.queue.length + (l.local?.length ?? 0)) return 2;
   return l.holders.length ? 3 : 4;
 }

@@ -61,6 +61,7 @@ function draw() {
   show($('parts'), !!model);
   document.body.classList.toggle('stale', away);
   if (model) {
+    model.over = away && model.left(at) <= 0;
     drawFacts();
     drawLease(model, at);
     const seen = away ? model.got : at; // the present state of others is unknown
@@ -95,7 +96,7 @@ function drawLink(at) {
   } else {
     const age = now.diskAge(at);
     if (now.error) level = 'bad';
-    words = `${now.error ? 'the disk does not answer' : 'live'} · disk read ${whole(age)} ago`;
+    words = `${!now.error ? 'live' : now.error.code === 'unavailable' ? 'not joined' : 'the disk does not answer'} · disk read ${whole(age)} ago`;
     const read = now.answer.read;
     mark($('link'), 'title', `read of the disk for this page: ${bytes(read.bytes)} in ${lasting(read.took_ms)}; ` +
       `all of it every ${lasting(read.every_ms)}, locks with holders or waiters every 2 s`);
@@ -108,7 +109,7 @@ const words = { good: 'All well', note: 'Asking bakeryd' };
 let told = null;
 
 function drawVerdict(at) {
-  const troubles = now || lost ? judge(lost ? model : now, lost, at) : [], worst = troubles[0];
+  const troubles = now || lost ? judge(lost ? model : now, lost, at, model) : [], worst = troubles[0];
   const level = !now && !lost ? 'note' : !worst || worst.level === 'note' ? 'good' : worst.level;
   mark($('verdict'), 'data-level', level);
   const first = level === 'bad' || level === 'warn' ? worst : null;
@@ -119,7 +120,7 @@ function drawVerdict(at) {
   const icon = `/page/${level === 'good' ? 'well' : level === 'bad' ? 'bad' : 'warn'}.svg`;
   mark($('icon'), 'href', icon);
   const name = model?.report.lockspace.name || 'bakeryd', grave = troubles.filter((t) => t.level !== 'note').length;
-  say(document.querySelector('title'), level === 'good' ? `All well · ${name}` : level === 'note' ? name : `${many(grave, 'trouble')} · ${name}`);
+  say(document.querySelector('title'), level === 'good' ? `All well · ${name}` : level === 'note' ? name : `${many(grave, 'problem')} · ${name}`);
   // Announced when a fault begins or ends, not when its seconds change.
   const keys = troubles.map((t) => t.key).join('\n');
   if ((now || lost) && keys !== told) {

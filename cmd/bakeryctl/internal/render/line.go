@@ -7,14 +7,14 @@ import (
 
 // Glyphs are the characters that drawings consist of.
 type Glyphs struct {
-	full, empty, more, Mark, Dot string
+	full, empty, More, Mark, Dot string
 	Spark                        []string // from low to high
 	ascii                        bool     // other characters are shown as ?
 }
 
 var (
-	Fine   = Glyphs{full: "█", empty: "░", more: "…", Mark: "▸", Dot: "·", Spark: []string{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}}
-	Simple = Glyphs{full: "#", empty: ".", more: "~", Mark: ">", Dot: "-", Spark: []string{"_", ".", "-", "=", "#"}, ascii: true}
+	Fine   = Glyphs{full: "█", empty: "░", More: "…", Mark: "▸", Dot: "·", Spark: []string{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}}
+	Simple = Glyphs{full: "#", empty: ".", More: "~", Mark: ">", Dot: "-", Spark: []string{"_", ".", "-", "=", "#"}, ascii: true}
 )
 
 // GlyphsFor returns the glyphs that a terminal can show. It determines the encoding from the

@@ -15,8 +15,13 @@ import (
 // Width returns the number of terminal columns of text.
 func Width(text string) int { return ansi.StringWidthWc(text) }
 
-// cut shortens text to a number of columns and marks the cut with g.more.
-func cut(text string, wide int, g Glyphs) string { return ansi.TruncateWc(text, wide, g.more) }
+// cut shortens text to a number of columns and marks the cut with g.More.
+func cut(text string, wide int, g Glyphs) string { return ansi.TruncateWc(text, wide, g.More) }
+
+// Wrap breaks a text without colours into lines of at most that many columns, at blanks if possible.
+func Wrap(text string, wide int) []string {
+	return strings.Split(ansi.WrapWc(text, max(1, wide), ""), "\n")
+}
 
 // Middle shortens a text without colours to a number of columns. It keeps the start and the end,
 // and marks the cut.
@@ -25,8 +30,8 @@ func (g Glyphs) Middle(text string, wide int) string {
 	if all <= wide {
 		return text
 	}
-	rest := max(0, wide-Width(g.more))
-	return ansi.TruncateWc(text, rest/2, "") + g.more + ansi.TruncateLeftWc(text, all-(rest-rest/2), "")
+	rest := max(0, wide-Width(g.More))
+	return ansi.TruncateWc(text, rest/2, "") + g.More + ansi.TruncateLeftWc(text, all-(rest-rest/2), "")
 }
 
 // Safe escapes every character that is not one or two columns of its own, or that changes how its

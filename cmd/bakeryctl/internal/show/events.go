@@ -10,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -42,17 +43,24 @@ func (n *HostNames) add(id int, name string) {
 	}
 }
 
-// of returns the name of a host, with its id if another host has that name, and "-" if there is
+// Of returns the name of a host, with its id if another host has that name, and "-" if there is
 // none.
-func (n *HostNames) of(id int, name string) string {
+func (n *HostNames) Of(id int, name string) string {
 	if len(n.ids[name]) > 1 {
 		return text.HostName(id, name)
 	}
 	return EventHost(id, name)
 }
 
+// AddHosts adds hosts.
+func (n *HostNames) AddHosts(all []report.Host) {
+	for i := range all {
+		n.add(all[i].ID, all[i].Name)
+	}
+}
+
 // Host returns the host that an event is about.
-func (n *HostNames) Host(e *events.Event) string { return n.of(e.Host, e.HostName) }
+func (n *HostNames) Host(e *events.Event) string { return n.Of(e.Host, e.HostName) }
 
 // KindWidth is the width of the longest kind.
 const KindWidth = len("disk lost")
@@ -136,10 +144,10 @@ func EventDetails(e *events.Event, n *HostNames) (cells []string) {
 		cells = append(cells, text)
 	}
 	if e.ByHost != 0 {
-		cells = append(cells, "by "+n.of(e.ByHost, e.ByHostName))
+		cells = append(cells, "by "+n.Of(e.ByHost, e.ByHostName))
 	}
 	if e.Missed > 0 {
-		cells = append(cells, fmt.Sprintf("%d events are missing", e.Missed))
+		cells = append(cells, render.Count(int(min(e.Missed, 1<<30)), "event")+" missing")
 	}
 	if e.Reason != "" {
 		cells = append(cells, text.PrintableLine(e.Reason))
@@ -187,7 +195,7 @@ func aheadText(e *events.Event, p *events.Peer, n *HostNames) string {
 	if client != "" {
 		phase += " by " + client
 	}
-	return fmt.Sprintf("%s (%s)", n.of(p.Host, p.HostName), phase)
+	return fmt.Sprintf("%s (%s)", n.Of(p.Host, p.HostName), phase)
 }
 
 // EventTime formats a time in the local time zone, to the millisecond.

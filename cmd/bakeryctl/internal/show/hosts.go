@@ -102,9 +102,9 @@ func HostState(h report.Host) string {
 // HostLevel returns the severity of HostState.
 func HostLevel(h report.Host) render.Level {
 	switch state := h.Health; {
-	case state == report.HealthSilent, h.Unreadable, state == report.HealthDead && !h.Forgotten:
+	case state == report.HealthSilent, state == report.HealthLost, h.Unreadable, state == report.HealthDead && !h.Forgotten:
 		return render.Bad
-	case state == report.HealthJoining, h.AskedToLeave:
+	case state == report.HealthJoining, state == report.HealthUnknown, h.AskedToLeave:
 		return render.Warn
 	case state == report.HealthLive:
 		return render.Good
@@ -112,15 +112,23 @@ func HostLevel(h report.Host) render.Level {
 	return render.Soft
 }
 
-// Seen returns when a host last renewed, and what happens if it does not renew again.
+// Seen returns when the record of a host last changed, and what happens if a live host does not renew
+// again.
 func Seen(h report.Host) string {
-	switch {
-	case h.Health == report.HealthSilent && h.Silence != "":
+	if h.Silence != "" {
 		return text.PrintableLine(h.Silence)
-	case h.SilentMS == nil:
+	}
+	if h.SilentMS == nil {
 		return "-"
-	case h.Health == report.HealthJoining:
-		return "no change for " + report.Elapsed(time.Duration(*h.SilentMS)*time.Millisecond)
+	}
+	since := report.Elapsed(time.Duration(*h.SilentMS) * time.Millisecond)
+	switch h.Health {
+	case report.HealthJoining:
+		return "no change for " + since
+	case report.HealthDead:
+		return "no renewal for " + since
+	case report.HealthLeft:
+		return "left " + since + " ago"
 	}
 	return "renewed " + render.Seconds(*h.SilentMS) + " ago"
 }
@@ -267,7 +275,7 @@ func consequence(r *report.Report, h *report.Host, forget bool) string {
 		return "It is this host: its bakeryd stops the holders of its locks, then leaves and ends."
 	case kind == report.HealthDead:
 		return idText + "\n" + cutOff
-	case kind != report.HealthSilent:
+	case kind != report.HealthSilent && kind != report.HealthUnknown:
 		return askText
 	case forget:
 		return deadText + "\n" + idText

@@ -26,6 +26,8 @@ func TestSeen(t *testing.T) {
 	}
 	silent := host(report.HealthSilent, 21_000, 15_000)
 	silent.Silence = "no renewal for 21 s, dead in 15 s"
+	lost := host(report.HealthLost, 42_000)
+	lost.Silence = "its lease has been over for 12 s"
 	for _, c := range []struct {
 		host report.Host
 		want string
@@ -34,7 +36,10 @@ func TestSeen(t *testing.T) {
 		{host(report.HealthDead), "-"},
 		{host(report.HealthLive, 2199), "renewed 2.1 s ago"},
 		{host(report.HealthJoining, 2199), "no change for 2 s"},
+		{host(report.HealthDead, 700_900), "no renewal for 11 min"},
+		{host(report.HealthLeft, 61_900), "left 61 s ago"},
 		{silent, "no renewal for 21 s, dead in 15 s"},
+		{lost, "its lease has been over for 12 s"},
 	} {
 		require.Equal(t, c.want, Seen(c.host))
 	}

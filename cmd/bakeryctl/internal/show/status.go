@@ -133,7 +133,7 @@ func showHosts(w io.Writer, r *report.Report, p render.Paint) {
 	}
 	for _, h := range shown {
 		of := render.Plain
-		if h.Health == report.HealthSilent {
+		if h.Health == report.HealthSilent || h.Health == report.HealthLost {
 			of = render.Bad
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%v\n", h.ID, text.Printable(h.Name), p.Of(HostLevel(h), HostState(h)),
@@ -190,8 +190,14 @@ func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 	}
 	for _, h := range l.Holders {
 		of, state, pid := render.Good, "held", h.PID
+		switch h.HostHealth {
+		case report.HealthLost:
+			of, state = render.Bad, "lost"
+		case report.HealthUnknown:
+			of, state = render.Warn, "unknown"
+		}
 		if h.Orphan {
-			of, state = render.Warn, "held, orphan"
+			of, state = render.Warn, state+", orphan"
 			if pid = 0; len(h.Processes) > 0 { // the PID of its client is stale
 				pid = h.Processes[0]
 			}

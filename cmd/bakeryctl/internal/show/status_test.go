@@ -34,6 +34,18 @@ func TestShow_ManyStuckLocks_ListsThemAll(t *testing.T) {
 	}
 }
 
+// TestShow_LostLease_ShowsNoHold: neither the host nor its locks look as if all were well.
+func TestShow_LostLease_ShowsNoHold(t *testing.T) {
+	r := showtest.Report()
+	r.ThisHost.State, r.ThisHost.Incarnation, r.ThisHost.LeaseLeftMS = "lost", r.Hosts[0].Incarnation, -12_300
+	r.Judge()
+	var out bytes.Buffer
+	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { Show(w, r, showtest.Noon, false) }))
+	require.Regexp(t, `(?m)^1 +db1 +lost +its lease has been over for 12 s `, out.String())
+	require.Regexp(t, `(?m)^nightly-backup +lost +1 db1 `, out.String())
+	require.Regexp(t, `(?m)^reboot x2 +held +2 db2 `, out.String())
+}
+
 // TestShow_Lingering_IsNotFree: as text and as JSON, in which a lock that is free has no such field.
 func TestShow_Lingering_IsNotFree(t *testing.T) {
 	r := &report.Report{Locks: []report.Lock{{Name: "kept", Lock: 1, Permits: 1, Lingering: true}, {Name: "unused", Lock: 2, Permits: 1}}}

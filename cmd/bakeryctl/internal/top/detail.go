@@ -25,7 +25,8 @@ LEASE    time left of a host's lease; it is renewed six times per lease.
 device   time of half of the requests, and of 99 % of them (p99)
 live     renews its lease                    left     has left
 silent   has not renewed as expected         joining  not live yet
-dead     declared dead: its locks are free
+dead     declared dead: its locks are free   lost     this host has lost its
+unknown  the disk was not read for a lease            lease and its locks
 held     exclusively; 2/3: two of three      shared   number of shared holders
 stuck    blocked; the reason is shown        orphan   its bakeryctl has ended,
 entering a host draws a number                        its command runs
@@ -92,9 +93,15 @@ func (s *screen) lockDetails(l report.Lock) {
 			pid = fmt.Sprint("pid ", h.PID)
 		}
 		word, of := "held", render.Good
+		switch h.HostHealth {
+		case report.HealthLost:
+			word, of = "lost", render.Bad
+		case report.HealthUnknown:
+			word, of = "unknown", render.Warn
+		}
 		if h.Orphan {
 			pids := h.Processes[:min(4, len(h.Processes))]
-			word, of, pid = "held, orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(pids), "[]")
+			word, of, pid = word+", orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(pids), "[]")
 		}
 		rows = append(rows, s.item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), s.heldFor(h.Since), pid))
 		if h.Command != "" {

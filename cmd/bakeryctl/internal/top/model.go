@@ -25,7 +25,7 @@ type model struct {
 	events        []events.Event // newest first
 	unseen        []events.Event // received during a pause, oldest first
 	eventsFailed  error          // why no events arrive; nil if they do
-	width, height int            // of the screen; height 0: no limit
+	width, height int            // of the screen; 0: no limit
 	now           time.Time
 
 	answer *report.Glance // the last one; nil if none yet
@@ -309,7 +309,7 @@ func lockRank(l report.Lock) int {
 	switch {
 	case l.Stuck != "":
 		return 0
-	case slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
+	case l.Doubt() != "", slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
 		return 1
 	case len(l.Queue)+len(l.Local) > 0:
 		return 2
@@ -322,9 +322,9 @@ func lockRank(l report.Lock) int {
 // hostRank returns the sort rank of a host; 0 needs attention most.
 func (m model) hostRank(h report.Host) int {
 	switch state := h.Health; {
-	case state == report.HealthSilent:
+	case state == report.HealthSilent, state == report.HealthLost:
 		return 0
-	case h.Unreadable, h.AskedToLeave, state == report.HealthDead && !h.Forgotten:
+	case h.Unreadable, h.AskedToLeave, state == report.HealthUnknown, state == report.HealthDead && !h.Forgotten:
 		return 1
 	case m.answer.Report.IsThisHost(h.ID):
 		return 2

@@ -27,7 +27,6 @@ import (
 
 const (
 	tickEvery = 250 * time.Millisecond // so that countdowns move
-	onceWide  = 120                    // columns if the width is unknown
 )
 
 const hintOnce = "run bakeryctl top --once to print it once, or bakeryctl status --json for programs"
@@ -43,9 +42,10 @@ func Once(ctx context.Context, source Source, out io.Writer, p render.Paint) err
 	return err
 }
 
-// onceColumns returns the width of out, or COLUMNS, or onceWide.
+// onceColumns returns the width of out, or COLUMNS, or 0 if out is no terminal: programs and files get
+// everything.
 func onceColumns(out io.Writer) int {
-	wide := onceWide
+	wide := 0
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		wide = n
 	}

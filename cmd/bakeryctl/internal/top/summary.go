@@ -81,17 +81,63 @@ func (s *screen) summary(most int) {
 		}
 		return
 	}
-	words := map[render.Level]string{render.Bad: "bad   ", render.Warn: "warn  ", render.Soft: "note  "}
-	for i, p := range found[:min(most, len(found))] {
-		level, more, remedy := show.SeverityLevel(p.Severity), "", ""
-		if i == most-1 && len(found) > most {
-			more = fmt.Sprintf("  (%d more)", len(found)-most)
+	// The remedy of the worst problem matters more than a list of all.
+	shown := min(len(found), max(1, most+1-len(s.problem(found[0]))))
+	room := most - shown // lines beyond one for each problem
+	for i, p := range found[:shown] {
+		lines, more := s.problem(p), ""
+		if left := len(found) - shown; i == shown-1 && left > 0 {
+			more = fmt.Sprintf("(%d more)", left)
 		}
-		if p.Remedy != "" {
-			remedy = " " + s.g.Dot + " " + p.Remedy
+		switch further := len(lines) - 1; {
+		case i == 0 && room > 0 && further > room:
+			s.lines = append(s.lines, lines[:room]...)
+			last, wide := lines[room], s.width-render.Width(more)-1
+			if render.Width(last) < wide { // else Fit marks that it is cut
+				last += s.of(render.Soft, s.g.More)
+			}
+			s.line(s.g.Fit(last, wide), s.of(render.Soft, " "+more))
+			room = 0
+		case further > room || more != "":
+			s.line(s.problemInLine(p, more))
+		default:
+			s.lines, room = append(s.lines, lines...), room-further
 		}
-		s.line(s.of(level, words[level]), s.of(render.Soft, more), s.of(render.Plain, "  "+show.ProblemText(p)), s.of(render.Soft, remedy))
 	}
+}
+
+var levelWords = map[render.Level]string{render.Bad: "bad   ", render.Warn: "warn  ", render.Soft: "note  "}
+
+// problemInLine returns a problem in one line, which may be too long.
+func (s *screen) problemInLine(p report.Problem, more string) string {
+	level, remedy := show.SeverityLevel(p.Severity), ""
+	if more != "" {
+		more = "  " + more
+	}
+	if p.Remedy != "" {
+		remedy = " " + s.g.Dot + " " + p.Remedy
+	}
+	return s.of(level, levelWords[level]) + s.of(render.Soft, more) + s.of(render.Plain, "  "+show.ProblemText(p)) + s.of(render.Soft, remedy)
+}
+
+// problem returns the lines of a problem: one, or if that is too long as many as show all of it.
+func (s *screen) problem(p report.Problem) (lines []string) {
+	const indent = 8
+	line, wide := s.problemInLine(p, ""), s.width-indent
+	if render.Width(line) <= s.width || wide < indent {
+		return []string{line}
+	}
+	level := show.SeverityLevel(p.Severity)
+	for _, text := range render.Wrap(render.Safe(show.ProblemText(p)), wide) {
+		lines = append(lines, strings.Repeat(" ", indent)+s.of(render.Plain, text))
+	}
+	lines[0] = s.of(level, levelWords[level]) + lines[0][indent-2:]
+	if p.Remedy != "" {
+		for _, text := range render.Wrap(render.Safe(p.Remedy), wide) {
+			lines = append(lines, strings.Repeat(" ", indent)+s.of(render.Soft, text))
+		}
+	}
+	return lines
 }
 
 // state adds this host's lease, the numbers of hosts and locks, and the latency of the device.
@@ -107,7 +153,11 @@ func (s *screen) state() {
 		} else if of == render.Good && self.State != "live" {
 			of = render.Warn
 		}
-		s.line(s.of(render.Soft, "lease   "), s.bar(of, left, lease), s.of(of, "  "+report.Left(left)),
+		bar := s.bar(of, left, lease)
+		if bar != "" {
+			bar += "  "
+		}
+		s.line(s.of(render.Soft, "lease   "), bar, s.of(of, report.Left(left)),
 			s.of(render.Plain, fmt.Sprintf(" of %s left, this host is %s, %s", report.Left(lease), show.HostTitle(self.ID, self.Name), self.State)))
 	}
 	s.tally()
@@ -175,17 +225,23 @@ func (s *screen) tally() {
 	for _, h := range s.answer.Report.Hosts {
 		hosts[h.Health]++
 	}
-	stuck, held, wanted, free := 0, 0, 0, 0
+	stuck, held, wanted, free, doubt := 0, 0, 0, 0, map[report.Health]int{}
 	for _, k := range s.answer.Report.Locks {
-		held += min(1, len(k.Holders))
+		if d := k.Doubt(); d == "" {
+			held += min(1, len(k.Holders))
+		} else if k.Stuck == "" {
+			doubt[d]++
+		}
 		wanted += min(1, len(k.Queue)+len(k.Local))
 		stuck += min(1, len(k.Stuck))
 		free += lockRank(k) / 4
 	}
 	s.line(s.of(render.Soft, "hosts   "), s.counts("none ever joined", count{hosts[report.HealthLive], render.Good, "live"},
 		count{hosts[report.HealthJoining], render.Warn, "joining"}, count{hosts[report.HealthSilent], render.Bad, "silent"},
+		count{hosts[report.HealthLost], render.Bad, "lost"}, count{hosts[report.HealthUnknown], render.Warn, "unknown"},
 		count{hosts[report.HealthDead], render.Bad, "dead"}, count{hosts[report.HealthLeft], render.Soft, "left"}),
-		s.of(render.Soft, " "+s.g.Dot+" locks "), s.counts("none yet", count{stuck, render.Bad, "stuck"},
+		s.of(render.Soft, " "+s.g.Dot+" locks "), s.counts("none yet", count{stuck, render.Bad, "stuck"}, count{doubt[report.HealthLost], render.Bad, "lost"},
+			count{doubt[report.HealthUnknown], render.Warn, "unknown"},
 			count{held, render.Good, "held"}, count{wanted, render.Warn, "waited for"}, count{free, render.Soft, "free"}))
 }
 

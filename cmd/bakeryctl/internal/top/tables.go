@@ -35,12 +35,16 @@ func (s *screen) grid(columns []column, rows [][]string, marked int) {
 	wide := make([]int, len(columns))
 	for k, c := range columns {
 		wide[k] = c.least
+		most := c.most
+		if s.width == unlimited {
+			most = unlimited
+		}
 		for _, row := range rows {
-			if wide[k] < c.most && k < len(row)-1 {
+			if wide[k] < most && k < len(row)-1 {
 				wide[k] = max(wide[k], render.Width(row[k]))
 			}
 		}
-		wide[k] = max(1, min(wide[k], c.most))
+		wide[k] = max(1, min(wide[k], most))
 	}
 	for i, row := range rows {
 		line := "  "
@@ -92,7 +96,14 @@ func (s *screen) hostTable(room int) {
 		h := all[r.i].Aged(s.known())
 		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
 	}
-	s.grid([]column{{1, s.part(3)}, fixed(8), fixed(s.barWidth())}, rows, marked)
+	columns := []column{{1, s.part(3)}, fixed(8), fixed(s.barWidth())}
+	if s.barWidth() == 0 {
+		columns = columns[:2]
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 2, 3)
+		}
+	}
+	s.grid(columns, rows, marked)
 }
 
 // hostLease returns a bar of the remaining lease of a host, or of the time until it is declared dead.
@@ -122,10 +133,13 @@ func (s *screen) hostNotes(h report.Host) string {
 	var notes []string
 	switch {
 	case s.answer.Report.IsThisHost(h.ID) && health == report.HealthLive:
-		notes = append(notes, "this host")
-	case health == report.HealthSilent, h.SilentMS != nil:
+	case h.Silence != "", h.SilentMS != nil:
 		notes = append(notes, show.Seen(h))
-	case health == report.HealthDead:
+	}
+	if s.answer.Report.IsThisHost(h.ID) {
+		notes = append(notes, "this host")
+	}
+	if health == report.HealthDead {
 		notes = append(notes, "its locks are free")
 	}
 	if more, found := strings.CutPrefix(show.HostState(h), string(health)+", "); found {
@@ -134,7 +148,7 @@ func (s *screen) hostNotes(h report.Host) string {
 	if h.WatchdogArmed {
 		notes = append(notes, fmt.Sprintf("watchdog %d s", h.WatchdogSeconds))
 	}
-	if health == report.HealthSilent {
+	if health == report.HealthSilent || health == report.HealthLost {
 		of = render.Bad
 	}
 	return s.of(of, strings.Join(notes, ", "))
@@ -146,6 +160,10 @@ func (s *screen) lockState(l report.Lock) string {
 	switch {
 	case l.Stuck != "":
 		return s.of(render.Bad, "stuck")
+	case l.Doubt() == report.HealthLost:
+		return s.of(render.Bad, "lost")
+	case l.Doubt() != "":
+		return s.of(render.Warn, string(l.Doubt()))
 	case slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
 		return s.of(render.Warn, "orphan")
 	case n > 0 && l.Holders[0].Mode == layout.Shared:
@@ -167,6 +185,8 @@ func (s *screen) lockTable(room int) {
 	}
 	all, before := s.answer.Report.Locks, len(s.lines)
 	from, to, marked := s.visible(s.locks, room)
+	var names show.HostNames
+	names.AddHosts(s.answer.Report.Hosts)
 	rows := [][]string{s.cells(render.Head, title("LOCKS", len(s.locks), len(all), from, to), "STATE", "HELD BY", "FOR", "WAIT", "COMMAND")}
 	for _, r := range s.locks[from:to] {
 		l := all[r.i]
@@ -179,11 +199,13 @@ func (s *screen) lockTable(room int) {
 		} else if len(l.Holders) > 0 {
 			last = text.PrintableLine(l.Holders[0].Command)
 		}
-		rows = append(rows, []string{s.of(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, heldBy(l)), s.heldFor(oldest(l)),
+		rows = append(rows, []string{s.of(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, s.heldBy(l, &names)), s.heldFor(oldest(l)),
 			s.of(render.Warn, waits), s.of(of, last)})
 	}
 	s.grid([]column{{1, s.part(3)}, fixed(8), {7, s.part(5)}, fixed(6), fixed(4)}, rows, marked)
-	s.right(before, s.of(render.Soft, s.order.String()))
+	if s.height > 0 { // there are keys to change it
+		s.right(before, s.of(render.Soft, s.order.String()))
+	}
 	if len(all) == 0 && room > 1 {
 		s.line(s.of(render.Soft, "  none yet: a lock is created on first use"))
 	}
@@ -193,18 +215,18 @@ func (s *screen) lockTable(room int) {
 func (s *screen) stuck(l report.Lock) string { return report.Aged(l.Stuck, l.Times, s.known()) }
 
 // heldBy returns the names of the hosts that hold a lock.
-func heldBy(l report.Lock) string {
-	var names []string
+func (s *screen) heldBy(l report.Lock, names *show.HostNames) string {
+	var all []string
 	for _, h := range l.Holders {
-		name := show.EventHost(h.Host, h.HostName)
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+		name := names.Of(h.Host, h.HostName)
+		if !slices.Contains(all, name) {
+			all = append(all, name)
 		}
-		if len(names) > 8 {
+		if len(all) > 8 && s.width < unlimited {
 			break // it is cut anyway
 		}
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(all, ", ")
 }
 
 // eventTable adds the last events of the host, newest first, in at most room lines.

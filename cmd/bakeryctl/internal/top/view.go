@@ -7,11 +7,16 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
+
+// unlimited is more columns than any line has.
+const unlimited = 1 << 20
 
 // screen collects the lines of a view. It creates only visible rows.
 type screen struct {
 	model
+	width int // in columns
 	paint render.Paint
 	g     render.Glyphs
 	lines []string
@@ -25,13 +30,18 @@ func (s *screen) line(texts ...string) { s.lines = append(s.lines, strings.Join(
 
 // right puts coloured text at the right end of line i, if it fits.
 func (s *screen) right(i int, text string) {
-	if gap := s.width - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
+	if s.model.width <= 0 {
+		s.lines[i] += "  " + text
+	} else if gap := s.width - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
 		s.lines[i] += strings.Repeat(" ", gap) + text
 	}
 }
 
-// bar returns a bar that shows part of whole.
+// bar returns a bar that shows part of whole, "" on a narrow screen.
 func (s *screen) bar(of render.Level, part, whole time.Duration) string {
+	if s.barWidth() == 0 {
+		return ""
+	}
 	return s.g.Bar(s.paint, of, float64(part)/float64(max(1, whole)), s.barWidth())
 }
 
@@ -41,13 +51,21 @@ func (s *screen) barWidth() int {
 		return 20
 	case s.width >= 60:
 		return 10
+	case s.width >= 50:
+		return 5
 	}
-	return 5
+	return 0 // the words need the room
 }
 
 // view returns the screen of the model, at most height lines of at most width columns.
 func (m model) view(p render.Paint, g render.Glyphs) string {
-	s := &screen{model: m, paint: p, g: g}
+	s := &screen{model: m, paint: p, g: g, width: m.width}
+	if s.width <= 0 {
+		s.width = unlimited
+	}
+	if m.failed != nil && m.answer != nil && m.passed() > m.lease() { // hosts that were live may be dead by now
+		s.answer = &report.Glance{At: m.answer.At, Report: m.answer.Report.Unanswered(m.passed()), Read: m.answer.Read}
+	}
 	high := m.height
 	if high <= 0 {
 		s.all()
@@ -57,7 +75,7 @@ func (m model) view(p render.Paint, g render.Glyphs) string {
 	}
 	text := make([]string, min(high, len(s.lines)))
 	for i := range text {
-		text[i] = g.Fit(s.lines[i], m.width)
+		text[i] = g.Fit(s.lines[i], s.width)
 	}
 	return strings.Join(text, "\n")
 }
@@ -83,7 +101,7 @@ func (s *screen) fill(high int) {
 	}
 	troubles := 1
 	if high >= 20 {
-		troubles = min(4, high/8)
+		troubles = min(8, high/4)
 	}
 	s.summary(troubles)
 	if high >= 8 && !s.help {

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -46,18 +47,22 @@ func TestTopViews(t *testing.T) {
 		return m.update(nil, unreachable, noon.Add(2*time.Second)).tick(noon.Add(40 * time.Second))
 	}
 	for name, m := range map[string]model{
-		"80x24":        aModel(80, 24),
-		"120x40":       aModel(120, 40),
-		"40x12":        aModel(40, 12),
-		"30x5":         aModel(30, 5),
-		"all":          aModel(120, 0),
+		"80x24":  aModel(80, 24),
+		"120x40": aModel(120, 40),
+		"40x12":  aModel(40, 12),
+		"30x5":   aModel(30, 5),
+		"all":    aModel(120, 0),
+		"no-limit": withPaths(0, 0, "/dev/mapper/3600140588bd0d1ea0e74e0c9a2d2ae31-part1", "/dev/disk/by-id/wwn-0x600140588bd0d1ea0e74e0c9a2d2ae32",
+			"/dev/disk/by-path/pci-0000:00:1f.2-ata-1.0-lun-17-of-a-long-name-part1"),
 		"gone":         gone(aModel(100, 24)),
 		"gone-at-once": gone(model{source: "/run/bakery/bakeryd.sock", width: 80, height: 12, now: noon}),
 		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(nil, &notReady{Message: "bakeryd is joining the lockspace",
 			Hint: "try again"}, noon).tick(noon.Add(3 * time.Second)),
 		"lost": func() model {
 			r := showtest.Report()
-			r.ThisHost.State, r.ThisHost.LeaseLeftMS = "lost", -5
+			r.ThisHost.State, r.ThisHost.LeaseLeftMS, r.ThisHost.Incarnation = "lost", -12_300, r.Hosts[0].Incarnation
+			r.Hosts[1].Health = report.HealthUnknown
+			r.Hosts = append(r.Hosts, report.Host{ID: 4, Name: "db2", Health: report.HealthDead, SilentMS: new(int64(700_000))})
 			return model{width: 100, height: 20, now: noon}.update(anAnswer(r), nil, noon)
 		}(),
 		"lock":     press(aModel(100, 40), "down", "up", "enter"),
@@ -88,6 +93,40 @@ func TestTopViews(t *testing.T) {
 			golden(t, name, view)
 			require.Equal(t, view, ansi.Strip(m.view(true, render.Fine)), "colours change no text")
 		})
+	}
+}
+
+// TestOnce_NoTerminal_CutsNothing: the output of programs is read later, and by programs.
+func TestOnce_NoTerminal_CutsNothing(t *testing.T) {
+	r := showtest.Report()
+	long := strings.Repeat("a long name ", 30) + "with an end"
+	for i := range r.Locks {
+		r.Locks[i].Name = long
+	}
+	for i := range r.Hosts {
+		r.Hosts[i].Name = long
+	}
+	r.Locks[3].Permits = 2000
+	for i := range 20 {
+		r.Locks[3].Holders = append(r.Locks[3].Holders, report.Holder{Host: 20 + i, HostName: fmt.Sprint("h", i), Command: long})
+	}
+	a := anAnswer(r)
+	source := Source{name: long, read: func(context.Context) (*report.Glance, error) { return a, nil }}
+	out := func() string {
+		var b strings.Builder
+		require.NoError(t, Once(t.Context(), source, &b, false))
+		return b.String()
+	}
+	t.Setenv("LC_ALL", "C.UTF-8")
+	t.Setenv("COLUMNS", "")
+	text := out()
+	require.NotContains(t, text, "…")
+	require.Contains(t, text, "bakeryctl evict 3 frees them immediately\n")
+	require.Contains(t, text, "h19")
+	require.Contains(t, text, "held 21/2000")
+	t.Setenv("COLUMNS", "70")
+	for line := range strings.Lines(out()) {
+		require.LessOrEqual(t, render.Width(strings.TrimSuffix(line, "\n")), 70)
 	}
 }
 
