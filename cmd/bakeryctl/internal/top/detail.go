@@ -25,12 +25,11 @@ LEASE    time left of a host's lease; it is renewed six times per lease.
 device   time of half of the requests, and of 99 % of them (p99)
 live     renews its lease                    left     has left
 silent   has not renewed as expected         joining  not live yet
-dead     declared dead: its locks are free   lost     this host has lost its
-unknown  the disk was not read for a lease            lease and its locks
+dead     declared dead: its locks are free   lost     its lease is over
+unknown  not read for longer than a lease    entering a host draws a number
 held     exclusively; 2/3: two of three      shared   number of shared holders
 stuck    blocked; the reason is shown        orphan   its bakeryctl has ended,
-entering a host draws a number                        its command runs
-WAIT     number of waiters: clients of this host, and other hosts
+WAIT     waiters: clients here, other hosts           its command runs
 sequence grows with each renewal, and by more when bakeryd restarts
 
 Locks in use are at most 2 s old, other locks are read in turn. All viewers,
