@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
@@ -72,8 +73,13 @@ func (h *Host) close() error {
 	h.Manager.WaitClients()
 	h.tasks.Wait()
 	err := h.disk.Dev.Close()
-	if errors.Is(err, mirror.ErrInFlight) {
+	switch {
+	case err == nil, errors.Is(err, blockdev.ErrClosed):
+	case errors.Is(err, mirror.ErrInFlight):
 		h.log.Warn("member disk hangs, this host does not use it again until its requests have returned", "err", err)
+		err = nil
+	default: // a file whose server has ended; no request is in flight, and all writes were durable when they returned
+		h.log.Warn("closing the device failed, continuing", "device", h.cfg.DeviceNames(), "err", err)
 		err = nil
 	}
 	if h.handover != nil {

@@ -157,6 +157,32 @@ func TestHangThenRejoin(t *testing.T) {
 	})
 }
 
+// unclosable is a device of which the kernel reports errors when it is closed.
+type unclosable struct{ blockdev.Device }
+
+func (d unclosable) Close() error { return errors.Join(d.Device.Close(), unix.ENOTCONN) }
+
+// TestService_ClosingTheDeviceFails_JoinsAgain: closing a file whose server has ended reports that. No holder
+// was left behind.
+func TestService_ClosingTheDeviceFails_JoinsAgain(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		r := c.run(1, func(cfg *Config) {
+			open := cfg.Open
+			cfg.Open = func() (blockdev.Device, error) {
+				dev, err := open()
+				return unclosable{dev}, err
+			}
+		})
+		first := r.d.mem.Incarnation()
+		fault := r.disk.Inject(disktest.Fault{Err: unix.ENOTCONN})
+		<-r.d.Lost()
+		fault.Release()
+		require.NotEqual(t, first, r.term().mem.Incarnation())
+		r.leaves()
+		require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
+	})
+}
+
 func wasReset(r *running) bool { _, reset := r.dog.Reset(); return reset }
 
 // strand makes a command outlive its lease: the test itself, which is never killed. The disk hangs
