@@ -75,7 +75,7 @@ func newJoiner(cfg Config) *joiner {
 }
 
 func (j *joiner) join(ctx context.Context) (*Host, error) {
-	j.stage.For("the disks to answer: " + j.cfg.DeviceNames())
+	j.stage.For("the disks to answer: "+j.cfg.DeviceNames(), waiting.CheckDisks)
 	dev, err := j.open()
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (j *joiner) join(ctx context.Context) (*Host, error) {
 		}
 		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.DeviceNames(), err)
 	}
-	j.stage.For("the slots of locks by which the lease was lost")
+	j.stage.For("the slots of locks by which the lease was lost", waiting.CheckDisks)
 	if err = j.disk.StayAway(h.HostID()); err != nil {
 		if failed := h.settleAndLeave(ctx); failed != nil {
 			err = fmt.Errorf("%w; leaving failed: %w", err, failed)
@@ -204,7 +204,7 @@ func (j *joiner) awaitUnheld(ctx context.Context, ids *hostid.Identity) error {
 			return r.Err == nil && h.State == layout.StateLive && h.MachineID == ids.MachineID && h.BootID == ids.BootID && !slices.Contains(left, h.Incarnation)
 		}); i >= 0 {
 			j.log.Warn("an earlier bakeryd of this machine has not left, joining when its lease is over", "host_id", rows[i].ID)
-			j.stage.For("the end of the lease of an earlier bakeryd of this machine")
+			j.stage.For("the end of the lease of an earlier bakeryd of this machine", "")
 			if err := retry.Pause(ctx, sb.Lease); err != nil {
 				return err
 			}
@@ -226,7 +226,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	times, sb := j.disk.Times(), j.disk.SB
 	// its lease is over, so its commands must be stopped
 	if p != nil && j.clock.Now() >= p.expires(times) {
-		j.stage.For(oldCommands)
+		j.stage.For(oldCommands, waiting.EndCommands)
 		if err := j.abandon(ctx, p); err != nil {
 			return nil, err
 		}
@@ -234,7 +234,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	}
 	self := ids.HostRecord()
 	if j.cfg.arm != nil {
-		j.stage.For("commands of lost locks to end, before the watchdog is armed")
+		j.stage.For("commands of lost locks to end, before the watchdog is armed", waiting.EndCommands)
 		timeout, err := j.cfg.arm(times)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrWatchdog, err)
@@ -295,11 +295,11 @@ func (j *joiner) agent(cfg fence.Config) (fence.Agent, error) {
 // it was told, and could write again once this process has registered a key.
 func (j *joiner) enterFenced(ctx context.Context, ids *hostid.Identity, p *previousProcess) (*membership.Member, error) {
 	j.log.Warn("another host has fenced the previous bakeryd, stopping its commands, and joining when its lease is over")
-	j.stage.For(oldCommands)
+	j.stage.For(oldCommands, waiting.EndCommands)
 	if err := j.abandon(ctx, p); err != nil {
 		return nil, err
 	}
-	j.stage.For("the end of the lease of the previous bakeryd, which was fenced")
+	j.stage.For("the end of the lease of the previous bakeryd, which was fenced", "")
 	if err := retry.Pause(ctx, p.ended+j.disk.SB.Lease-j.clock.Now()); err != nil {
 		return nil, err
 	}
@@ -316,7 +316,7 @@ func (c *Config) observer() observe.Observer {
 // not be continued. From here on, state is kept for the next process.
 func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *membership.Member, p *previousProcess) (*Host, error) {
 	if p != nil && !mem.Resumed() {
-		j.stage.For(oldCommands)
+		j.stage.For(oldCommands, waiting.EndCommands)
 		if err := j.abandon(ctx, p); err != nil {
 			return nil, err
 		}
@@ -341,7 +341,7 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 	if !j.cfg.Keep {
 		return h, nil
 	}
-	j.stage.For("commands that have outlived their locks to end")
+	j.stage.For("commands that have outlived their locks to end", waiting.EndCommands)
 	// First, because Resume releases what the handover file does not list.
 	err := j.stopStrays(ctx, ids, mem.ID(), known)
 	if err == nil && p != nil {
@@ -349,11 +349,11 @@ func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *member
 		// By then all clients have stopped that were told the latest deadline, which the handover file
 		// may not have had yet.
 		until := p.ended + j.disk.Times().Dead()
-		j.stage.For("the slots of locks that the previous bakeryd left to be read and written")
+		j.stage.For("the slots of locks that the previous bakeryd left to be read and written", waiting.CheckDisks)
 		err = h.Resume(p.sessions, func(lk *locks.Lock, r handover.Session) { h.sessions.Restore(lk, r, until) })
 	}
 	if err == nil {
-		j.stage.For("commands that have outlived their locks to end")
+		j.stage.For("commands that have outlived their locks to end", waiting.EndCommands)
 		// of sessions that were not restored
 		err = j.stopStrays(ctx, ids, mem.ID(), h.sessions.Known())
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/retry"
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -50,7 +51,7 @@ func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) 
 		if j.cfg.HostID != 0 && host != j.cfg.HostID {
 			continue
 		}
-		j.stage.For(fmt.Sprintf("another bakeryd of this machine with host id %d to end", host))
+		j.stage.For(fmt.Sprintf("another bakeryd of this machine with host id %d to end", host), waiting.EndOther)
 		if err := j.awaitEnd(ctx, ids, host); err != nil {
 			// in use, possibly by a bakeryd with another socket
 			continue

@@ -12,9 +12,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
@@ -88,8 +90,10 @@ func (s *Service) Joined() (*Host, error) {
 		return nil, fmt.Errorf("%w: joining fails and is retried every %v: %w", api.ErrUnavailable, rejoinPause, trouble)
 	}
 	err := api.ErrJoining
-	if stage := j.stage.String(); stage != "" {
-		err = fmt.Errorf("%w, waiting for %s", err, stage)
+	if waits := j.stage.Reason(); waits.Left > 0 {
+		err = fmt.Errorf("%w, for %s at most, waiting for %s", err, report.Left(waits.Left), waits.For)
+	} else if waits.For != "" {
+		err = fmt.Errorf("%w, waiting for %s", err, waits.For)
 	}
 	if trouble != nil {
 		err = fmt.Errorf("%w; the attempt before failed: %w", err, trouble)
@@ -97,13 +101,12 @@ func (s *Service) Joined() (*Host, error) {
 	return nil, err
 }
 
-// Waiting returns what the service waits for before it serves locks; empty: it serves them, or does not run.
-func (s *Service) Waiting() string {
-	j, h := s.term()
-	if h != nil || j == nil {
-		return ""
+// Waiting returns what the service waits for before it serves locks; nothing if it serves them, or does not run.
+func (s *Service) Waiting() (r waiting.Reason) {
+	if j, h := s.term(); h == nil && j != nil {
+		r = j.stage.Reason()
 	}
-	return j.stage.String()
+	return r
 }
 
 // Serving returns what Joined returns, for a server.
@@ -184,7 +187,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.keepID(s.cfg.HostID, err)
 		s.log.Warn("joining again failed, retrying", "err", err)
 		s.pause()
-		j.stage.For(fmt.Sprintf("the next attempt to join, every %v", rejoinPause))
+		j.stage.For(fmt.Sprintf("the next attempt to join, every %v", rejoinPause), waiting.RemoveFailure)
 		if s.whileAlive(func() error { return retry.Pause(joining, rejoinPause) }) == nil {
 			continue
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/server"
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -280,7 +281,7 @@ func TestService_Joins_SaysWhatItWaitsFor(t *testing.T) {
 				return open()
 			}
 		})
-		eventually(t, "it opens the disk", func() bool { return r.svc.Waiting() == "the disks to answer: memory" })
+		eventually(t, "it opens the disk", func() bool { return r.svc.Waiting().For == "the disks to answer: memory" })
 		_, err := r.svc.Joined()
 		require.ErrorIs(t, err, api.ErrJoining)
 		require.ErrorContains(t, err, "it is still joining, waiting for the disks to answer: memory")
@@ -294,10 +295,15 @@ func TestService_Joins_SaysWhatItWaitsFor(t *testing.T) {
 func TestService_JoinsAgain_ErrorIsThatOfTheAttemptBefore(t *testing.T) {
 	s := NewService(Config{Devices: []string{"x"}, HostID: 1}, nil)
 	j := newJoiner(s.cfg)
-	j.stage.For("the claim of host id 1")
+	j.stage.For("the claim of host id 1", "")
 	s.setTerm(j, nil, errors.New("no disks"))
 	_, err := s.Joined()
 	require.EqualError(t, err, "not joined to the lockspace: it is still joining, waiting for the claim of host id 1; the attempt before failed: no disks")
+	j.stage.By(func() waiting.Reason {
+		return waiting.Reason{For: "the claim of host id 1", Left: 13100 * time.Millisecond}
+	})
+	_, err = s.Joined()
+	require.ErrorContains(t, err, "it is still joining, for 14 s at most, waiting for the claim of host id 1; the attempt before")
 	s.pause()
 	_, err = s.Joined()
 	require.EqualError(t, err, "not joined to the lockspace: joining fails and is retried every 5s: no disks")

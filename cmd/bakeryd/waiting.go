@@ -1,23 +1,27 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 )
 
 // The times of a report of what bakeryd waits for.
 const (
-	waitPoll    = time.Second     // between two looks
-	waitSilence = 2 * time.Second // how long the reason stays the same before it is logged
+	waitPoll    = time.Second      // between two looks
+	waitSilence = 2 * time.Second  // how long the reason stays the same before it is logged
+	waitRepeat  = 20 * time.Second // how long before it is logged again; after that, twice the time before
 )
 
 // reporter tells the log and systemd what bakeryd waits for before it serves locks.
 type reporter struct {
 	log     *slog.Logger
-	tell    func(state string) // lines as in sd_notify(3)
-	waiting func() string      // what is waited for; empty: nothing
-	joining string             // STATUS= while it waits
-	served  chan term          // from a host that begins to serve
+	tell    func(state string)    // lines as in sd_notify(3)
+	waiting func() waiting.Reason // what is waited for
+	joining string                // STATUS= while it waits
+	served  chan term             // from a host that begins to serve
 }
 
 // term is the time in which a host serves locks.
@@ -31,8 +35,9 @@ type term struct {
 func (r *reporter) run(done <-chan struct{}) {
 	poll := time.NewTicker(waitPoll)
 	defer poll.Stop()
-	var last, logged string // reasons
-	var since time.Time     // of last
+	var last, logged string  // reasons
+	var since time.Time      // of last
+	var repeat time.Duration // after since
 	var over <-chan struct{}
 	for {
 		select {
@@ -49,14 +54,26 @@ func (r *reporter) run(done <-chan struct{}) {
 			return
 		case <-poll.C:
 		}
-		why := r.waiting()
-		switch {
+		now := r.waiting()
+		switch why := now.For; {
 		case why != last:
-			last, since = why, time.Now()
+			last, since, repeat = why, time.Now(), waitRepeat
 		case why != "" && why != logged && time.Since(since) >= waitSilence-waitPoll:
-			r.log.Warn("not serving locks yet, waiting", "reason", why)
+			r.log.Warn("not serving locks yet, waiting", attributes(now)...)
 			r.tell("STATUS=" + r.joining + ", waiting for " + why)
 			logged = why
+		case why != "" && time.Since(since) >= repeat:
+			more := []any{"for", repeat, "remedy", cmp.Or(now.Do, "none needed: it ends by itself")}
+			r.log.Warn("still not serving locks, waiting", append(attributes(now), more...)...)
+			repeat *= 2
 		}
 	}
+}
+
+func attributes(r waiting.Reason) []any {
+	attrs := []any{"reason", r.For}
+	if r.Left > 0 {
+		attrs = append(attrs, "left", r.Left)
+	}
+	return attrs
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/waiting"
 )
 
 // TestReporter_WaitsLong_LogsEachReasonOnce: and systemd shows it until the host serves.
@@ -19,30 +21,57 @@ func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 		set := func(why string) { reason.Store(&why) }
 		set("a")
 		r := &reporter{log: slog.New(slog.NewTextHandler(&log, nil)), joining: "joining x", served: make(chan term),
-			tell: func(state string) { _, _ = states.Write([]byte(state + "\n")) }, waiting: func() string { return *reason.Load() }}
+			tell: func(state string) { _, _ = states.Write([]byte(state + "\n")) }, waiting: func() waiting.Reason { return waiting.Reason{For: *reason.Load()} }}
 		done, ended := make(chan struct{}), make(chan struct{})
 		go func() { defer close(ended); r.run(done) }()
 		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		pass(waitPoll + waitPoll/2)
 		require.Empty(t, log.String(), "a short wait is no news")
-		pass(10 * waitSilence)
+		pass(5 * waitSilence)
 		require.Contains(t, log.String(), `level=WARN msg="not serving locks yet, waiting" reason=a`)
 		require.Equal(t, "STATUS=joining x, waiting for a\n", states.String())
 		set("b")
-		pass(10 * waitSilence)
+		pass(5 * waitSilence)
 		require.Contains(t, log.String(), "reason=b")
 		lost := make(chan struct{})
 		r.served <- term{"READY=1", lost}
 		set("")
-		pass(10 * waitSilence)
+		pass(5 * waitSilence)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"))
 		require.Equal(t, "STATUS=joining x, waiting for a\nSTATUS=joining x, waiting for b\nREADY=1\n", states.String())
 		set("b")
-		pass(10 * waitSilence)
+		pass(5 * waitSilence)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"), "it does not look while the host serves")
 		close(lost)
-		pass(10 * waitSilence)
+		pass(5 * waitSilence)
 		require.Equal(t, 3, strings.Count(log.String(), "\n"))
+		close(done)
+		<-ended
+	})
+}
+
+// TestReporter_ReasonStays_IsLoggedAgainWithARemedy: less and less often, with what remains.
+func TestReporter_ReasonStays_IsLoggedAgainWithARemedy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		var reason atomic.Pointer[waiting.Reason]
+		reason.Store(&waiting.Reason{For: "a disk", Do: "look at it"})
+		r := &reporter{log: slog.New(slog.NewTextHandler(&log, nil)), served: make(chan term), tell: func(string) {}, waiting: func() waiting.Reason { return *reason.Load() }}
+		done, ended := make(chan struct{}), make(chan struct{})
+		go func() { defer close(ended); r.run(done) }()
+		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
+		pass(waitRepeat)
+		require.NotContains(t, log.String(), "still not serving locks")
+		pass(2 * waitPoll)
+		require.Contains(t, log.String(), `level=WARN msg="still not serving locks, waiting" reason="a disk" for=20s remedy="look at it"`)
+		pass(6 * waitRepeat)
+		require.Contains(t, log.String(), `for=40s`)
+		require.Contains(t, log.String(), `for=1m20s`)
+		require.Equal(t, 4, strings.Count(log.String(), "\n"), "not once per waitRepeat")
+		reason.Store(&waiting.Reason{For: "a claim", Left: time.Minute})
+		pass(waitRepeat + 2*waitPoll)
+		require.Contains(t, log.String(), `msg="not serving locks yet, waiting" reason="a claim" left=1m0s`)
+		require.Contains(t, log.String(), `msg="still not serving locks, waiting" reason="a claim" left=1m0s for=20s remedy="none needed: it ends by itself"`)
 		close(done)
 		<-ended
 	})

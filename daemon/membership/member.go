@@ -36,15 +36,15 @@ type Member struct {
 
 	set Set // Config.Dev, if the lockspace is on several disks; nil if on one
 
-	trouble   atomic.Pointer[ioTrouble]     // of the last IO of the lease; nil if that succeeded
-	delayed   atomic.Pointer[lease.Delayed] // why joining takes longer; nil if it does not
-	noted     []notedHost                   // in the event journal, by host id - 1; nil if none yet
-	noting    atomic.Bool                   // a goroutine uses noted and zeroed
-	zeroed    warn.Limiter                  // for warnings about lost records
-	distrusts warn.Limiter                  // for members that are checked
-	waits     warn.Limiter                  // for renewals that wait for locks; owned by the write in flight
-	begun     atomic.Int64                  // when a read of the table last began or was requested
-	alarm     clock.Alarm                   // rings when the machine needs the time
+	trouble   atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
+	delayed   atomic.Pointer[delay]     // why joining takes longer; nil if it does not
+	noted     []notedHost               // in the event journal, by host id - 1; nil if none yet
+	noting    atomic.Bool               // a goroutine uses noted and zeroed
+	zeroed    warn.Limiter              // for warnings about lost records
+	distrusts warn.Limiter              // for members that are checked
+	waits     warn.Limiter              // for renewals that wait for locks; owned by the write in flight
+	begun     atomic.Int64              // when a read of the table last began or was requested
+	alarm     clock.Alarm               // rings when the machine needs the time
 
 	registered atomic.Pointer[registration] // with the fence agent; nil if not
 	first      uint64                       // next incarnation, of which the key is made
@@ -60,6 +60,7 @@ type Member struct {
 	writing     underWay
 	suspect     stall.IO                // IO of a lock that is nearly stuck
 	suspectedAt time.Duration           // when suspect was first seen
+	found       layout.HostRecord       // that of the own host id in the last read before this host was live
 	readBegan   time.Duration           // when the last read of the table began
 	renewing    time.Duration           // when the read began that the write in flight follows
 	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0

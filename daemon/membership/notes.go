@@ -3,7 +3,6 @@ package membership
 import (
 	"cmp"
 	"encoding/hex"
-	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
@@ -48,8 +47,13 @@ func (mb *Member) warnOfName(own int) {
 func (mb *Member) report(a lease.Action) {
 	switch a := a.(type) {
 	case lease.Delayed:
-		mb.delayed.Store(&a)
-		mb.cfg.Log.Warn("joining takes longer, waiting", "left", (a.Until - mb.cfg.Clock.Now()).Round(time.Second), "reason", a.Reason)
+		d := mb.delayOf(a)
+		mb.delayed.Store(d)
+		var attrs []any
+		if d.until != 0 {
+			attrs = []any{"left", mb.secondsUntil(d.until)}
+		}
+		mb.cfg.Log.Warn("joining takes longer, waiting", append(attrs, "reason", d.reason)...)
 	case lease.Joined:
 		mb.cfg.Tally.Joins.Add(1)
 		if a.Resumed {

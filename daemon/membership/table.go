@@ -39,7 +39,11 @@ func (mb *Member) readTable(a lease.ReadTable) {
 	default:
 		mb.event(func(now time.Duration) []lease.Action {
 			mb.m.Lists(mb.epoch, epoch)
-			return mb.m.TableRead(now, records)
+			actions := mb.m.TableRead(now, records)
+			if id := mb.m.ID(); id != 0 && id <= len(records) && mb.m.Deadline() == 0 {
+				mb.found = records[id-1].HostRecord
+			}
+			return actions
 		})
 		if mb.set != nil {
 			mb.followList(epoch, records)

@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,10 +15,11 @@ import (
 func TestStage_For_IsTheLastOne(t *testing.T) {
 	var s Stage
 	require.Empty(t, s.String())
-	s.For("a")
+	s.For("a", "end it")
 	require.Equal(t, "a", s.String())
+	require.Equal(t, Reason{For: "a", Do: "end it"}, s.Reason())
 	n := 0
-	s.By(func() string { n++; return string(rune('a' + n)) })
+	s.By(func() Reason { n++; return Reason{For: string(rune('a' + n))} })
 	require.Equal(t, "b", s.String())
 	require.Equal(t, "c", s.String(), "it is computed when it is asked for")
 }
@@ -47,12 +49,14 @@ func TestReaders_NamesTheHostsThatDoNotCoverThisOne(t *testing.T) {
 		{with(func(h *lease.Host) { h.ReadHorizon = 7 }), "host 1 (db) to find this host, at its next renewal"},
 		{with(func(h *lease.Host) { h.Name, h.ReadHorizon = "a\nb", 8 }), `host 1 ("a\nb") to find this host, at its next renewal`},
 	} {
-		require.Equal(t, c.want, Readers(9, []lease.Host{c.host}, times))
-		require.Equal(t, next, Readers(1, []lease.Host{c.host}, times), "it does not wait for itself")
+		waits := Readers(9, []lease.Host{c.host}, times)
+		require.Equal(t, c.want, waits.For)
+		require.Equal(t, strings.Contains(c.want, "unreadable"), waits.Do != "", "the others end by themselves")
+		require.Equal(t, Reason{For: next}, Readers(1, []lease.Host{c.host}, times), "it does not wait for itself")
 	}
 	five := []lease.Host{live, live, live, live, live}
 	require.Equal(t, "host 1 (db) to read as far as host id 9, once a lease, host 2 (db) to read as far as host id 9, once a lease, "+
-		"host 3 (db) to read as far as host id 9, once a lease, 2 more", Readers(9, five, times))
+		"host 3 (db) to read as far as host id 9, once a lease, 2 more", Readers(9, five, times).For)
 }
 
 // TestSilent_NamesHostsThatAreNotDead.

@@ -138,7 +138,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
 	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/bench ctl/call ctl/check ctl/cli ctl/complete ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/stress ctl/supervise ctl/term ctl/top ctl/topics ctl/usage daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/text daemon/timeline layout"},
-	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server"},
+	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server daemon/waiting"},
 
 	// For tests.
 	{"packaging/docs", ""},
