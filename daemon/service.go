@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/command"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/server"
@@ -139,7 +140,7 @@ func (s *Service) Drain() { s.drain() }
 // must continue within the lease; this process must end. If nothing is held it leaves the
 // lockspace.
 //
-// It returns an error of the first Join, ErrHandedOver, ErrLeaseLost if holders did not stop, or
+// It returns an error of the first Join, unless a disk does not answer, ErrHandedOver, ErrLeaseLost if holders did not stop, or
 // ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	joining, cancel := context.WithCancel(ctx) // ends with Drain, too
@@ -151,7 +152,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer dog.stop()
 	s.cfg.arm = dog.arm
 	var trouble error
-	for again := false; ; again = true {
+	for again := false; ; {
 		j := newJoiner(s.cfg)
 		j.unheld = again // the term before has ended its holds
 		s.setTerm(j, nil, trouble)
@@ -162,7 +163,7 @@ func (s *Service) Run(ctx context.Context) error {
 		})
 		switch {
 		case err == nil:
-			trouble = nil
+			trouble, again = nil, true
 			s.setTerm(j, h, nil)
 			if s.onJoined != nil {
 				s.onJoined(h)
@@ -178,16 +179,23 @@ func (s *Service) Run(ctx context.Context) error {
 		case joining.Err() != nil || s.draining.Err() != nil: // joining ends soon after draining
 			dog.clean = true
 			return nil
-		case !again:
+		case !again && !errors.Is(err, lockspace.ErrNoAnswer): // a process with such requests does not end before they do
 			dog.clean = true
 			return err
 		}
 		trouble = err
 		s.setTerm(j, nil, trouble)
 		s.keepID(s.cfg.HostID, err)
-		s.log.Warn("joining again failed, retrying", "err", err)
+		message, remedy := "joining again failed, retrying", waiting.RemoveFailure
+		if !again {
+			message = "joining failed, retrying"
+		}
+		if errors.Is(err, lockspace.ErrNoAnswer) {
+			remedy = waiting.CheckDisks
+		}
+		s.log.Warn(message, "err", err)
 		s.pause()
-		j.stage.For(fmt.Sprintf("the next attempt to join, every %v", rejoinPause), waiting.RemoveFailure)
+		j.stage.For(fmt.Sprintf("the next attempt to join, every %v", rejoinPause), remedy)
 		if s.whileAlive(func() error { return retry.Pause(joining, rejoinPause) }) == nil {
 			continue
 		}

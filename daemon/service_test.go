@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/driver"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/daemon/waiting"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
@@ -308,6 +310,40 @@ func TestService_JoinsAgain_ErrorIsThatOfTheAttemptBefore(t *testing.T) {
 	_, err = s.Joined()
 	require.EqualError(t, err, "not joined to the lockspace: joining fails and is retried every 5s: no disks")
 	require.ErrorIs(t, err, api.ErrUnavailable)
+}
+
+// TestService_DisksDoNotAnswerAtTheStart_JoinsWhenTheyDo: an error that no time corrects ends it.
+func TestService_DisksDoNotAnswerAtTheStart_JoinsWhenTheyDo(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		var tries int
+		silent := func(then error) func(*Config) {
+			tries = 0
+			return func(cfg *Config) {
+				open := cfg.Open
+				cfg.Open = func() (blockdev.Device, error) {
+					switch tries++; {
+					case tries < 3:
+						return nil, fmt.Errorf("%w; a: %w within 2s", lockspace.ErrSilent, lockspace.ErrNoAnswer)
+					case then != nil:
+						return nil, then
+					}
+					return open()
+				}
+			}
+		}
+		r := c.begin(1, silent(nil))
+		eventually(t, "an attempt fails", func() bool {
+			return r.svc.Waiting().Do == waiting.CheckDisks && r.svc.Waiting().For != "the disks to answer: memory"
+		})
+		_, err := r.svc.Joined()
+		require.ErrorContains(t, err, "joining fails and is retried every 5s: no member disk answers; a: no answer within 2s")
+		r.term()
+		require.Equal(t, 3, tries)
+		r.leaves()
+		r = c.begin(2, silent(lockspace.ErrNoLockspace))
+		within(t, "the end of the service", func() { require.ErrorIs(t, <-r.ended, lockspace.ErrNoLockspace) })
+		r.ended = nil
+	})
 }
 
 func TestService_NothingIsWaitedForYet_ErrorHasNoReason(t *testing.T) {

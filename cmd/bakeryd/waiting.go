@@ -12,7 +12,7 @@ import (
 const (
 	waitPoll    = time.Second      // between two looks
 	waitSilence = 2 * time.Second  // how long the reason stays the same before it is logged
-	waitRepeat  = 20 * time.Second // how long before it is logged again; after that, twice the time before
+	waitRepeat  = 20 * time.Second // how long bakeryd waits before the reason is logged again; then twice as long
 )
 
 // reporter tells the log and systemd what bakeryd waits for before it serves locks.
@@ -35,15 +35,17 @@ type term struct {
 func (r *reporter) run(done <-chan struct{}) {
 	poll := time.NewTicker(waitPoll)
 	defer poll.Stop()
-	var last, logged string  // reasons
-	var since time.Time      // of last
-	var repeat time.Duration // after since
+	var last, told string      // reasons
+	var since, began time.Time // of last, of the wait
+	var repeat time.Duration   // after began
+	logged := map[string]bool{}
 	var over <-chan struct{}
 	for {
 		select {
 		case t := <-r.served:
 			r.tell(t.state)
-			last, logged, over = "", "", t.over
+			last, told, over = "", "", t.over
+			clear(logged)
 			poll.Stop() // an idle host is woken by no timer
 			continue
 		case <-over:
@@ -55,14 +57,26 @@ func (r *reporter) run(done <-chan struct{}) {
 		case <-poll.C:
 		}
 		now := r.waiting()
-		switch why := now.For; {
-		case why != last:
-			last, since, repeat = why, time.Now(), waitRepeat
-		case why != "" && why != logged && time.Since(since) >= waitSilence-waitPoll:
-			r.log.Warn("not serving locks yet, waiting", attributes(now)...)
+		why := now.For
+		if why != last {
+			if last == "" {
+				began, repeat = time.Now(), waitRepeat
+			}
+			last, since = why, time.Now()
+			continue
+		}
+		if why == "" || time.Since(since) < waitSilence-waitPoll {
+			continue
+		}
+		if why != told {
 			r.tell("STATUS=" + r.joining + ", waiting for " + why)
-			logged = why
-		case why != "" && time.Since(since) >= repeat:
+			told = why
+		}
+		switch {
+		case !logged[why]:
+			r.log.Warn("not serving locks yet, waiting", attributes(now)...)
+			logged[why] = true
+		case time.Since(began) >= repeat:
 			more := []any{"for", repeat, "remedy", cmp.Or(now.Do, "none needed: it ends by itself")}
 			r.log.Warn("still not serving locks, waiting", append(attributes(now), more...)...)
 			repeat *= 2

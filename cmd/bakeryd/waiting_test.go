@@ -27,31 +27,31 @@ func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		pass(waitPoll + waitPoll/2)
 		require.Empty(t, log.String(), "a short wait is no news")
-		pass(5 * waitSilence)
+		pass(3 * waitSilence)
 		require.Contains(t, log.String(), `level=WARN msg="not serving locks yet, waiting" reason=a`)
 		require.Equal(t, "STATUS=joining x, waiting for a\n", states.String())
 		set("b")
-		pass(5 * waitSilence)
+		pass(3 * waitSilence)
 		require.Contains(t, log.String(), "reason=b")
 		lost := make(chan struct{})
 		r.served <- term{"READY=1", lost}
 		set("")
-		pass(5 * waitSilence)
+		pass(3 * waitSilence)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"))
 		require.Equal(t, "STATUS=joining x, waiting for a\nSTATUS=joining x, waiting for b\nREADY=1\n", states.String())
 		set("b")
-		pass(5 * waitSilence)
+		pass(3 * waitSilence)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"), "it does not look while the host serves")
 		close(lost)
-		pass(5 * waitSilence)
+		pass(3 * waitSilence)
 		require.Equal(t, 3, strings.Count(log.String(), "\n"))
 		close(done)
 		<-ended
 	})
 }
 
-// TestReporter_ReasonStays_IsLoggedAgainWithARemedy: less and less often, with what remains.
-func TestReporter_ReasonStays_IsLoggedAgainWithARemedy(t *testing.T) {
+// TestReporter_WaitGoesOn_IsLoggedAgainWithARemedy: less and less often, with the reason of that moment and what remains.
+func TestReporter_WaitGoesOn_IsLoggedAgainWithARemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
 		var reason atomic.Pointer[waiting.Reason]
@@ -64,14 +64,17 @@ func TestReporter_ReasonStays_IsLoggedAgainWithARemedy(t *testing.T) {
 		require.NotContains(t, log.String(), "still not serving locks")
 		pass(2 * waitPoll)
 		require.Contains(t, log.String(), `level=WARN msg="still not serving locks, waiting" reason="a disk" for=20s remedy="look at it"`)
-		pass(6 * waitRepeat)
-		require.Contains(t, log.String(), `for=40s`)
-		require.Contains(t, log.String(), `for=1m20s`)
-		require.Equal(t, 4, strings.Count(log.String(), "\n"), "not once per waitRepeat")
 		reason.Store(&waiting.Reason{For: "a claim", Left: time.Minute})
-		pass(waitRepeat + 2*waitPoll)
-		require.Contains(t, log.String(), `msg="not serving locks yet, waiting" reason="a claim" left=1m0s`)
-		require.Contains(t, log.String(), `msg="still not serving locks, waiting" reason="a claim" left=1m0s for=20s remedy="none needed: it ends by itself"`)
+		pass(waitRepeat / 2)
+		reason.Store(&waiting.Reason{For: "a disk", Do: "look at it"})
+		pass(waitRepeat / 2)
+		reason.Store(&waiting.Reason{For: "a claim", Left: time.Minute})
+		pass(5 * waitRepeat)
+		require.Equal(t, 1, strings.Count(log.String(), `msg="not serving locks yet, waiting" reason="a disk"`), log.String())
+		require.Equal(t, 1, strings.Count(log.String(), `msg="not serving locks yet, waiting" reason="a claim" left=1m0s`))
+		require.Contains(t, log.String(), `msg="still not serving locks, waiting" reason="a disk" for=40s remedy="look at it"`)
+		require.Contains(t, log.String(), `msg="still not serving locks, waiting" reason="a claim" left=1m0s for=1m20s remedy="none needed: it ends by itself"`)
+		require.Equal(t, 5, strings.Count(log.String(), "\n"))
 		close(done)
 		<-ended
 	})

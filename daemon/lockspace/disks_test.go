@@ -493,6 +493,7 @@ func TestSurvey_PathHangs_GivenUp(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, s.at(1), sb)
 			} else {
+				require.ErrorIs(t, err, ErrNoAnswer)
 				require.ErrorIs(t, err, ErrDisks)
 			}
 		})

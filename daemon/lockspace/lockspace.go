@@ -50,14 +50,20 @@ var (
 	ErrDisks = errors.New("wrong disks")
 
 	// ErrMajority is the ErrDisks that is returned when enough disks are given, and too few of them can be read.
-	ErrMajority error = majorityError{}
+	ErrMajority error = disksError("no majority of the member disks")
+
+	// ErrSilent is the ErrDisks that is returned when no disk answers.
+	ErrSilent error = disksError("no member disk answers")
+
+	// ErrNoAnswer is the error of a disk that does not answer in time.
+	ErrNoAnswer = errors.New("no answer")
 )
 
-type majorityError struct{}
+type disksError string
 
-func (majorityError) Error() string { return "no majority of the member disks" }
+func (e disksError) Error() string { return string(e) }
 
-func (majorityError) Is(target error) bool { return target == ErrDisks }
+func (disksError) Is(target error) bool { return target == ErrDisks }
 
 // FindLockspace finds the lockspace on a device that is open, as OpenDisks does. It refuses a single
 // disk of several. On a set of them, or a device over one, it returns the newest superblock.

@@ -39,7 +39,7 @@ func survey(reads *singleflight.Group, paths []string, timeout time.Duration, re
 	over := make(chan struct{})
 	defer close(over)
 	for i, path := range paths {
-		all[i] = finding{path: path, err: fmt.Errorf("%s: no answer within %v", path, timeout)}
+		all[i] = finding{path: path, err: fmt.Errorf("%s: %w within %v", path, ErrNoAnswer, timeout)}
 		found := reads.DoChan(path, func() (any, error) { return read(path), nil })
 		go func() {
 			select {
@@ -144,7 +144,11 @@ func refusePairs(all []finding) error {
 // noMajority returns an error with what was found.
 func noMajority(all []finding) error {
 	first := slices.IndexFunc(all, func(f finding) bool { return f.err == nil })
-	if first < 0 {
+	silent := len(all) > 0 && !slices.ContainsFunc(all, func(f finding) bool { return !errors.Is(f.err, ErrNoAnswer) })
+	switch {
+	case silent:
+		return describeAll(all, ErrSilent)
+	case first < 0:
 		return describeAll(all, fmt.Errorf("%w: no lockspace was found", ErrDisks))
 	}
 	sb := newest(all[first].sb.UUID, all)

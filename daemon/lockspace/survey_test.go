@@ -1,6 +1,8 @@
 package lockspace
 
 import (
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,4 +20,19 @@ func TestSurvey_PathHangs_IsReadOnce(t *testing.T) {
 		survey(group, []string{"hung"}, 10*time.Millisecond, func(string) finding { reads.Add(1); <-never; return finding{} })
 	}
 	require.EqualValues(t, 1, reads.Load())
+}
+
+// TestChoose_NoDiskAnswers_IsSaid: the disks are not wrong, as far as is known.
+func TestChoose_NoDiskAnswers_IsSaid(t *testing.T) {
+	silent := func(path string) finding {
+		return finding{path: path, err: fmt.Errorf("%s: %w within 2s", path, ErrNoAnswer)}
+	}
+	_, err := choose([]finding{silent("a"), silent("b"), silent("c")})
+	require.EqualError(t, err, "no member disk answers; a: no answer within 2s; b: no answer within 2s; c: no answer within 2s")
+	require.ErrorIs(t, err, ErrDisks)
+	require.ErrorIs(t, err, ErrSilent)
+	require.NotErrorIs(t, err, ErrMajority)
+	_, err = choose([]finding{silent("a"), silent("b"), {path: "c", err: errors.New("open c: no such file")}})
+	require.NotErrorIs(t, err, ErrSilent)
+	require.ErrorIs(t, err, ErrNoAnswer)
 }

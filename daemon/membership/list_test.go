@@ -123,7 +123,7 @@ func TestList_PathHangs_RenewalsGoOn(t *testing.T) {
 		}
 		m.requireEpoch(7) // no path answers
 		require.Equal(t, []uint64{7, 7, 7}, d.shows(1))
-		require.Contains(t, m.log.String(), `level=WARN msg="the newest list of member disks was not found, trying again" epoch=8 used=7 err="wrong disks: no lockspace was found; disk0: no answer within`)
+		require.Contains(t, m.log.String(), `level=WARN msg="the newest list of member disks was not found, trying again" epoch=8 used=7 err="no member disk answers; disk0: no answer within`)
 		m.hung.Store(nil)
 		time.Sleep(2 * d.times().Renew())
 		m.requireEpoch(7) // each read that hangs occupies a thread: its path is not read again

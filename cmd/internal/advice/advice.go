@@ -23,6 +23,7 @@ type Hint struct {
 var Device = []Hint{
 	{syscall.EPERM, notPermitted()},
 	{fs.ErrPermission, noPermission()},
+	{lockspace.ErrNoAnswer, "check the disks that do not answer: dmesg, multipath -ll, cables"},
 	{lockspace.ErrMajority, "correct the paths that are wrong, and check the disks that fail: dmesg, multipath -ll"},
 	{lockspace.ErrDisks, ""}, // it names the remedy, and wraps the errors of single disks
 	{lockspace.ErrInterrupted, "run bakeryctl format --force to complete it"},

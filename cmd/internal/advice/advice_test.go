@@ -19,6 +19,8 @@ func TestFind_FirstThatMatches(t *testing.T) {
 		hint string
 	}{
 		{lockspace.ErrMajority, "check the disks that fail"},
+		{fmt.Errorf("%w; a: %w within 2s", lockspace.ErrMajority, lockspace.ErrNoAnswer), "check the disks that do not answer"},
+		{fmt.Errorf("%w; a: %w within 2s", lockspace.ErrSilent, lockspace.ErrNoAnswer), "check the disks that do not answer"},
 		{fmt.Errorf("%w: %w", lockspace.ErrNoLockspace, layout.ErrBlank), "to create a lockspace, run bakeryctl format"},
 		{fmt.Errorf("%w: %w", lockspace.ErrNoLockspace, layout.ErrMagic), "bakeryctl format would destroy that"},
 	} {

@@ -105,7 +105,7 @@ func inspect(path string, open Opener) (disk string, sb layout.Superblock, err e
 	case f := <-found:
 		return f.disk, f.sb, f.err
 	case <-time.After(lockspace.DefaultTimeout):
-		return "", sb, fmt.Errorf("%s: no answer within %v", path, lockspace.DefaultTimeout)
+		return "", sb, fmt.Errorf("%s: %w within %v", path, lockspace.ErrNoAnswer, lockspace.DefaultTimeout)
 	}
 }
 
