@@ -59,7 +59,7 @@ func fuzzedDaemon(f *testing.F) (*Host, *server.Server) {
 	h, err := d.Acquire(f.Context(), locks.Request{Name: "held"})
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, h.Release()) })
-	return d, server.New(server.Config{Host: alone(d), Log: log, Events: journal})
+	return d, checked(server.New(server.Config{Host: alone(d), Log: log, Events: journal}))
 }
 
 // unixPair returns the two ends of a connection.

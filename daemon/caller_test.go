@@ -71,7 +71,7 @@ func police(t *testing.T, d *Host, text string) *policed {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &policed{file: file, policyPath: path, log: log,
-		served: &served{t: t, d: d, srv: server.New(server.Config{Host: alone(d), Log: logger, Policy: file}), path: filepath.Join(dir, "s")}}
+		served: &served{t: t, d: d, srv: checked(server.New(server.Config{Host: alone(d), Log: logger, Policy: file})), path: filepath.Join(dir, "s")}}
 	ln, err := server.Listen(p.path)
 	require.NoError(t, err)
 	serving(t, p.srv, p.srv.Serve, ln)

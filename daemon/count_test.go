@@ -252,7 +252,10 @@ func TestMetricsAreServed(t *testing.T) {
 	counts := new(tally.Tally)
 	s = serveCurrent(t, joining, func(c *server.Config) {
 		c.Tally = counts
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "bakery_joined 0") })
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+			fmt.Fprintln(w, "bakery_joined 0")
+		})
 	})
 	resp, body = s.browse(t, "/metrics")
 	require.Equal(t, http.StatusOK, resp.StatusCode, "also while the host is joining")

@@ -262,13 +262,13 @@ func TestPageIsServed(t *testing.T) {
 	require.Equal(t, "unavailable", past.Error.Code)
 	require.Equal(t, "joining", past.Report.ThisHost.State, "the last report, as of now")
 	require.Equal(t, report.HealthLost, past.Report.Hosts[0].Health)
-	require.Equal(t, "joining", past.Report.Problems[0].Kind)
+	require.Equal(t, report.ProblemJoining, past.Report.Problems[0].Kind)
 	require.Equal(t, "joining", past.Report.Problems[0].Why)
 	require.GreaterOrEqual(t, past.Read.AgoMS, a.Read.AgoMS)
 	current.Store(joined)
 
 	for i := range 300 {
-		a.Report.Hosts = append(a.Report.Hosts, report.Host{ID: i})
+		a.Report.Hosts = append(a.Report.Hosts, report.Host{ID: i, Health: report.HealthLive, Verdicts: []report.Verdict{}})
 	}
 	s = serveCurrent(t, func() (server.Host, error) { return glancing{joined, &a}, nil })
 	resp, body = s.browse(t, "/page/status", func(r *http.Request) { r.Header.Set("Accept-Encoding", "deflate, gzip") })

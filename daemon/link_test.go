@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/server"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
+	"github.com/bakeryd/bakeryd/test/schematest"
 )
 
 // testLink is a client that sends and receives lines.
@@ -66,6 +67,7 @@ func (l *testLink) next() (e api.Event) {
 	l.t.Helper()
 	text, err := l.in.ReadBytes('\n')
 	require.NoError(l.t, err)
+	require.NoError(l.t, schematest.API().Check("/components/schemas/LockEvent", text))
 	require.NoError(l.t, json.Unmarshal(text, &e), "%q", text)
 	return e
 }

@@ -57,7 +57,13 @@ func newServer(t *testing.T, current func() (server.Host, error), change ...func
 	for _, f := range change {
 		f(&cfg)
 	}
-	return server.New(cfg)
+	return checked(server.New(cfg))
+}
+
+// checked makes a server check its answers.
+func checked(srv *server.Server) *server.Server {
+	srv.HTTP().Handler = answers.Handler(srv.HTTP().Handler)
+	return srv
 }
 
 func serveCurrent(t *testing.T, current func() (server.Host, error), change ...func(*server.Config)) *served {

@@ -54,7 +54,7 @@ func init() {
 		if o, ok := lock.Direct(os.Args[1:]); ok { // as bakeryctl-lock does
 			os.Exit(cli.Report(os.Stderr, o.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr)))
 		}
-		main()
+		checkedMain()
 	case supervise.AsStub:
 		os.Exit(supervise.RunStub(os.Args[1:]))
 	case supervise.AsGuardian:

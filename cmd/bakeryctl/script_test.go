@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
-	testscript.Main(m, map[string]func(){"bakeryctl": main})
+	testscript.Main(checkedTests{m}, map[string]func(){"bakeryctl": checkedMain})
 }
 
 // TestScript runs the scripts of testdata/script. Its additions to testscript are:
@@ -55,6 +55,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("BAKERY_SOCKET", filepath.Join(env.WorkDir, "no.sock"))
 			env.Setenv("PATH", env.Getenv("PATH")+":/usr/sbin:/sbin")
 			env.Setenv("LEASE", standstill.Lease.String())
+			env.Setenv(checkedDir, os.Getenv(checkedDir))
 			return nil
 		},
 		Condition: condition,

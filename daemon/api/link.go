@@ -30,7 +30,7 @@ const (
 // Event is a line that bakeryd sends to a client that requested a lock. The comment of a field
 // names the kinds that have it; Append writes it for those only.
 type Event struct {
-	Kind   string        `json:"event"` // kind
+	Kind   string        `json:"event"`   // kind
 	Ahead  int           `json:"ahead"`   // waiting
 	Queued int           `json:"queued"`  // waiting
 	Name   string        `json:"name"`    // granted

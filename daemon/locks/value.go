@@ -19,7 +19,7 @@ import (
 // layout/FORMAT.md defines which of the slots' values it is.
 type Value struct {
 	Name  string `json:"name"`
-	Value []byte `json:"value"` // nil if none
+	Value []byte `json:"value" jsonschema:"nullable"` // nil if none
 	// Token under which it was written or cleared; 0 if never
 	Token    layout.Ticket `json:"token"`
 	Host     int           `json:"host"`      // host that did that; 0 if none

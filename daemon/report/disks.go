@@ -20,7 +20,8 @@ type Disk struct {
 	Device   string      `json:"device"` // its path; empty if none was given
 	UUID     layout.UUID `json:"uuid"`
 
-	State    string    `json:"state"` // up, checking, down, hangs, or vacant
+	// State is hangs if a request or a check does not return, and vacant if no disk is at the position.
+	State    string    `json:"state" jsonschema_extras:"x-extensible-enum=up,x-extensible-enum=checking,x-extensible-enum=down,x-extensible-enum=hangs,x-extensible-enum=vacant"`
 	Since    time.Time `json:"since"` // when it came up, or ceased to be up
 	Error    string    `json:"error,omitempty"`
 	Remedy   string    `json:"remedy,omitempty"` // what to do about Error; empty: check the device
@@ -104,7 +105,7 @@ func (r *Report) memberProblems() (all []Problem) {
 		if d.Up() {
 			continue
 		}
-		p := Problem{Severity: SeverityWarning, Kind: "disk", Subject: fmt.Sprintf("disk %d", d.Position), Why: d.Error, Remedy: cmp.Or(d.Remedy, checkDevice)}
+		p := Problem{Severity: SeverityWarning, Kind: ProblemDisk, Subject: fmt.Sprintf("disk %d", d.Position), Why: d.Error, Remedy: cmp.Or(d.Remedy, checkDevice)}
 		p.Text = "member " + p.Subject
 		if d.Device != "" {
 			p.Text += " (" + text.PrintableLine(d.Device) + ")"

@@ -24,16 +24,38 @@ const (
 	SeverityNote    Severity = "note"    // unusual but correct
 )
 
+// ProblemKind is what a problem is about.
+type ProblemKind string
+
+// The kinds of problem.
+const (
+	ProblemDevice       ProblemKind = "device"         // the disk cannot be read
+	ProblemLease        ProblemKind = "lease"          // this host does not renew its lease in time, or has lost it
+	ProblemJoining      ProblemKind = "joining"        // this host is not in the lockspace
+	ProblemLeaving      ProblemKind = "leaving"        // this host is leaving the lockspace
+	ProblemRequest      ProblemKind = "request"        // a request to the device has not returned
+	ProblemDisk         ProblemKind = "disk"           // a member disk is not in use
+	ProblemSilent       ProblemKind = "silent"         // a host does not renew its lease
+	ProblemDead         ProblemKind = "dead"           // a host is declared dead
+	ProblemAskedToLeave ProblemKind = "asked_to_leave" // a host was asked to leave, and still renews its lease
+	ProblemName         ProblemKind = "name"           // several machines have the same name
+	ProblemStuck        ProblemKind = "stuck"          // a lock does not move
+	ProblemOrphan       ProblemKind = "orphan"         // a lock is kept by the command of a client that has ended
+	ProblemDamaged      ProblemKind = "damaged"        // a record is damaged
+	ProblemLockspace    ProblemKind = "lockspace"      // a warning of the lockspace
+	ProblemPolicy       ProblemKind = "policy"         // the policy file is not in force
+)
+
 // Problem is something that is wrong, and what to do about it. The texts begin in lower case, for
 // use in a sentence. Kind and Subject identify a problem that lasts.
 type Problem struct {
-	Severity Severity `json:"severity"`
-	Kind     string   `json:"kind"`
-	Subject  string   `json:"subject"` // a host, lock or record; empty: further ones of the kind
-	Text     string   `json:"text"`
-	Why      string   `json:"why"`             // continues Text; may be empty
-	Remedy   string   `json:"remedy"`          // empty if nothing is to be done
-	Times    []Moving `json:"times,omitempty"` // the times in the texts
+	Severity Severity    `json:"severity"`
+	Kind     ProblemKind `json:"kind"`
+	Subject  string      `json:"subject"`         // a host, lock or record; empty: further ones of the kind
+	Text     string      `json:"text"`            // the fact
+	Why      string      `json:"why"`             // continues Text; may be empty
+	Remedy   string      `json:"remedy"`          // empty if nothing is to be done
+	Times    []Moving    `json:"times,omitempty"` // the times in the texts
 }
 
 const (
@@ -56,11 +78,11 @@ func (r *Report) Judge() {
 
 // shorten sorts problems by severity, and replaces those of a kind that has too many by one.
 func shorten(found []Problem) []Problem {
-	subjects := map[string][]string{} // by kind
+	subjects := map[ProblemKind][]string{} // by kind
 	for _, p := range found {
 		subjects[p.Kind] = append(subjects[p.Kind], p.Subject)
 	}
-	short, listed := []Problem{}, map[string]int{}
+	short, listed := []Problem{}, map[ProblemKind]int{}
 	for _, p := range found {
 		if listed[p.Kind]++; listed[p.Kind] > listedAlone {
 			continue
@@ -71,14 +93,14 @@ func shorten(found []Problem) []Problem {
 			continue
 		}
 		p.Times, p.Subject, p.Why, p.Remedy = nil, "", strings.Join(rest[:min(len(rest), listedNames)], ", "), ""
-		p.Text = fmt.Sprintf("%d more %s", len(rest), strings.ReplaceAll(p.Kind, "_", " "))
-		if p.Kind == "name" {
+		p.Text = fmt.Sprintf("%d more %s", len(rest), strings.ReplaceAll(string(p.Kind), "_", " "))
+		if p.Kind == ProblemName {
 			p.Text = fmt.Sprintf("%d more names of several hosts", len(rest))
 		}
 		if len(rest) > listedNames {
 			p.Why += ", ..."
 		}
-		if p.Kind == "silent" {
+		if p.Kind == ProblemSilent {
 			p.Remedy = "if many hosts are silent, check the storage first"
 		}
 		short = append(short, p)
@@ -103,7 +125,7 @@ func (r *Report) AddProblem(p Problem) {
 // AddReadError adds that the lockspace could not be read since: its state is of that age.
 func (r *Report) AddReadError(message, hint string, age time.Duration) {
 	old := elapsed("the state shown is of", age.Milliseconds())
-	r.Problems = slices.Insert(r.Problems, 0, Problem{SeverityError, "device", "device", "the disk cannot be read", message,
+	r.Problems = slices.Insert(r.Problems, 0, Problem{SeverityError, ProblemDevice, "device", "the disk cannot be read", message,
 		fmt.Sprintf("%v ago; %s", old, cmp.Or(hint, checkDevice)), []Moving{old}})
 }
 
@@ -115,23 +137,23 @@ func (r *Report) ownProblems() (all []Problem) {
 	rest, lease := r.ThisHost.LeaseLeftMS, r.Lockspace.LeaseMS
 	switch {
 	case r.ThisHost.lost():
-		all = append(all, Problem{Severity: SeverityError, Kind: "lease", Subject: "this host", Text: "this host has lost its lease and its locks",
+		all = append(all, Problem{Severity: SeverityError, Kind: ProblemLease, Subject: "this host", Text: "this host has lost its lease and its locks",
 			Remedy: "it joins again when its commands have ended and the device answers; for the reason, see journalctl -u bakeryd"})
 	case rest < lease*6/10:
 		end, renewed := left("the lease of this host ends in", rest, "the lease of this host is over"), elapsed("no renewal for", lease-rest)
 		stop := left("commands under its locks are asked to stop in", rest-lease/6, "commands under its locks are being stopped")
-		p := Problem{SeverityWarning, "lease", "this host", end.String(), renewed.String(), stop.String() + "; " + checkDevice, []Moving{end, renewed, stop}}
+		p := Problem{SeverityWarning, ProblemLease, "this host", end.String(), renewed.String(), stop.String() + "; " + checkDevice, []Moving{end, renewed, stop}}
 		if rest < lease/3 {
 			p.Severity = SeverityError
 		}
 		all = append(all, p)
 	}
 	if r.ThisHost.State == "leaving" {
-		all = append(all, Problem{Severity: SeverityWarning, Kind: "leaving", Subject: "this host", Text: "this host is leaving the lockspace"})
+		all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemLeaving, Subject: "this host", Text: "this host is leaving the lockspace"})
 	}
 	if io := r.ThisHost.IO; io != nil && io.OldestMS > max(1000, lease/20) {
 		since := elapsed("a request to the device has not returned for", io.OldestMS)
-		p := Problem{SeverityWarning, "request", "device", since.String(), "the device hangs or is overloaded", checkDevice, []Moving{since}}
+		p := Problem{SeverityWarning, ProblemRequest, "device", since.String(), "the device hangs or is overloaded", checkDevice, []Moving{since}}
 		if io.OldestMS > lease/6 {
 			p.Severity = SeverityError
 		}
@@ -147,13 +169,13 @@ func (r *Report) hostProblems() (all []Problem) {
 		switch {
 		case h.Health == HealthSilent:
 			why, remedy := r.silence(h)
-			all = append(all, Problem{SeverityError, "silent", name, name + " is silent", why, remedy, h.Times})
+			all = append(all, Problem{SeverityError, ProblemSilent, name, name + " is silent", why, remedy, h.Times})
 		case h.Health == HealthDead && !h.Forgotten:
-			all = append(all, Problem{Severity: SeverityWarning, Kind: "dead", Subject: name, Text: name + " is dead", Why: "its locks are free",
+			all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemDead, Subject: name, Text: name + " is dead", Why: "its locks are free",
 				Remedy: startThere + ", and it joins again;" + r.unfenced(h) + fmt.Sprintf(" only if it is gone for good: bakeryctl evict %d --forget frees its id", h.ID)})
 		}
 		if h.AskedToLeave {
-			all = append(all, Problem{Severity: SeverityWarning, Kind: "asked_to_leave", Subject: name, Text: name + " was asked to leave, and still renews",
+			all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemAskedToLeave, Subject: name, Text: name + " was asked to leave, and still renews",
 				Remedy: "it stops its holders and leaves; until then its locks stay held"})
 		}
 	}
@@ -173,7 +195,7 @@ func (r *Report) nameProblems() (all []Problem) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if ids := of[name]; len(ids) > 1 {
-			all = append(all, Problem{Severity: SeverityWarning, Kind: "name", Subject: text.Printable(name),
+			all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemName, Subject: text.Printable(name),
 				Text: fmt.Sprintf("%d hosts have the name %s", len(ids), text.Printable(name)), Why: "host ids " + strings.Join(ids, ", "),
 				Remedy: "set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"})
 		}
@@ -221,10 +243,10 @@ func (r *Report) lockProblems() (all []Problem) {
 		orphan := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.Orphan })
 		switch {
 		case l.Stuck != "":
-			all = append(all, Problem{SeverityError, "stuck", name, name + " is stuck", l.Stuck, "", l.Times})
+			all = append(all, Problem{SeverityError, ProblemStuck, name, name + " is stuck", l.Stuck, "", l.Times})
 		case orphan >= 0:
 			h := &l.Holders[orphan]
-			all = append(all, Problem{Severity: SeverityNote, Kind: "orphan", Subject: name, Text: name + " is kept by the command of a client that has ended",
+			all = append(all, Problem{Severity: SeverityNote, Kind: ProblemOrphan, Subject: name, Text: name + " is kept by the command of a client that has ended",
 				Why: h.leftOver(), Remedy: "it is released when its processes have ended"})
 		}
 	}
@@ -245,14 +267,14 @@ func (r *Report) devices() string {
 // diskProblems returns the damaged records, and the warnings about the lockspace.
 func (r *Report) diskProblems() (all []Problem) {
 	for _, d := range r.Damaged {
-		p := Problem{Severity: SeverityError, Kind: "damaged", Subject: d.What, Text: "damaged: " + d.What, Why: d.Error, Remedy: "run bakeryctl check " + r.devices()}
+		p := Problem{Severity: SeverityError, Kind: ProblemDamaged, Subject: d.What, Text: "damaged: " + d.What, Why: d.Error, Remedy: "run bakeryctl check " + r.devices()}
 		if d.Kind == lockspace.KindHost {
 			p.Remedy = "its next renewal repairs it; if the host is down: bakeryctl check --repair " + r.devices()
 		}
 		all = append(all, p)
 	}
 	for _, w := range r.Lockspace.Warnings {
-		all = append(all, Problem{Severity: SeverityWarning, Kind: "lockspace", Subject: w, Text: w})
+		all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemLockspace, Subject: w, Text: w})
 	}
 	return all
 }

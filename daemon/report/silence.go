@@ -141,7 +141,7 @@ func (r *Report) Past(why, hint string, d, read time.Duration) *Report {
 	past.Disks = nil
 	past.Judge()
 	old := elapsed("the state shown is of", read.Milliseconds())
-	past.Problems = slices.Insert(past.Problems, 0, Problem{SeverityError, "joining", "this host", "this host is not in the lockspace", why,
+	past.Problems = slices.Insert(past.Problems, 0, Problem{SeverityError, ProblemJoining, "this host", "this host is not in the lockspace", why,
 		strings.TrimSuffix(old.String()+" ago; "+hint, "; "), []Moving{old}})
 	return past
 }

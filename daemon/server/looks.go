@@ -75,7 +75,7 @@ func (s *Server) judgePolicy(r *report.Report) {
 	if fault == nil {
 		return
 	}
-	p := report.Problem{Severity: report.SeverityError, Kind: "policy", Subject: "policy", Remedy: fault.Remedy()}
+	p := report.Problem{Severity: report.SeverityError, Kind: report.ProblemPolicy, Subject: "policy", Remedy: fault.Remedy()}
 	effect := "only root and bakeryd's own user may take locks here"
 	if policy.InForce() {
 		p.Severity, effect = report.SeverityWarning, "the policy that was read before stays in force"

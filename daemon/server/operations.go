@@ -83,7 +83,7 @@ func Operations() []Operation {
 			Body: floorRequest{}, Answer: measuring.Floor{}, Refusals: []string{api.CodeMissing, api.CodeBusy}},
 		{Pattern: "GET /metrics", Summary: "Metrics for Prometheus", Media: "text/plain"},
 		{Pattern: "GET /", Summary: "The status page, for browsers", Media: "text/html"},
-		{Pattern: "GET /page/status", Summary: "What the status page shows", Text: "It is made for that page, and may change at any time.",
+		{Pattern: "GET /page/status", Summary: "The state that the status page shows", Text: "It is made for that page, and may change at any time.",
 			Answer: report.Glance{}},
 	}
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/page"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/schematest"
 )
 
 // TestEveryCallSaysWhatItIs: no call can be added without an action, and no body is read without
@@ -23,6 +25,7 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	registered, bodies := 0, 0
+	var patterns []string // of the calls in the API
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -55,6 +58,9 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 					// The patterns of looks for pages have no method.
 					require.True(t, strings.HasPrefix(pattern, `"GET `) || f.Name.Name == "looks" && !strings.Contains(pattern, " "),
 						"%s, %s registers %s: what may change something is a call of calls.go", name, f.Name.Name, pattern)
+					if strings.HasPrefix(pattern, `"GET /`) {
+						patterns = append(patterns, strings.Trim(pattern, `"`))
+					}
 				case *ast.SelectorExpr:
 					if x, ok := n.X.(*ast.Ident); ok && x.Name == "r" && n.Sel.Name == "Body" {
 						bodies++
@@ -69,12 +75,15 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 	require.Equal(t, 1, bodies)
 	s := New(Config{Log: slog.New(slog.DiscardHandler)})
 	for _, c := range s.calls() {
+		patterns = append(patterns, c.pattern)
 		require.GreaterOrEqual(t, c.action, access.Look, c.pattern)
 		require.LessOrEqual(t, c.action, access.Floor, c.pattern)
 		if c.action == access.Look {
 			require.True(t, strings.HasPrefix(c.pattern, "GET "), c.pattern)
 		}
 	}
+	patterns = append(patterns, "GET /", "GET "+page.Below+"status")
+	require.ElementsMatch(t, schematest.Operations(), patterns, "operations.go describes every call, and no other")
 }
 
 // FuzzLinkRequest: a line that parsePlain reads has the same meaning to encoding/json.

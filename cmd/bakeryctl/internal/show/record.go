@@ -15,10 +15,10 @@ import (
 
 // recordJSON is a record of a device in JSON. 64-bit numbers are strings, because many readers keep only 53 bits.
 type recordJSON struct {
-	Offset int64  `json:"offset"`
-	Kind   string `json:"kind"`
-	Lock   *int   `json:"lock,omitempty"`
-	Host   int    `json:"host,omitempty"`
+	Offset int64                `json:"offset"`
+	Kind   lockspace.RecordKind `json:"kind"`
+	Lock   *int                 `json:"lock,omitempty"`
+	Host   int                  `json:"host,omitempty"`
 	// Position is that of the member disk; omitted if the lockspace is on one disk.
 	Position int    `json:"position,omitempty"`
 	Error    string `json:"error,omitempty"`
@@ -125,7 +125,7 @@ type requestJSON struct {
 
 // RecordJSON writes a record of a device as one line of JSON.
 func RecordJSON(w io.Writer, r lockspace.Record) error {
-	d := recordJSON{Offset: r.Offset, Kind: string(r.Kind), Host: r.Host, Position: r.Position}
+	d := recordJSON{Offset: r.Offset, Kind: r.Kind, Host: r.Host, Position: r.Position}
 	if r.Kind == lockspace.KindEntry || r.Kind == lockspace.KindSlot {
 		d.Lock = &r.Lock
 	}
