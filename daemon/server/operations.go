@@ -80,7 +80,7 @@ func Operations() []Operation {
 		{Pattern: "POST /v1/meet", Summary: "Check with another host that both see each other's writes",
 			Body: meetRequest{}, Answer: measuring.MeetReport{}, Refusals: []string{api.CodeCoherenceCheck, api.CodeFull}},
 		{Pattern: "POST /v1/floor", Summary: "Measure the requests that the device needs for a free lock",
-			Body: floorRequest{}, Answer: measuring.Floor{}, Refusals: []string{api.CodeMissing, api.CodeBusy}},
+			Body: floorRequest{}, Answer: measuring.Floor{}, Refusals: []string{api.CodeMissing}},
 		{Pattern: "GET /metrics", Summary: "Metrics for Prometheus", Media: "text/plain"},
 		{Pattern: "GET /", Summary: "The status page, for browsers", Media: "text/html"},
 		{Pattern: "GET /page/status", Summary: "The state that the status page shows", Text: "It is made for that page, and may change at any time.",

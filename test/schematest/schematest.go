@@ -88,14 +88,14 @@ func (s *Set) at(place string) (*jsonschema.Schema, error) {
 	return compiled, err
 }
 
-// Lines checks each line of a stream as Check does. The last one may be incomplete.
-func (s *Set) Lines(place string, text []byte) error {
+// lines checks each line of a stream. The last one may be incomplete.
+func lines(text []byte, check func(line []byte) error) error {
 	for {
 		line, rest, complete := bytes.Cut(text, []byte("\n"))
 		if !complete {
 			return nil
 		}
-		if err := s.Check(place, line); err != nil {
+		if err := check(line); err != nil {
 			return err
 		}
 		text = rest
@@ -109,7 +109,7 @@ func Output(command string, text []byte) error {
 		return err
 	}
 	if command == "dump" || command == "events" {
-		return s.Lines("", text)
+		return lines(text, func(line []byte) error { return s.Check("", line) })
 	}
 	return s.Check("", text)
 }

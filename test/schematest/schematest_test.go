@@ -46,7 +46,7 @@ func TestChecks_AnswerNotInTheDocument_Fails(t *testing.T) {
 		{200, `{"name": "x"}`, `{"name": "x"}`, ""},
 		{200, `{}`, `{"name": "x"}`, "served although the body is not valid"},
 		{200, `{"name": "x"}`, `{"name": "x", "more": 1}`, "additional properties"},
-		{418, `{"name": "x"}`, `{}`, "status 418 is not in the document"},
+		{418, `{"name": "x"}`, `{}`, "status 418 of type"},
 		{409, `{"name": "x"}`, `{"error": {"code": "busy", "message": "it is held"}}`, ""},
 		{409, `{"name": "x"}`, `{"error": {"code": "free", "message": "it is free"}}`, "value must be one of 'busy'"},
 	} {

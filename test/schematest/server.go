@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,49 @@ func Operations() (patterns []string) {
 	}
 	slices.Sort(patterns)
 	return patterns
+}
+
+// place returns where the document has an operation.
+func place(operation string) string {
+	method, path, _ := strings.Cut(operation, " ")
+	return "/paths/" + strings.ReplaceAll(path, "/", "~1") + "/" + strings.ToLower(method)
+}
+
+// answer returns where the document has the answer of an operation with a status; empty if it has none.
+func (s *Set) answer(operation, status string) string {
+	at := place(operation) + "/responses/" + status
+	if ref, ok := s.find(at + "/$ref").(string); ok {
+		return strings.TrimPrefix(ref, "#")
+	}
+	if s.find(at) == nil {
+		return ""
+	}
+	return at
+}
+
+// CheckBody checks the body of a request.
+func (s *Set) CheckBody(operation string, body []byte) error {
+	return s.Check(place(operation)+"/requestBody/content/application~1json/schema", body)
+}
+
+// CheckAnswer checks an answer in JSON, or a line of it.
+func (s *Set) CheckAnswer(operation, status string, text []byte) error {
+	content, _ := s.find(s.answer(operation, status) + "/content").(map[string]any)
+	for media := range content {
+		return s.Check(s.answer(operation, status)+"/content/"+strings.ReplaceAll(media, "/", "~1")+"/schema", text)
+	}
+	return fmt.Errorf("%s: status %s is not in the document: %s", operation, status, text)
+}
+
+// Statuses returns those with which an operation may have an answer.
+func (s *Set) Statuses(operation string, text []byte) (all []string) {
+	responses, _ := s.find(place(operation) + "/responses").(map[string]any)
+	for status := range responses {
+		if s.CheckAnswer(operation, status, text) == nil {
+			all = append(all, status)
+		}
+	}
+	return all
 }
 
 // Checks are those of the answers of servers. The zero value is ready for use.
@@ -162,8 +206,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 func (r *recorder) check(to *http.Request, body []byte) error {
 	pattern := operation(to.Pattern)
 	media, _, _ := strings.Cut(r.Header().Get("Content-Type"), ";")
-	method, path, known := strings.Cut(pattern, " ")
-	if !known { // the files of the page, and no call at all
+	if !strings.Contains(pattern, " ") { // the files of the page, and no call at all
 		if media == "application/json" {
 			return API().Check("/components/schemas/Refusal", r.text.Bytes())
 		}
@@ -175,20 +218,12 @@ func (r *recorder) check(to *http.Request, body []byte) error {
 	case r.status == http.StatusNotFound && API().Check("/components/responses/invalid/content/application~1json/schema", r.text.Bytes()) == nil:
 		return nil // there is no such call
 	}
-	place := "/paths/" + strings.ReplaceAll(path, "/", "~1") + "/" + strings.ToLower(method)
-	answer := fmt.Sprintf("%s/responses/%d", place, r.status)
-	if API().find(answer) == nil {
-		return fmt.Errorf("status %d is not in the document: %s", r.status, r.text.Bytes())
+	status := strconv.Itoa(r.status)
+	if content := API().find(API().answer(pattern, status) + "/content"); content == nil || content.(map[string]any)[media] == nil {
+		return fmt.Errorf("status %d of type %q is not in the document: %s", r.status, media, r.text.Bytes())
 	}
-	if ref, ok := API().find(answer + "/$ref").(string); ok {
-		answer = strings.TrimPrefix(ref, "#")
-	}
-	answer += "/content/" + strings.ReplaceAll(media, "/", "~1") + "/schema"
-	if API().find(answer) == nil {
-		return fmt.Errorf("status %d has the type %q, which is not in the document", r.status, media)
-	}
-	if r.status < 300 && API().find(place+"/requestBody") != nil {
-		if err := API().Check(place+"/requestBody/content/application~1json/schema", body); err != nil {
+	if r.status < 300 && API().find(place(pattern)+"/requestBody") != nil {
+		if err := API().CheckBody(pattern, body); err != nil {
 			return fmt.Errorf("served although the body is not valid: %w", err)
 		}
 	}
@@ -204,9 +239,9 @@ func (r *recorder) check(to *http.Request, body []byte) error {
 	}
 	switch media {
 	case "application/json":
-		return API().Check(answer, text)
+		return API().CheckAnswer(pattern, status, text)
 	case "application/x-ndjson":
-		return API().Lines(answer, text)
+		return lines(text, func(line []byte) error { return API().CheckAnswer(pattern, status, line) })
 	}
 	return nil
 }
