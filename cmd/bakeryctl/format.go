@@ -25,9 +25,12 @@ import (
 // formatResult is the output of bakeryctl format --json.
 type formatResult struct {
 	report.Lockspace
-	Created bool          `json:"created"`         // whether the file was created
-	Size    text.Bytes    `json:"size"`            // bytes that the lockspace takes on a disk
-	Disks   []show.Member `json:"disks,omitempty"` // by position; none if the lockspace is on one disk
+	Created bool       `json:"created"` // whether the file was created
+	Size    text.Bytes `json:"size"`    // bytes that the lockspace takes on a disk
+	// FailoverMS is the time from the last renewal of a host that dies until the others have its locks, or fence it; absent
+	// if they wait for an operator.
+	FailoverMS int64         `json:"failover_ms,omitzero"`
+	Disks      []show.Member `json:"disks,omitempty"` // by position; none if the lockspace is on one disk
 }
 
 func defineFormat(a *app, cmd *cobra.Command) {
@@ -76,7 +79,8 @@ that is confirmed, without waiting for the end of its lease. Know both sides:
 		if err != nil {
 			return formatFailure(err)
 		}
-		created := formatResult{report.LockspaceOf(strings.Join(result.Paths, ", "), result.Superblock), result.Created, result.Size, show.MembersOf(result)}
+		created := formatResult{report.LockspaceOf(strings.Join(result.Paths, ", "), result.Superblock), result.Created, result.Size,
+			show.Failover(result.Superblock).Milliseconds(), show.MembersOf(result)}
 		created.Warnings = append([]string{}, result.Warnings...)
 		for _, w := range created.Warnings {
 			fmt.Fprintln(a.stderr, "warning:", w)

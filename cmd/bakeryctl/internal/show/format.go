@@ -54,17 +54,28 @@ func Formatted(w io.Writer, r *format.Result) {
 	fmt.Fprintf(w, "  stride\t%d\n  size\t%v%s\n", sb.Geometry.Stride, r.Size, each)
 }
 
+// Failover returns how long after the last renewal of a host that dies the others have its locks, or fence it. It is 0
+// if they wait for an operator.
+func Failover(sb layout.Superblock) time.Duration {
+	switch {
+	case sb.Policy == layout.PolicyManual:
+		return 0
+	case sb.FenceAfter > 0:
+		return sb.FenceAfter
+	}
+	return timing.Of(sb).Dead()
+}
+
 // failover returns when other hosts have the locks of a host that dies.
 func failover(sb layout.Superblock) string {
-	t := timing.Of(sb)
 	switch {
 	case sb.Policy == layout.PolicyManual:
 		return "when an operator evicts the dead host"
 	case sb.FenceAfter > 0:
 		return fmt.Sprintf("%v after the last renewal of a host, which renews every %v, and the time of the fence",
-			sb.FenceAfter, t.Renew().Round(time.Millisecond))
+			sb.FenceAfter, timing.Of(sb).Renew().Round(time.Millisecond))
 	case sb.Policy == layout.PolicyFence:
-		return fmt.Sprintf("%v after the last renewal of a host, and the time of the fence", t.Dead())
+		return fmt.Sprintf("%v after the last renewal of a host, and the time of the fence", Failover(sb))
 	}
-	return fmt.Sprintf("%v after the last renewal of a host", t.Dead())
+	return fmt.Sprintf("%v after the last renewal of a host", Failover(sb))
 }
