@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/test/schematest"
 )
 
 // process is a program that a test has started, in its own process group. A test waits for its end,
@@ -176,7 +179,25 @@ func execute(t *testing.T, argv ...string) result {
 	late := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	_ = cmd.Wait()
-	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), time.Since(began)}
+	r := result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), time.Since(began)}
+	checkJSON(t, argv, r)
+	return r
+}
+
+// checkJSON checks the output of a bakeryctl with --json.
+func checkJSON(t *testing.T, argv []string, r result) {
+	t.Helper()
+	if filepath.Base(argv[0]) != "bakeryctl" || !slices.Contains(argv, "--json") || r.code != 0 {
+		return
+	}
+	if argv = argv[1:]; argv[0] == "--socket" {
+		argv = argv[2:]
+	}
+	command := argv[0]
+	if command == "value" || command == "disk" {
+		command += " " + argv[1]
+	}
+	require.NoError(t, schematest.Output(command, []byte(r.stdout)), "%q", argv)
 }
 
 // must runs a program that must succeed, and returns its output.

@@ -102,9 +102,13 @@ func lines(text []byte, check func(line []byte) error) error {
 	}
 }
 
+var outputs sync.Map // of functions that return a Set, by file
+
 // Output checks the output of a command of bakeryctl.
 func Output(command string, text []byte) error {
-	s, err := Open("bakeryctl-" + strings.ReplaceAll(command, " ", "-") + ".json")
+	file := "bakeryctl-" + strings.ReplaceAll(command, " ", "-") + ".json"
+	open, _ := outputs.LoadOrStore(file, sync.OnceValues(func() (*Set, error) { return Open(file) }))
+	s, err := open.(func() (*Set, error))()
 	if err != nil {
 		return err
 	}
