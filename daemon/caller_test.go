@@ -171,8 +171,8 @@ func TestOnlyTheKernelSaysWho(t *testing.T) {
 	require.Contains(t, p.log.String(), fmt.Sprintf(`pid=%d action=lock lock=b`, os.Getpid()))
 	require.NotContains(t, p.log.String(), "pid=1 ")
 	status, e = p.by(dial(), "POST /v1/lock", `{"name": "b", "uid": 0}`)
-	require.Equal(t, http.StatusBadRequest, status)
-	require.Equal(t, "invalid", e.Code)
+	require.Equal(t, http.StatusForbidden, status, "unknown members are ignored")
+	require.Equal(t, "forbidden", e.Code)
 	status, _ = p.by(dial(), "POST /v1/lock", `{"name": "ab", "nonblock": true}`)
 	require.Equal(t, http.StatusOK, status)
 }

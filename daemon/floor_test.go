@@ -46,7 +46,7 @@ func TestFloorAPI(t *testing.T) {
 		status              int
 	}{
 		{`{"name": "x", "rounds": 0}`, "invalid", "rounds 0, want 1 to 1000", 400},
-		{`{"name": "x", "round": 1}`, "invalid", `unknown field "round"`, 400},
+		{`{"name": "x", "round": 1}`, "invalid", "rounds 0, want 1 to 1000", 400},
 		{`{"name": "y", "rounds": 1}`, "missing", `"y"`, 404},
 	} {
 		status, _, e := s.floor(bad.body)

@@ -156,7 +156,7 @@ func TestLinkWaitsAndIsRefused(t *testing.T) {
 		{`{"name":"x","timeout_ms":20}`, "timeout"},
 		{`{"name":""}`, "invalid"},
 		{`{"name":"x","mode":"upside down"}`, "invalid"},
-		{`{"name":"x","nam":1}`, "invalid"},
+		{`{"name":"x","if_nam":1}`, "invalid"},
 		{`{"name":"x","permits":2}`, "permits"},
 		{`{"name":"there is no room"}`, "full"},
 		{`{"name":"x","session":"0123456789abcdef0123456789abcdef","token":"` + g.Token.String() + `"}`, "lost"},
@@ -267,7 +267,7 @@ func TestHostileLines(t *testing.T) {
 		`{"lock":{"name":"x"}}}`, `{"lock":{"name":"x"},"unlock":"1"}`, `{"unlock":"1"}`, `{"unlock":1}`, `{"unlock":"-1"}`, `{"unlock":null}`,
 		`{"lock":{"name":"x","mode":1}}`, `{"lock":{"name":"x","pid":-1}}`, `{"lock":{"name":"x","pid":2147483648}}`,
 		`{"lock":{"name":"x","pid":1e99}}`, `{"lock":{"name":"x","permits":-1}}`, `{"lock":{"name":"x","timeout_ms":-1}}`,
-		`{"lock":{"name":"\u0000"}}`, `{"lock":{"name":"` + strings.Repeat("x", 129) + `"}}`, `{"lock":{"name":"x","what":1}}`,
+		`{"lock":{"name":"\u0000"}}`, `{"lock":{"name":"` + strings.Repeat("x", 129) + `"}}`, `{"lock":{"name":"x","if_what":1}}`,
 		`{"lock":{"name":"x","session":"0"}}`, `{"lock":{"name":"x","token":"1"}}`, `{"lock":{"name":"x"}} {}`, "\x00\xff",
 	} {
 		l.say(text)

@@ -42,7 +42,7 @@ func TestAPIRequest(t *testing.T) {
 		code, text = b.call("POST /v1/request", `{"name": "y"}`)
 		require.Equal(t, http.StatusNotFound, code)
 		require.Contains(t, text, `"code":"missing"`)
-		for _, body := range []string{`{}`, `{"name": "x", "massage": ""}`, `{"name": "x", "message": "a\u0007"}`, ``} {
+		for _, body := range []string{`{}`, `{"name": "x", "require_massage": ""}`, `{"name": "x", "message": "a\u0007"}`, ``} {
 			code, text = b.call("POST /v1/request", body)
 			require.Equal(t, http.StatusBadRequest, code, body)
 			require.Contains(t, text, `"code":"invalid"`)

@@ -203,7 +203,9 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 		}{
 			{`{"name": ""}`, "lock name", 400},
 			{`{"name": "a\nb"}`, "lock name", 400},
-			{`{"nam": "x"}`, `unknown field "nam"`, 400},
+			{`{"nam": "x"}`, "lock name", 400},
+			{`{"name": "x", "name": "y"}`, `member "name" is given twice`, 400},
+			{`{"name": "x", "if_idle": true}`, `the condition "if_idle", which this bakeryd does not know`, 400},
 			{`{"name": "x"} {}`, "more than one", 400},
 			{`{"name": "x", "mode": "upside down"}`, "mode", 400},
 			{`{"name": "x", "timeout_ms": -1}`, "timeout_ms -1", 400},

@@ -218,7 +218,7 @@ func TestHostileRequests(t *testing.T) {
 		`{"name":"x","permits":-1}`, `{"name":"x","permits":9}`, `{"name":"x","permits":9223372036854775807}`,
 		`{"name":"x","timeout_ms":-1}`, `{"name":"x","timeout_ms":9223372036854775808}`,
 		`{"name":"\u0000"}`, `{"name":"x\ny"}`, `{"name":"` + strings.Repeat("x", 129) + `"}`,
-		`{"name":"x"}{"name":"x"}`, `{"name":"x","what":1}`, `{"name":"x","command":"` + strings.Repeat("x", 17<<10) + `"}`,
+		`{"name":"x"}{"name":"x"}`, `{"name":"x","if_what":1}`, `{"name":"x","command":"` + strings.Repeat("x", 17<<10) + `"}`,
 	} {
 		conn := dial(t, path)
 		ask(t, conn, body, "")

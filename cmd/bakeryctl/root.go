@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,8 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/topics"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/usage"
 	"github.com/bakeryd/bakeryd/cmd/internal/flags"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,6 +28,10 @@ import (
 func run(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a, args)
 	root.SetArgs(args)
+	var once sync.Once
+	ctx = client.WithWarnings(ctx, func(message string) {
+		once.Do(func() { fmt.Fprintf(a.stderr, "bakeryctl: warning: %s\n", text.PrintableLine(message)) })
+	})
 	return cli.Report(a.stderr, root.ExecuteContext(ctx))
 }
 

@@ -44,6 +44,14 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 	return err
 }
 
+type warningsKey struct{}
+
+// WithWarnings returns a context for calls. If bakeryd ignores members of a request, because it is older
+// than the client, the call passes its warning to f. Locks have Options.OnWarning.
+func WithWarnings(ctx context.Context, f func(message string)) context.Context {
+	return context.WithValue(ctx, warningsKey{}, f)
+}
+
 // Contain asks bakeryd to move this process into the cgroup of a session's command, so that bakeryd
 // stops whatever it starts when the lock is lost. The process must be in the cgroup of the process
 // that asked for the lock with Options.Witness or Confirm, and belong to the same user or root. The
@@ -93,7 +101,11 @@ func (c *Client) send(ctx context.Context, limit int64, method, path string, bod
 		return nil, err
 	}
 	r := &reply{conn: conn, stop: context.AfterFunc(ctx, func() { _ = conn.Close() })}
-	r.Reader, err = roundTrip(conn, req, limit)
+	warning := ""
+	r.Reader, warning, err = roundTrip(conn, req, limit)
+	if f, ok := ctx.Value(warningsKey{}).(func(string)); ok && warning != "" {
+		f(warning)
+	}
 	if err != nil {
 		_ = conn.Close()
 		if !r.stop() {
@@ -104,20 +116,20 @@ func (c *Client) send(ctx context.Context, limit int64, method, path string, bod
 	return r, nil
 }
 
-// roundTrip sends a request and reads the answer, at most limit bytes. It returns the body. An answer
-// with a status other than 200 is an error.
-func roundTrip(conn io.ReadWriter, request []byte, limit int64) (io.Reader, error) {
+// roundTrip sends a request and reads the answer, at most limit bytes. It returns the body, and a
+// warning. An answer with a status other than 200 is an error.
+func roundTrip(conn io.ReadWriter, request []byte, limit int64) (body io.Reader, warning string, err error) {
 	if _, err := conn.Write(request); err != nil && !hungUp(err) {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, "", fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	a, err := http1.Read(conn, limit)
 	switch {
 	case err != nil:
-		return nil, brokenOff(err)
+		return nil, "", brokenOff(err)
 	case a.Status == http1.StatusOK:
-		return a.Body, nil
+		return a.Body, a.Warning, nil
 	}
-	return nil, refusal(a)
+	return nil, a.Warning, refusal(a)
 }
 
 // refusal returns the error in the body of an answer.

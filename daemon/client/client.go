@@ -141,7 +141,8 @@ type Options struct {
 	OnWaiting func(ahead, queued int)
 
 	// OnWarning, if not nil, is called by Lock with a message for the user if an ancestor of this
-	// process holds the lock: the wait lasts until that ends.
+	// process holds the lock: the wait lasts until that ends. An older bakeryd also warns so of
+	// options that it ignores.
 	OnWarning func(message string)
 }
 

@@ -41,7 +41,7 @@ func FuzzAnswer(f *testing.F) { // 15000x
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var answer struct{ Name string }
-		r, err := roundTrip(struct {
+		r, _, err := roundTrip(struct {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(text), io.Discard}, nil, maxCall)

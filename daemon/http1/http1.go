@@ -28,6 +28,8 @@ type Answer struct {
 	Text   string        // of the status, such as "404 Not Found"
 	In     *bufio.Reader // at the start of the body
 	Body   io.Reader     // its end is an error unless it is complete
+
+	Warning string // text of the header of that name; "" if none
 }
 
 // Read reads an answer, at most limit bytes with its body, up to the body.
@@ -49,6 +51,7 @@ func Read(conn io.Reader, limit int64) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.Warning = warning(fields.Get("Warning"))
 	coding, length := fields.Get("Transfer-Encoding"), fields.Get("Content-Length")
 	switch {
 	case strings.EqualFold(coding, "chunked"):
@@ -65,6 +68,16 @@ func Read(conn io.Reader, limit int64) (*Answer, error) {
 		a.Body = a.In // until the connection ends
 	}
 	return a, nil
+}
+
+// warning returns the text of a header such as `299 - "text"` (RFC 7234, section 5.5).
+func warning(header string) string {
+	quoted, _ := strings.CutPrefix(header, "299 - ")
+	text, err := strconv.Unquote(quoted)
+	if err != nil {
+		return quoted
+	}
+	return text
 }
 
 // body is a body of known length, or in chunks (RFC 9112, section 7.1).

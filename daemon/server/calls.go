@@ -48,12 +48,14 @@ func (s *Server) calls() []call {
 // withBody returns a call with a body. It decodes the body, and checks the access to what that asks
 // for.
 func withBody[B any](s *Server, pattern string, action access.Action, answer func(Host, *http.Request, *B) (any, error)) call {
-	return call{pattern, action, s.withoutBody(func(host Host, r *http.Request) (any, error) {
+	return call{pattern, action, s.whenJoined(func(host Host, w http.ResponseWriter, r *http.Request) {
 		body := new(B)
-		if err := decode(r, action, body); err != nil {
-			return nil, err
+		_, err := s.decode(w, r, action, body)
+		var v any
+		if err == nil {
+			v, err = answer(host, r, body)
 		}
-		return answer(host, r, body)
+		reply(w, v, err)
 	})}
 }
 
@@ -61,12 +63,17 @@ func withBody[B any](s *Server, pattern string, action access.Action, answer fun
 func (s *Server) withoutBody(answer func(Host, *http.Request) (any, error)) http.HandlerFunc {
 	return s.whenJoined(func(host Host, w http.ResponseWriter, r *http.Request) {
 		v, err := answer(host, r)
-		if err != nil {
-			refuse(w, err)
-			return
-		}
-		writeJSON(w, v)
+		reply(w, v, err)
 	})
+}
+
+// reply answers with a value, or with an error.
+func reply(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	writeJSON(w, v)
 }
 
 // register registers all calls. No call exists that is neither in calls nor in looks.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/daemon/rawio"
+	"github.com/bakeryd/bakeryd/daemon/server/body"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/wire"
 	"github.com/bakeryd/bakeryd/layout"
@@ -61,9 +63,9 @@ type link struct {
 
 // linkRequest is a line of the client: one of its members.
 type linkRequest struct {
-	Lock    *api.LockRequest `json:"lock"`
-	Confirm *layout.Ticket   `json:"confirm"` // token of the grant
-	Unlock  *layout.Ticket   `json:"unlock"`  // token of the hold
+	Lock    *api.LockRequest
+	Confirm *layout.Ticket // token of the grant
+	Unlock  *layout.Ticket // token of the hold
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +134,10 @@ func (l *link) busy() bool { return l.lock != nil && !l.lock.Over() }
 // answer executes a line. It returns false if the link must end.
 func (l *link) answer(text []byte) (goOn bool) {
 	var r linkRequest
-	err := r.parse(text)
+	unknown, err := r.parse(text)
+	if warning := l.by.srv.ignored("GET "+linkPath, l.by, unknown); warning != "" {
+		l.Send(&api.Event{Kind: api.Warning, Message: warning})
+	}
 	switch {
 	case err != nil:
 	case r.Lock != nil:
@@ -194,20 +199,38 @@ func (l *link) refuse(err error) (goOn bool) {
 	return goOn
 }
 
-// parse parses a line.
-func (r *linkRequest) parse(text []byte) error {
+// parse parses a line. It returns the names of members that are ignored.
+func (r *linkRequest) parse(text []byte) (unknown []string, err error) {
 	if r.parsePlain(text) {
-		return nil
+		return nil, nil
 	}
+	return r.parseJSON(text)
+}
+
+// parseJSON is parse for any line.
+func (r *linkRequest) parseJSON(text []byte) (unknown []string, err error) {
 	*r = linkRequest{}
-	if err := decodeBody(bytes.NewReader(text), r); err != nil {
-		return err
+	var line struct {
+		Lock    json.RawMessage `json:"lock"`
+		Confirm *layout.Ticket  `json:"confirm"`
+		Unlock  *layout.Ticket  `json:"unlock"`
+	}
+	if unknown, err = body.Decode(text, &line); err != nil {
+		return nil, err
+	}
+	if r.Confirm, r.Unlock = line.Confirm, line.Unlock; len(line.Lock) > 0 && string(line.Lock) != "null" {
+		r.Lock = new(api.LockRequest)
+		of, err := body.Decode(line.Lock, r.Lock)
+		if err != nil {
+			return nil, err
+		}
+		unknown = append(unknown, of...)
 	}
 	given := []bool{r.Lock != nil, r.Confirm != nil, r.Unlock != nil}
 	if first := slices.Index(given, true); first < 0 || slices.Contains(given[first+1:], true) {
-		return fmt.Errorf("%w: want one of lock, confirm and unlock", api.ErrInvalid)
+		return nil, fmt.Errorf("%w: want one of lock, confirm and unlock", api.ErrInvalid)
 	}
-	return nil
+	return unknown, nil
 }
 
 // parsePlain parses a line as package client writes it. It returns false for all others.

@@ -24,6 +24,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,8 +38,10 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/server/body"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 )
 
 const (
@@ -70,6 +74,9 @@ type Server struct {
 	lines     eventLines    // that clients are sent
 	rules     access.Rules  // without the policy
 	refused   *policy.Refusals
+
+	mu          sync.Mutex   // guards the field below
+	ignoredLogs warn.Limiter // of members that are ignored
 }
 
 // Config is the configuration of a server.
@@ -278,9 +285,9 @@ func setWriteDeadline(w http.ResponseWriter, patience time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(by)
 }
 
-// decode reads a request's body. It must be one JSON object without unknown members, and ask only
-// for what the caller may do by the action of the call.
-func decode(r *http.Request, action access.Action, into any) (err error) {
+// decode reads a request's body. It must be one JSON object, and ask only for what the caller may do by
+// the action of the call. A warning that members are ignored becomes a header of the answer.
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, action access.Action, into any) (warning string, err error) {
 	if conn := callerOf(r).conn; conn != nil {
 		_ = conn.SetReadDeadline(time.Now().Add(requestPatience))
 		// net/http reads the rest of a refused body, and must not wait for it any longer.
@@ -290,20 +297,32 @@ func decode(r *http.Request, action access.Action, into any) (err error) {
 			}
 		}()
 	}
-	if err := decodeBody(http.MaxBytesReader(nil, r.Body, maxBody), into); err != nil {
-		return err
+	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		return "", fmt.Errorf("%w: body: %w", api.ErrInvalid, err)
 	}
-	return permit(r, action, into)
+	unknown, err := body.Decode(text, into)
+	if err != nil {
+		return "", err
+	}
+	if warning = s.ignored(r.Method+" "+r.URL.Path, callerOf(r), unknown); warning != "" {
+		w.Header().Set("Warning", "299 - "+strconv.Quote(warning))
+	}
+	return warning, permit(r, action, into)
 }
 
-func decodeBody(body io.Reader, into any) error {
-	dec := json.NewDecoder(body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("%w: body: %w", api.ErrInvalid, err)
+// ignored logs at most every 10 s that members of a request are ignored, and returns a warning for the
+// client, or "" if there are none.
+func (s *Server) ignored(call string, by *caller, members []string) string {
+	warning := body.Warning(members)
+	if warning == "" {
+		return ""
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: body: more than one JSON value", api.ErrInvalid)
+	s.mu.Lock()
+	log := s.ignoredLogs.Allow()
+	s.mu.Unlock()
+	if log {
+		s.cfg.Log.Warn("members of a request are not known and ignored", "call", call, "warning", warning, "uid", by.who.UID, "pid", by.who.PID)
 	}
-	return nil
+	return warning
 }

@@ -23,7 +23,7 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 	by := callerOf(r)
 	st := wire.NewStream(by.socket(), end)
 	var body api.LockRequest
-	err := decode(r, access.Lock, &body)
+	warning, err := s.decode(w, r, access.Lock, &body)
 	if err == nil {
 		err = session.Validate(&body)
 	}
@@ -51,10 +51,14 @@ func (s *Server) lock(host Host, w http.ResponseWriter, r *http.Request) {
 				refuse(w, e.Err())
 				return
 			}
+			text := e.Append(nil)
+			if !sent && warning != "" {
+				text = append((&api.Event{Kind: api.Warning, Message: warning}).Append(nil), text...)
+			}
 			if e.Kind == api.Refused {
 				s.cfg.Tally.Refused.Add(e.Code)
 			}
-			if writePart(w, tellPatience, e.Append(nil)) != nil || e.Kind == api.Refused {
+			if writePart(w, tellPatience, text) != nil || e.Kind == api.Refused {
 				return
 			}
 		}

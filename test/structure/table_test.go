@@ -103,7 +103,8 @@ var imports = []struct{ path, imports string }{
 	{"daemon/wire", "daemon/api daemon/peer daemon/rawio daemon/tally"},
 	{"daemon/session", "daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/handover daemon/lease/timing daemon/liveness daemon/locks daemon/locks/queue daemon/membership daemon/observe daemon/process daemon/tasks daemon/warn layout"},
 	{"daemon/locks/measuring", "blockdev blockdev/latency daemon/api daemon/locks daemon/locks/driver daemon/locks/store daemon/lockspace daemon/lockspace/measure daemon/membership daemon/retry daemon/text layout"},
-	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease/evict daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/rawio daemon/report daemon/session daemon/tally daemon/text daemon/wire layout"},
+	{"daemon/server/body", "daemon/api"},
+	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease/evict daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/rawio daemon/report daemon/server/body daemon/session daemon/tally daemon/text daemon/warn daemon/wire layout"},
 	{"daemon", "blockdev blockdev/mirror daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/memberdisks daemon/membership daemon/observe daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/text daemon/waiting daemon/warn daemon/watchdog layout"},
 
 	// Users of a host.
