@@ -247,7 +247,7 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 			require.Zero(t, c.named("x"))
 			require.NoError(t, acquire(t, a, locks.Request{Name: "x"}).Release())
 			require.NoError(t, a.Close(t.Context()))
-			require.Contains(t, log.String(), "host=db1")
+			require.Contains(t, log.String(), "host=1 host_name=db1")
 		})
 	}
 }

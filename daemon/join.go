@@ -203,7 +203,7 @@ func (j *joiner) awaitUnheld(ctx context.Context, ids *hostid.Identity) error {
 			h := r.Record
 			return r.Err == nil && h.State == layout.StateLive && h.MachineID == ids.MachineID && h.BootID == ids.BootID && !slices.Contains(left, h.Incarnation)
 		}); i >= 0 {
-			j.log.Warn("an earlier bakeryd of this machine has not left, joining when its lease is over", "host_id", rows[i].ID)
+			j.log.Warn("an earlier bakeryd of this machine has not left, joining when its lease is over", "host", rows[i].ID)
 			j.stage.For("the end of the lease of an earlier bakeryd of this machine", "")
 			if err := retry.Pause(ctx, sb.Lease); err != nil {
 				return err

@@ -94,7 +94,7 @@ func (j *joiner) disownForgotten(ctx context.Context, ids *hostid.Identity) {
 		if j.cfg.HostID != 0 && host != j.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.TakeLockFile(host) != nil {
 			continue // of another running bakeryd
 		}
-		j.log.Warn("a previous bakeryd left commands and no state, stopping them", "host_id", host)
+		j.log.Warn("a previous bakeryd left commands and no state, stopping them", "host", host)
 		j.disown(ctx, ids, host)
 	}
 }

@@ -245,7 +245,7 @@ func (s *Service) serve(ctx context.Context, h *Host) error {
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
 		return s.leave(h, "bakeryd is shutting down")
 	case by := <-h.mem.Asked():
-		s.log.Warn("asked to leave by an operator, stopping the holders", "by_host_id", by.By, "by_host_name", by.Name)
+		s.log.Warn("asked to leave by an operator, stopping the holders", "by_host", by.By, "by_host_name", by.Name)
 		if err := s.leave(h, fmt.Sprintf("an operator asked this host to leave, by way of host %d (%s)", by.By, by.Name)); err != nil {
 			return err
 		}
@@ -336,7 +336,7 @@ func (f *feeder) run() {
 		if !f.s.safe() {
 			if warn.Allow() {
 				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders still run",
-					"resets_within", f.dev.Timeout())
+					"reset_in", f.dev.Timeout())
 			}
 			continue
 		}
@@ -359,7 +359,7 @@ func (f *feeder) stop() {
 		}
 		return
 	}
-	f.s.log.Warn("the watchdog stays armed: the host is reset unless bakeryd is started again", "within", f.dev.Timeout())
+	f.s.log.Warn("the watchdog stays armed: the host is reset unless bakeryd is started again", "reset_in", f.dev.Timeout())
 	if f.s.safe() {
 		_ = f.dev.Feed()
 	}

@@ -97,7 +97,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	wait := &reporter{log: log, tell: systemd.tell, joining: "joining the lockspace on " + o.daemon.DeviceNames(), served: make(chan term)}
 	systemd.tell("STATUS=" + wait.joining)
 	s := daemon.NewService(o.daemon, func(d *daemon.Host) {
-		log.Info("serving", "device", o.daemon.DeviceNames(), "host_id", d.HostID(), "socket", o.socket)
+		log.Info("serving", "device", o.daemon.DeviceNames(), "host", d.HostID(), "socket", o.socket)
 		wait.served <- term{fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.DeviceNames()), d.Lost()}
 	})
 	wait.waiting = s.Waiting

@@ -20,7 +20,7 @@ func warnOfSettings(dir string, log *slog.Logger) {
 			continue
 		}
 		if text, err := os.ReadFile(file); err == nil && fenceSetting.Match(text) {
-			log.Warn("every user can read the fence command, which may have a password", "file", file, "remedy", "chmod 0640 "+file)
+			log.Warn("every user can read the fence command, which may have a password", "path", file, "remedy", "chmod 0640 "+file)
 		}
 	}
 }

@@ -167,7 +167,7 @@ func (mb *Member) spareRenewed() {
 func (mb *Member) fence(ctx context.Context, a lease.Fence, over bool) bool {
 	agent := mb.registered.Load().agent
 	target := fence.Target{Host: a.Host, Incarnation: text.Hex(a.Incarnation), Name: a.Name, Key: a.PRKey, LeaseOver: over}
-	log := mb.cfg.Log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", target.Incarnation)
+	log := mb.cfg.Log.With("agent", agent.String(), "host", a.Host, "host_name", a.Name, "incarnation", target.Incarnation)
 	log.Warn("host is silent, fencing it")
 	err := agent.Fence(ctx, target)
 	if err == nil {

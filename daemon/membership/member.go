@@ -447,7 +447,7 @@ func (mb *Member) Gone(host int, unreadable error) (bool, error) {
 	}
 	known, _ := mb.Known()
 	mb.cfg.Log.Warn("slot of a host that is gone is unreadable; continuing as if it had no intent",
-		"lock", "the directory's", "host_id", host, "host", known[host-1].Name, "err", unreadable)
+		"lock", "(directory)", "host", host, "host_name", known[host-1].Name, "err", unreadable)
 	return true, nil
 }
 

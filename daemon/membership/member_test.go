@@ -68,7 +68,7 @@ func TestMember_NameIsInUse_LogsAWarning(t *testing.T) {
 				cfg.Log, cfg.Lease.ID, cfg.Lease.Self = slog.New(slog.NewTextHandler(&log, nil)), 2, cfg.Identity.HostRecord()
 			})
 			synctest.Wait()
-			require.Equal(t, name == "db1", strings.Contains(log.String(), `level=WARN msg="another live host has the name of this one" name=db1 other_host_id=1`), log.String())
+			require.Equal(t, name == "db1", strings.Contains(log.String(), `level=WARN msg="another live host has the name of this one" host=1 host_name=db1`), log.String())
 		})
 	}
 }

@@ -36,7 +36,7 @@ func (mb *Member) warnOfName(own int) {
 	hosts, _ := mb.Known()
 	for i, h := range hosts {
 		if i+1 != own && h.State == layout.StateLive && !h.Gone && h.Name == mb.cfg.Identity.Name {
-			mb.cfg.Log.Warn("another live host has the name of this one", "name", h.Name, "other_host_id", i+1,
+			mb.cfg.Log.Warn("another live host has the name of this one", "host", i+1, "host_name", h.Name,
 				"remedy", "set --name or BAKERYD_NAME on one of them, and restart its bakeryd")
 		}
 	}
@@ -51,7 +51,7 @@ func (mb *Member) report(a lease.Action) {
 		mb.delayed.Store(d)
 		var attrs []any
 		if d.until != 0 {
-			attrs = []any{"left", mb.secondsUntil(d.until)}
+			attrs = []any{"join_in", mb.secondsUntil(d.until)}
 		}
 		mb.cfg.Log.Warn("joining takes longer, waiting", append(attrs, "reason", d.reason)...)
 	case lease.Joined:
@@ -59,7 +59,7 @@ func (mb *Member) report(a lease.Action) {
 		if a.Resumed {
 			mb.cfg.Tally.Resumed.Add(1)
 		}
-		mb.cfg.Log.Info("live in lockspace", "lockspace", cmp.Or(mb.cfg.SB.Name, mb.cfg.SB.UUID.String()), "host_id", a.ID,
+		mb.cfg.Log.Info("live in lockspace", "lockspace", cmp.Or(mb.cfg.SB.Name, mb.cfg.SB.UUID.String()), "host", a.ID,
 			"incarnation", text.Hex(a.Incarnation), "resumed", a.Resumed)
 		if mb.cfg.WarnOfName {
 			mb.warnOfName(a.ID)
@@ -84,7 +84,7 @@ func (mb *Member) report(a lease.Action) {
 		mb.cfg.Events.Add(events.Event{Kind: events.Asked, ByHost: a.By, ByHostName: a.Name})
 	case lease.Wished:
 		mb.noteOther(events.Asked, a.Host, a.Name, a.Incarnation, "")
-		mb.cfg.Log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", text.Hex(a.Incarnation))
+		mb.cfg.Log.Warn("host asked to leave", "host", a.Host, "host_name", a.Name, "incarnation", text.Hex(a.Incarnation))
 	case lease.Declared:
 		mb.reportDeath(a)
 	}
@@ -108,8 +108,8 @@ func (mb *Member) reportDeath(a lease.Declared) {
 	default:
 		mb.cfg.Tally.DeathsLearned.Add(1)
 	}
-	mb.cfg.Log.Warn("host declared dead", "dead_host_id", a.Host, "dead_host_name", a.Name, "incarnation", text.Hex(a.Incarnation),
-		"by_host_id", a.By, "verdict", a.Verdict)
+	mb.cfg.Log.Warn("host declared dead", "host", a.Host, "host_name", a.Name, "incarnation", text.Hex(a.Incarnation),
+		"by_host", a.By, "verdict", a.Verdict)
 }
 
 // noteOther records an event about another host.

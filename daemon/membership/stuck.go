@@ -59,7 +59,7 @@ func (mb *Member) awaitLocks() bool {
 	}
 	mb.returned(&mb.writing) // no IO of the lease is in flight that could be reported as hanging
 	if mb.waits.Allow() {
-		attrs := []any{"number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset}
+		attrs := []any{"lock", ios[0].Name, "lock_number", ios[0].Lock, "offset", ios[0].Offset}
 		mb.logAside(mb.cfg.Log.Warn, "IO of a lock hangs, the renewal waits for it", append(attrs, mb.notAnswering()...)...)
 	}
 	for len(mb.cfg.Stalls.Before(before)) > 0 {

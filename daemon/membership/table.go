@@ -62,7 +62,7 @@ func (mb *Member) noteTable(records []lease.Record) {
 	host := 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
 	if host > 0 && mb.zeroed.Allow() {
 		mb.cfg.Log.Warn("a host record is all zeroes, waiting until its host rewrites it: start bakeryd there if it does not run",
-			"host_id", host, "err", lease.ErrZeroed)
+			"host", host, "err", lease.ErrZeroed)
 	}
 	hosts, _ := mb.Known()
 	mb.noteHosts(hosts)
@@ -154,12 +154,12 @@ func (mb *Member) noteSilence(hosts []lease.Host) {
 		case is && !was:
 			*silent = h.Incarnation
 			mb.noteOther(events.AtRisk, i+1, h.Name, h.Incarnation, "silent for "+(h.Read-h.Since).Round(time.Millisecond).String())
-			mb.cfg.Log.Warn("host is silent", "silent_host_id", i+1, "silent_host_name", h.Name, "silent_for", (h.Read - h.Since).Round(time.Millisecond))
+			mb.cfg.Log.Warn("host is silent", "host", i+1, "host_name", h.Name, "silent", (h.Read - h.Since).Round(time.Millisecond))
 		case was && !is:
 			*silent = 0
 			if !h.Gone {
 				mb.noteOther(events.Seen, i+1, h.Name, h.Incarnation, "")
-				mb.cfg.Log.Info("host is seen again", "seen_host_id", i+1, "seen_host_name", h.Name)
+				mb.cfg.Log.Info("host is seen again", "host", i+1, "host_name", h.Name)
 			}
 		}
 	}

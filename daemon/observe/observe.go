@@ -88,5 +88,5 @@ func ofLock(e layout.Entry) []any {
 	if e.Name == "" && e.Lock == 0 {
 		return nil
 	}
-	return []any{"lock", e.Name, "number", e.Lock}
+	return []any{"lock", e.Name, "lock_number", e.Lock}
 }

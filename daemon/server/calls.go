@@ -334,7 +334,7 @@ func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, err
 	if dead {
 		outcome = evictDead
 	}
-	s.cfg.Log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
+	s.cfg.Log.Warn("host evicted by an operator", "host", body.Host, "outcome", outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
 	return evictAnswer{outcome}, nil
 }
 

@@ -35,7 +35,7 @@ func (lk *Lock) intact(v bakery.View) error {
 		lk.host.Member.LoseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.host.Observer.Trouble("own slot was overwritten, rewriting it", lk.Entry, "host_id", lk.host.ID,
+	lk.host.Observer.Trouble("own slot was overwritten, rewriting it", lk.Entry, "host", lk.host.ID,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }

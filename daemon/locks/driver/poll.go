@@ -212,7 +212,7 @@ func (lk *Lock) rewrite() error {
 		}
 		if written < 0 || lk.slots.Failed || now-written >= lk.host.Disk.Times().Renew() {
 			if written < 0 {
-				lk.host.Observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host_id", lk.host.ID)
+				lk.host.Observer.Trouble("own slot is unreadable, rewriting it", lk.Entry, "host", lk.host.ID)
 			}
 			written = now
 			if err = lk.slots.Write(lk.m.OwnSlot(), lk.Queue.Holder(lk.m.OwnSlot().Phase)); err != nil {

@@ -43,7 +43,7 @@ func (lk *Lock) EndLinger() {
 
 // reportRequested reports a request to holders up to ticket.
 func (lk *Lock) reportRequested(r queue.Requested, ticket layout.Ticket) {
-	lk.host.Observer.Noted("lock requested", lk.Entry, "token", ticket, "by_host_id", r.Host, "by_host_name", r.HostName, "message", r.Message)
+	lk.host.Observer.Noted("lock requested", lk.Entry, "token", ticket, "by_host", r.Host, "by_host_name", r.HostName, "message", r.Message)
 	lk.Queue.Observe(observe.Happening{Event: events.Event{Kind: events.Wanted, Token: ticket, ByHost: r.Host, ByHostName: r.HostName, Reason: r.Message}})
 }
 

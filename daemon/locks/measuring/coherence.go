@@ -125,6 +125,6 @@ func (m *Meter) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	case err != nil && !errors.Is(err, errEnded):
 		return nil, fmt.Errorf("meet host %d: %w", o.Host, err)
 	}
-	m.log.Info("coherence check with another host ended", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
+	m.log.Info("coherence check with another host ended", "host", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
 	return r, nil
 }
