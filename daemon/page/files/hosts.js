@@ -54,7 +54,7 @@ export function drawLease(m, now) {
   say(lease.of, !over ? ` of ${until(L)} left` : since > 0 ? ` for ${whole(since)}` : '');
   lease.bar.set(left / L, level, `${until(left)} of ${until(L)} left`);
   const dog = own?.watchdog_armed ? `watchdog armed, ${own.watchdog_seconds} s` : 'no watchdog';
-  say(lease.facts, `${hostName(m.self.id, m.self.name)}, ${m.self.state} · renewed every ${lasting(L / 6)} · commands are asked to stop at ${lasting(L / 6)} left · ${dog}`);
+  say(lease.facts, `${hostName(m.self.id, m.self.name)}, ${m.over ? 'unknown' : m.self.state} · renewed every ${lasting(L / 6)} · commands are asked to stop at ${lasting(L / 6)} left · ${dog}`);
 }
 
 export function drawHosts(m, now) {

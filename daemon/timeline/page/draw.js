@@ -44,19 +44,20 @@ function box(p, x, y, w, h, r) {
   p.roundRect(x, y, w, h, Math.min(r, w / 2, h / 2));
 }
 
-// label writes a text into a box, shortened, if there is room.
-function label(p, words, x, y, w, colour) {
+// label writes a text into a box, shortened, if there is room. A name also keeps its end: several may begin alike.
+function label(p, words, x, y, w, colour, name = false) {
   if (w < 22) return;
   p.fillStyle = colour;
   let s = words;
   if (p.measureText(s).width > w) {
+    const cut = (n) => (name ? s.slice(0, Math.ceil(n / 2)) + '…' + s.slice(s.length - Math.floor(n / 2)) : s.slice(0, n) + '…');
     let low = 0, high = s.length;
     while (low < high) {
       const mid = (low + high + 1) >> 1;
-      if (p.measureText(s.slice(0, mid) + '…').width <= w) low = mid; else high = mid - 1;
+      if (p.measureText(cut(mid)).width <= w) low = mid; else high = mid - 1;
     }
     if (low < 2) return;
-    s = s.slice(0, low) + '…';
+    s = cut(low);
   }
   p.fillText(s, x, y);
 }

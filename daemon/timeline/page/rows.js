@@ -117,7 +117,7 @@ function sideOf(r) {
     pen.roundRect(7, mid - 1.5, 9, 2, 1);
     pen.fill();
     pen.font = theme.bold;
-    label(pen, r.lock.name, 22, mid, gutter - 30 - (r.lock.permits > 1 ? 26 : 0), r.lock.proven ? theme.bad : theme.ink);
+    label(pen, r.lock.name, 22, mid, gutter - 30 - (r.lock.permits > 1 ? 26 : 0), r.lock.proven ? theme.bad : theme.ink, true);
     if (r.lock.permits > 1) {
       pen.font = theme.font;
       pen.textAlign = 'right';
@@ -202,7 +202,7 @@ function trackOf(r) {
     last[a.track] = x2;
     pen.globalAlpha = view.hidden.has(a.host) ? 0.18 : 1;
     hold(pen, a, Math.max(x1, gutter - 9), Math.min(x2, width + 9), y, TRACK_H - 2, xOf);
-    const from = Math.max(x1, gutter), room = Math.min(x2, width) - from - 10;
+    const from = Math.max(x1, gutter), room = roomIn(a, from, Math.min(x2, width) - from - 10);
     if (room > 24) label(pen, hostName(a.host) + (room > 150 ? `  ${lasting(a.ended - a.entered)}` : ''), from + 5, y + TRACK_H / 2 - 0.5, room, ink(a));
     pen.globalAlpha = 1;
     hits.push({ x: x1, y, w: x2 - x1, h: TRACK_H - 2, a });
@@ -210,7 +210,10 @@ function trackOf(r) {
   badges(r.lock.marks.map((m) => ({ at: m.at, kind: m.kind, mark: m, lock: r.lock })), r.y - view.top + r.h - 8);
 }
 
-const ink = (a) => (a.sure !== undefined && xOf(a.sure) - Math.max(gutter, xOf(a.entered)) < 30 ? theme.ink : theme.dark ? '#0d1116' : '#fff');
+// A label is in the solid part of a hold, with its ink, or if that is short in all of it.
+const solid = (a, from) => (a.sure === undefined ? Infinity : xOf(a.sure) - from);
+const roomIn = (a, from, room) => (solid(a, from) < 30 ? room : Math.min(room, solid(a, from) - 8));
+const ink = (a) => (solid(a, Math.max(gutter, xOf(a.entered))) < 30 ? theme.ink : theme.dark ? '#0d1116' : '#fff');
 
 // attemptsOf draws the waits and holds of one host in one lock.
 function attemptsOf(r) {
@@ -231,7 +234,7 @@ function attemptsOf(r) {
     if (enters - x1 > 0.7 || !held(a)) wait(pen, a, Math.max(x1, gutter - 9), Math.min(enters, width + 9), y, LANE_H - 4, xOf);
     if (held(a)) {
       hold(pen, a, Math.max(enters, gutter - 9), Math.min(x2, width + 9), y, LANE_H - 4, xOf);
-      const from = Math.max(enters, gutter), room = Math.min(x2, width) - from - 8;
+      const from = Math.max(enters, gutter), room = roomIn(a, from, Math.min(x2, width) - from - 8);
       if (room > 44) {
         pen.font = '10px system-ui, "DejaVu Sans", sans-serif';
         label(pen, a.command || `pid ${a.pid}`, from + 4, y + (LANE_H - 4) / 2 + 0.5, room, ink(a));

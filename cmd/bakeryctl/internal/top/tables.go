@@ -59,6 +59,12 @@ func (s *screen) grid(columns []column, rows [][]string, marked int) {
 	}
 }
 
+// name returns a name for the first column. If it is too long it keeps its start and its end, where
+// names differ, and where the id of a host is.
+func (s *screen) name(of render.Level, text string) string {
+	return s.of(of, s.g.Middle(render.Safe(text), s.part(3)))
+}
+
 // part returns a fraction of the width.
 func (s *screen) part(of int) int { return max(6, s.width/of) }
 
@@ -94,7 +100,7 @@ func (s *screen) hostTable(room int) {
 	rows := [][]string{s.cells(render.Head, title("HOSTS", len(s.hosts), len(all), from, to), "STATE", "LEASE", "SEEN")}
 	for _, r := range s.hosts[from:to] {
 		h := all[r.i].Aged(s.known())
-		rows = append(rows, []string{s.of(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
+		rows = append(rows, []string{s.name(render.Plain, show.HostTitle(h.ID, h.Name)), s.of(show.HostLevel(h), string(h.Health)), s.hostLease(h), s.hostNotes(h)})
 	}
 	columns := []column{{1, s.part(3)}, fixed(8), fixed(s.barWidth())}
 	if s.barWidth() == 0 {
@@ -199,7 +205,7 @@ func (s *screen) lockTable(room int) {
 		} else if len(l.Holders) > 0 {
 			last = text.PrintableLine(l.Holders[0].Command)
 		}
-		rows = append(rows, []string{s.of(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, s.heldBy(l, &names)), s.heldFor(oldest(l)),
+		rows = append(rows, []string{s.name(of, show.LockName(l)), s.lockState(l), s.of(render.Plain, s.heldBy(l, &names)), s.heldFor(oldest(l)),
 			s.of(render.Warn, waits), s.of(of, last)})
 	}
 	s.grid([]column{{1, s.part(3)}, fixed(8), {7, s.part(5)}, fixed(6), fixed(4)}, rows, marked)
