@@ -211,7 +211,7 @@ func (r *Report) silence(h *Host) (why, remedy string) {
 	if r.ThisHost == nil {
 		return h.Silence, "a running bakeryd shows when it is declared dead"
 	}
-	wait := "wait: its locks are free then"
+	wait := "nothing to do: its locks are released then"
 	switch {
 	case h.Unreadable:
 		wait = "its locks stay held: no host is declared dead while its record cannot be read"
@@ -220,7 +220,7 @@ func (r *Report) silence(h *Host) (why, remedy string) {
 	case h.FailedFences > 0:
 		wait = "its locks stay held until it is fenced or back; for the reason, see \"fencing failed\" in the log of the host that tried"
 	case r.Lockspace.Policy == layout.PolicyFence:
-		wait = "wait: its locks are free when the fence is confirmed"
+		wait = "nothing to do: its locks are released when the fence is confirmed"
 	}
 	return h.Silence, fmt.Sprintf("%s; %s; only if it is certainly powered off: bakeryctl evict %d frees them immediately", wait, startThere, h.ID)
 }

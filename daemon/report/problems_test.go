@@ -27,7 +27,7 @@ func (p Problem) String() string {
 const (
 	start       = "if the host runs, start bakeryd on it (systemctl start bakeryd)"
 	evict       = "; " + start + "; only if it is certainly powered off: bakeryctl evict 2 frees them immediately"
-	wait        = "wait: its locks are free then" + evict
+	wait        = "nothing to do: its locks are released then" + evict
 	forget      = " only if it is gone for good: bakeryctl evict 2 --forget frees its id"
 	startOrGone = start + ", and it joins again; it was not fenced: if it only hung, check that its commands have ended;" + forget
 	joinsAgain  = "it joins again when its commands have ended and the device answers; for the reason, see journalctl -u bakeryd"
@@ -68,11 +68,11 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 		{"being fenced", func(r *Report) {
 			silent(r, 37_000, 0)
 			r.Lockspace.Policy = layout.PolicyFence
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being fenced -> wait: its locks are free when the fence is confirmed" + evict}},
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being fenced -> nothing to do: its locks are released when the fence is confirmed" + evict}},
 		{"to be fenced", func(r *Report) {
 			silent(r, 37_000, 2000)
 			r.Lockspace.Policy = layout.PolicyFence
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> wait: its locks are free when the fence is confirmed" + evict}},
+		}, []string{"error silent: host 2 (db2) is silent: no renewal for 37 s, fenced in 2 s -> nothing to do: its locks are released when the fence is confirmed" + evict}},
 		{"fencing fails", func(r *Report) {
 			silent(r, 71_000, 0)
 			r.Lockspace.Policy = layout.PolicyFence

@@ -24,7 +24,7 @@ func pictures(b *browser.Tab, name string) {
 
 // The remedies as bakeryd words them.
 const (
-	remedySilent = "wait: its locks are free then; if the host runs, start bakeryd on it (systemctl start bakeryd); only if it is certainly powered off: bakeryctl evict 2 frees them immediately"
+	remedySilent = "nothing to do: its locks are released then; if the host runs, start bakeryd on it (systemctl start bakeryd); only if it is certainly powered off: bakeryctl evict 2 frees them immediately"
 	remedyDead   = "if the host runs, start bakeryd on it (systemctl start bakeryd), and it joins again; it was not fenced: if it only hung, check that its commands have ended; " +
 		"only if it is gone for good: bakeryctl evict 4 --forget frees its id"
 	remedyDisk = "a host that loses one more disk loses its lease; check the device: dmesg, multipath -ll, iostat -x 1"
@@ -81,7 +81,7 @@ func incidents(t *testing.T, real string) {
 		s := newStage(t, real, answer(5, 9, 3, 1, badNight))
 		s.events = nightEvents()
 		b := browser.Visit(t, s.url, ready)
-		says(b, "#todo", "Wait: its locks are free then; if the host runs, start bakeryd on it")
+		says(b, "#todo", "Nothing to do: its locks are released then; if the host runs, start bakeryd on it")
 		says(b, "#eventlist", longHost+" (2)")
 		says(b, "#eventlist", "behind "+longHost+" (2)")
 		says(b, "#eventlist", longHost+" (4) by db1 (1)")
