@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -144,6 +145,9 @@ func TestHangThenRejoin(t *testing.T) {
 		require.LessOrEqual(t, r.d.leaseLeft(), time.Duration(0))
 		_, refused := r.post(`{"name": "y"}`)
 		require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode, "nothing is granted")
+		why, err := io.ReadAll(refused.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(why), "the lease was lost: the lease ran out: IO hangs: reading the host table, for ")
 		holder.leave()
 		select {
 		case <-r.joined:

@@ -94,13 +94,16 @@ func runDetached[T any](ctx context.Context, m *Manager, f func() (T, error)) (T
 		if f.err != nil && m.host.Stopping() {
 			return nothing, queue.ErrStopped // the device may be closed already
 		}
+		if errors.Is(f.err, api.ErrLeaseLost) && m.host.IsLost() {
+			return nothing, m.host.Refusal()
+		}
 		return f.v, f.err
 	case <-m.stop:
 		return nothing, queue.ErrStopped
 	case <-ctx.Done():
 		return nothing, context.Cause(ctx)
 	case <-m.mem.Lost():
-		return nothing, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+		return nothing, m.host.Refusal()
 	}
 }
 

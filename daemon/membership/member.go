@@ -275,7 +275,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 		case lease.Wished:
 			mb.wished[layout.Verdict{Host: a.Host, Incarnation: a.Incarnation}] = true
 		case lease.Lost:
-			mb.end(a.Reason, a.Incarnation, true)
+			mb.end(mb.withHang(a.Reason), a.Incarnation, true)
 		case lease.Refused:
 			mb.end(a.Reason, 0, false)
 		case lease.Left:

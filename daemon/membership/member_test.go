@@ -103,6 +103,20 @@ func TestMember_LosesForAReason_SaysIt(t *testing.T) {
 	})
 }
 
+// TestMember_IOHangs_ReasonNamesIt: also in refusals.
+func TestMember_IOHangs_ReasonNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := space(t)
+		f := disktest.NewFaulty(s.Disk.Open(), disktest.FaultyOptions{})
+		mb := live(t, s, f, nil)
+		release := f.Hang(disktest.Fault{})
+		<-mb.Lost()
+		require.EqualError(t, mb.Err(), "the lease ran out: IO hangs: reading the host table, for 8m20s, on memory")
+		require.ErrorIs(t, mb.Err(), lease.ErrExpired)
+		release()
+	})
+}
+
 // TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock: IO that returned during the pause is still recorded as in flight.
 func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

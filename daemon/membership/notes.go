@@ -68,7 +68,8 @@ func (mb *Member) report(a lease.Action) {
 	case lease.Renewed:
 		mb.keepTerm()
 	case lease.Lost:
-		reason, attrs := a.Reason.Error(), []any{"err", a.Reason}
+		err := mb.Err()
+		reason, attrs := err.Error(), []any{"err", err}
 		if io := mb.trouble.Load(); io != nil {
 			reason += ": " + io.err.Error()
 			attrs = append(attrs, "io_err", io.err)

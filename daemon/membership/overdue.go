@@ -1,8 +1,12 @@
 package membership
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lease/timing"
 )
 
@@ -38,6 +42,21 @@ func (mb *Member) returned(u *underWay) {
 // need not be detected.
 func (mb *Member) overdueAt(u *underWay) (time.Duration, bool) {
 	return u.since + 2*mb.times().Budget(), u.since != 0 && !u.reported
+}
+
+// withHang adds IO of the lease that hangs to the reason why the lease is over. Called with mu held.
+func (mb *Member) withHang(reason error) error {
+	for _, u := range []*underWay{&mb.reading, &mb.writing} {
+		if u.since == 0 || !u.reported || !errors.Is(reason, lease.ErrExpired) {
+			continue
+		}
+		device := mb.cfg.Dev.Info().Path
+		if mb.set != nil {
+			device = cmp.Or(mb.silentDisks(), device)
+		}
+		return fmt.Errorf("%w: IO hangs: %s, for %v, on %s", reason, u.what, (mb.cfg.Clock.Now() - u.since).Round(time.Millisecond), device)
+	}
+	return reason
 }
 
 // ring sets the alarm for when the machine needs the time, or when IO of the lease or of a lock may

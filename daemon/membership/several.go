@@ -244,19 +244,23 @@ func (mb *Member) write(buf []byte, r layout.HostRecord) (members []int, err err
 	return members, err
 }
 
-// notAnswering returns an attribute for the log with the members that are not up, or that have a request that has
-// taken longer than the budget; none with one disk.
+// notAnswering returns an attribute for the log with the result of silentDisks; none with one disk.
 func (mb *Member) notAnswering() (attrs []any) {
 	if mb.set == nil {
 		return nil
 	}
+	return []any{"not_answering", mb.silentDisks()}
+}
+
+// silentDisks returns the members that are not up, or that have a request that has taken longer than the budget.
+func (mb *Member) silentDisks() string {
 	var silent []string
 	for _, m := range mb.set.Members() {
 		if oldest := m.Stats.Oldest; m.State != mirror.Up || oldest > mb.times().Budget() {
 			silent = append(silent, fmt.Sprintf("%s (%v, oldest request %v)", m.Name, m.State, oldest.Round(time.Millisecond)))
 		}
 	}
-	return []any{"not_answering", strings.Join(silent, ", ")}
+	return strings.Join(silent, ", ")
 }
 
 // beforeLeft returns when no copy of this incarnation is in flight to any member (FIFO), and no process

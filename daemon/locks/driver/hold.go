@@ -137,7 +137,7 @@ func (h *Hold) Await(ctx context.Context) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-h.Lost(): // the driver may wait for IO that hangs
-		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+		err = h.lk.host.Refusal()
 	}
 	if h.lk.Queue.Withdraw(&h.Item) {
 		return err

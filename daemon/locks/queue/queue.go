@@ -42,6 +42,15 @@ func (h *Host) MayLinger() bool { return !closed(h.Restart) && !closed(h.Stop) }
 // IsLost reports whether the lease is lost.
 func (h *Host) IsLost() bool { return closed(h.Lost) }
 
+// Refusal returns the error of all requests after the lease was lost, with the reason.
+func (h *Host) Refusal() error {
+	err := fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
+	if cause := h.Cause(); cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
 // lost returns why the lease is lost, nil if it is not.
 func (h *Host) lost() error {
 	if !h.IsLost() {
@@ -256,7 +265,7 @@ func (q *Queue) RefuseTries() {
 // RefuseLost reports the loss of the lease to all waiting clients: the driver may be waiting for a
 // device that hangs.
 func (q *Queue) RefuseLost() {
-	q.Refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), All)
+	q.Refuse(q.host.Refusal(), All)
 }
 
 // Close ends the wait of all clients and admits no more. The error of the first call counts.
