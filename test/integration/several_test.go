@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -336,6 +337,32 @@ func TestSeveral_StartWithoutAMember_Serves(t *testing.T) {
 				}
 				b.leave()
 			}
+		})
+	}
+}
+
+// TestSeveral_StartWhileMembersHang_ServesWhenTheyAnswer: the log does not call them wrong.
+func TestSeveral_StartWhileMembersHang_ServesWhenTheyAnswer(t *testing.T) {
+	t.Parallel()
+	for why, first := range map[string]int{"no majority of the member disks": 1, "no member disk answers": 0} {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			a := severalSpace(t).machine("1")
+			var paths []*faultyPath
+			for member := first; member < members; member++ {
+				paths = append(paths, a.breakableMember(member))
+			}
+			for _, p := range paths {
+				p.trouble("hang", "all")
+			}
+			a.start()
+			eventually(t, "an attempt to join fails", func() bool { return strings.Contains(a.said(), `msg="joining failed, retrying" err="`+why) })
+			require.Contains(t, a.said(), "no answer within 2s")
+			for _, p := range paths {
+				p.repair()
+			}
+			a.ready()
+			require.Zero(t, a.lock("-w", "60", "x", "--", "true").code)
 		})
 	}
 }
