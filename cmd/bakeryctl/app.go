@@ -24,6 +24,7 @@ type app struct {
 	json              bool          // print JSON instead of text
 	devices           []string      // disks of the lockspace to read instead of asking bakeryd; none: ask bakeryd
 	completionTimeout time.Duration // of bakeryd, for shell completion
+	patience          cli.Patience  // with bakeryd and devices
 }
 
 // colourFlag adds the flag --color to a command.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -43,7 +44,12 @@ Exit codes:
 
   bakeryctl create reboot --permits 2 --json | jq .created`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		lock, created, err := client.New(a.socket).Create(cmd.Context(), args[0], permits)
+		var lock client.LockInfo
+		var created bool
+		err := call.Wait(cmd.Context(), a.socket, func(ctx context.Context) (err error) {
+			lock, created, err = client.New(a.socket).Create(ctx, args[0], permits)
+			return err
+		})
 		if err != nil {
 			return call.Failure(err)
 		}

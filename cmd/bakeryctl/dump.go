@@ -23,7 +23,7 @@ With --json each record is one JSON object per line.`
 		if a.json {
 			write = show.RecordJSON
 		}
-		_, err := ondevice.Read(args, func(dev blockdev.Device) (any, error) {
+		_, err := ondevice.Read(cmd.Context(), args, func(dev blockdev.Device) (any, error) {
 			sb, _, err := lockspace.FindSuperblock(dev)
 			if err == nil {
 				err = lockspace.Walk(dev, sb, func(r lockspace.Record) error { return write(a.stdout, r) })

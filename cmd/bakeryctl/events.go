@@ -142,7 +142,11 @@ func (o *eventsOptions) call() string {
 
 // eventsOfDaemon prints the events of bakeryd as they arrive.
 func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
-	stream, err := client.New(a.socket).Open(ctx, o.call())
+	var stream io.ReadCloser
+	err := call.Wait(ctx, a.socket, func(ctx context.Context) (err error) {
+		stream, err = client.New(a.socket).Open(ctx, o.call())
+		return err
+	})
 	if err != nil {
 		return call.Failure(err)
 	}

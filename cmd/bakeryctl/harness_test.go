@@ -37,6 +37,7 @@ const soon = 2 * time.Minute
 const asItself = "bakeryctl.under-test"
 
 func init() {
+	patience = cli.Patience{}
 	if at := os.Getenv(stopAt); at != "" {
 		supervise.Reached = func(step string) {
 			if step != at {

@@ -52,7 +52,7 @@ joining and without bakeryd.`
 // listLocks reads the device, or asks bakeryd.
 func (a *app) listLocks(ctx context.Context) (*directory.Listing, error) {
 	if len(a.devices) > 0 {
-		return ondevice.Read(a.devices, directory.List)
+		return ondevice.Read(ctx, a.devices, directory.List)
 	}
 	list := new(directory.Listing)
 	err := call.Ask(ctx, a.socket, "GET", "/v1/locks", nil, list)

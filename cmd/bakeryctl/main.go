@@ -24,8 +24,12 @@ import (
 	"context"
 	"os"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 )
+
+// patience is that of all commands. Tests, which check standard error on slow machines, set another one.
+var patience = cli.DefaultPatience()
 
 func main() {
 	switch os.Args[0] {
@@ -34,6 +38,6 @@ func main() {
 	case supervise.AsGuardian:
 		os.Exit(supervise.RunGuardian(os.Args[1:]))
 	}
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, completionTimeout: completionTimeout}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, completionTimeout: completionTimeout, patience: patience}
 	os.Exit(run(context.Background(), os.Args[1:], a))
 }

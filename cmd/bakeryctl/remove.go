@@ -6,9 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
-	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -18,14 +17,14 @@ type removeResult struct {
 }
 
 func defineRemove(a *app, cmd *cobra.Command) {
-	var o client.RemoveOptions
+	o := acquire.Request{Conflict: cli.ExitConflict}
 	cmd.Long = `Remove the lock NAME with its permits and its value, so that its place in the lock
 directory becomes free.
 
 The lock is removed when it has no holder: bakeryctl rm waits in the queue as
-bakeryctl lock does, unless -n or -w is given. Removal does not forbid the name: a
-client that waits for the lock, or requests it later, creates it again, with one
-permit. Tokens continue to increase.
+bakeryctl lock does, unless -n or -w is given. After 1 s it prints what the lock waits
+for. Removal does not forbid the name: a client that waits for the lock, or requests it
+later, creates it again, with one permit. Tokens continue to increase.
 
 If this host dies during the removal, the next host that uses the lock completes
 the removal and creates the lock again.
@@ -46,16 +45,14 @@ Exit codes:
 		if cmd.Flags().Changed("timeout") && o.Timeout == 0 {
 			o.NonBlock = true // as with lock
 		}
-		if err := client.New(a.socket).Remove(cmd.Context(), args[0], o); err != nil {
-			f := call.Failure(err)
-			if f.Code == cli.ExitConflict && f.Hint == "" {
-				f.Hint = "run bakeryctl status to see its holders"
-			}
-			return f
+		o.Name, o.Socket, o.Stderr = args[0], a.socket, a.stderr
+		if err := o.Remove(cmd.Context()); err != nil {
+			return err
 		}
 		return a.print(removeResult{args[0]}, func(w io.Writer) { fmt.Fprintf(w, "removed %s\n", text.Printable(args[0])) })
 	}
 	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
 	cmd.Flags().VarP((*cli.Wait)(&o.Timeout), "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
+	cmd.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "do not print that it waits or gave up, and what for")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the result as JSON")
 }

@@ -32,7 +32,7 @@ func run(ctx context.Context, args []string, a *app) int {
 	ctx = client.WithWarnings(ctx, func(message string) {
 		once.Do(func() { fmt.Fprintf(a.stderr, "bakeryctl: warning: %s\n", text.PrintableLine(message)) })
 	})
-	return cli.Report(a.stderr, root.ExecuteContext(ctx))
+	return cli.Report(a.stderr, root.ExecuteContext(a.patience.With(ctx)))
 }
 
 type command struct {

@@ -53,7 +53,7 @@ entering then.`
 // status reads the device, or asks bakeryd.
 func (a *app) status(ctx context.Context) (*report.Report, error) {
 	if len(a.devices) > 0 {
-		return ondevice.Status(a.devices)
+		return ondevice.Status(ctx, a.devices)
 	}
 	status, err := show.Ask(ctx, a.socket)
 	return status, call.OrDevice(err)

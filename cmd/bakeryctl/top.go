@@ -8,6 +8,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/top"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 // The minimum and maximum of --interval.
@@ -41,14 +42,19 @@ without bakeryd, for at most a tenth of the time; a silent host shows after half
 		case once && given("interval"):
 			return cli.Usage("top", "--once and --interval exclude each other")
 		}
+		ctx := cmd.Context()
+		if !once { // the screen shows it
+			p := cli.PatienceOf(ctx)
+			ctx = cli.Patience{Limit: p.Limit}.With(ctx)
+		}
 		source := top.Bakeryd(a.socket)
 		if len(a.devices) > 0 {
-			source = top.Device(a.devices, ondevice.Status)
+			source = top.Device(a.devices, func(paths []string) (*report.Report, error) { return ondevice.Status(ctx, paths) })
 		}
 		if once {
-			return top.Once(cmd.Context(), source, a.stdout, a.paint())
+			return top.Once(ctx, source, a.stdout, a.paint())
 		}
-		return top.Run(cmd.Context(), source, top.Terminal{In: a.stdin, Out: a.stdout, Paint: a.paint(), Every: interval})
+		return top.Run(ctx, source, top.Terminal{In: a.stdin, Out: a.stdout, Paint: a.paint(), Every: interval})
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")

@@ -62,7 +62,7 @@ Exit codes:
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		var v locks.Value
 		if cmd.Flags().Changed("device") {
-			v, err = valueOfDevice(a.devices, args[0])
+			v, err = valueOfDevice(cmd.Context(), a.devices, args[0])
 		} else {
 			v, err = a.valueOfDaemon(cmd.Context(), args[0])
 		}
@@ -101,15 +101,19 @@ func showable(text string) string {
 }
 
 func (a *app) valueOfDaemon(ctx context.Context, name string) (locks.Value, error) {
-	v, err := client.New(a.socket).Value(ctx, name)
+	var v client.Value
+	err := call.Wait(ctx, a.socket, func(ctx context.Context) (err error) {
+		v, err = client.New(a.socket).Value(ctx, name)
+		return err
+	})
 	if err != nil {
 		return locks.Value{}, call.OrDevice(call.Failure(err))
 	}
 	return locks.Value{Name: name, Value: v.Value, Token: layout.Ticket(v.Token), Host: v.Host, HostName: v.HostName}, nil
 }
 
-func valueOfDevice(paths []string, name string) (locks.Value, error) {
-	snapshot, err := ondevice.Read(paths, lockspace.Inspect)
+func valueOfDevice(ctx context.Context, paths []string, name string) (locks.Value, error) {
+	snapshot, err := ondevice.Read(ctx, paths, lockspace.Inspect)
 	if err != nil {
 		return locks.Value{}, err
 	}
@@ -169,9 +173,10 @@ func (a *app) inside(ctx context.Context, change func(context.Context, *client.A
 	if err := token.UnmarshalText([]byte(text)); err != nil {
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", supervise.EnvToken, err), Hint: hintInside}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, insideTimeout, fmt.Errorf("%w: no answer within %v", client.ErrUnreachable, insideTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, insideTimeout, fmt.Errorf("%w within %v", client.ErrNoAnswer, insideTimeout))
 	defer cancel()
-	if err := change(ctx, client.New(a.socket).Access(session, token)); err != nil {
+	err := call.Wait(ctx, a.socket, func(ctx context.Context) error { return change(ctx, client.New(a.socket).Access(session, token)) })
+	if err != nil {
 		return call.Failure(err)
 	}
 	return nil

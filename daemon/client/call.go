@@ -29,7 +29,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, path string, body, answer any) error {
 	if limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: no answer within %v", ErrUnreachable, limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w within %v", ErrNoAnswer, limit))
 		defer cancel()
 	}
 	r, err := c.send(ctx, maxCall, method, path, body)

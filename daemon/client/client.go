@@ -51,6 +51,10 @@ var (
 	// grant and does not come back in time.
 	ErrUnreachable = errors.New("bakeryd is unreachable")
 
+	// ErrNoAnswer is returned when bakeryd does not answer in time: it is stopped or hangs, or its device
+	// does. It wraps ErrUnreachable.
+	ErrNoAnswer = fmt.Errorf("%w: no answer", ErrUnreachable)
+
 	// ErrUnsupported is returned by every call on systems other than Linux. It wraps
 	// errors.ErrUnsupported.
 	ErrUnsupported = fmt.Errorf("bakeryd runs on Linux only: %w on %s", errors.ErrUnsupported, runtime.GOOS)
@@ -151,7 +155,7 @@ type Options struct {
 func (o Options) limit() (time.Duration, error) {
 	switch {
 	case o.NonBlock:
-		return answerTimeout, fmt.Errorf("%w: no answer within %v", ErrUnreachable, answerTimeout)
+		return answerTimeout, fmt.Errorf("%w within %v", ErrNoAnswer, answerTimeout)
 	case o.Timeout > 0:
 		return o.Timeout + answerTimeout, ErrTimeout
 	}

@@ -189,7 +189,7 @@ func (w *waiter) attempt(ctx context.Context) (*link, api.Event, error) {
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
 		silence := time.AfterFunc(w.remaining(), func() {
-			cancel(fmt.Errorf("%w: no answer within %v", ErrUnreachable, w.lease))
+			cancel(fmt.Errorf("%w within %v", ErrNoAnswer, w.lease))
 		})
 		defer silence.Stop()
 		heard = func() { silence.Stop() }

@@ -116,12 +116,12 @@ var imports = []struct{ path, imports string }{
 	// The programs. ctl/ is cmd/bakeryctl/internal/.
 	{"cmd/internal/flags", ""},
 	{"cmd/internal/advice", "blockdev daemon/lockspace layout"},
-	{"ctl/cli", ""},
-	{"ctl/topics", "ctl/cli"},
 	{"ctl/term", ""},
+	{"ctl/cli", "ctl/term"},
+	{"ctl/topics", "ctl/cli"},
 	{"ctl/signals", "ctl/cli"},
 	{"ctl/render", "ctl/term"},
-	{"ctl/call", "ctl/cli daemon/client"},
+	{"ctl/call", "ctl/cli daemon/client daemon/peer daemon/process"},
 	{"ctl/ondevice", "blockdev cmd/internal/advice ctl/cli daemon daemon/lease daemon/lockspace daemon/lockspace/format daemon/report layout"},
 	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/events daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/report daemon/text layout"},
 	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process daemon/text"},
@@ -138,7 +138,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/complete", "ctl/call daemon/client daemon/report daemon/text"},
 	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
-	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/bench ctl/call ctl/check ctl/cli ctl/complete ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/stress ctl/supervise ctl/term ctl/top ctl/topics ctl/usage daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/text daemon/timeline layout"},
+	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/acquire ctl/bench ctl/call ctl/check ctl/cli ctl/complete ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/stress ctl/supervise ctl/term ctl/top ctl/topics ctl/usage daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server daemon/waiting"},
 
 	// For tests.

@@ -22,7 +22,7 @@ func main() {
 		os.Exit(supervise.RunStub(os.Args[1:]))
 	}
 	if o, ok := lock.Direct(os.Args[1:]); ok {
-		os.Exit(cli.Report(os.Stderr, o.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr)))
+		os.Exit(cli.Report(os.Stderr, o.Run(cli.DefaultPatience().With(context.Background()), os.Stdin, os.Stdout, os.Stderr)))
 	}
 	os.Exit(cli.Report(os.Stderr, execFull()))
 }

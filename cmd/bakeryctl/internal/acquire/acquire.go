@@ -112,16 +112,44 @@ func formatTimeout(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
 }
 
+// blockerOfBakeryd is the Blocker of a lock of bakeryd.
+func (o Request) blockerOfBakeryd(ctx context.Context, name string) (string, error) {
+	var answer struct {
+		Text string `json:"text"`
+	}
+	err := call.Ask(ctx, o.Socket, "GET", "/v1/blocker?name="+url.QueryEscape(name), nil, &answer)
+	return answer.Text, err
+}
+
+// Remove removes the lock by bakeryd, once it is free. It uses Name, Conflict, Quiet, Socket, Stderr,
+// NonBlock and Timeout.
+func (o Request) Remove(ctx context.Context) error {
+	o.line = startWaitLine(o.Stderr, o.Name, o.Quiet)
+	o.AskBlocker(o.blockerOfBakeryd)
+	o.line.update(unknown)
+	asking, give := context.WithCancelCause(ctx)
+	over := call.Watch(ctx, o.Socket, "", give)
+	err := client.New(o.Socket).Remove(asking, o.Name, client.RemoveOptions{NonBlock: o.NonBlock, Timeout: o.Timeout})
+	over()
+	o.line.stop()
+	if err != nil {
+		return cmp.Or(o.GaveUp(ctx, err), call.Failure(err))
+	}
+	return nil
+}
+
 // askBakeryd acquires the lock from bakeryd.
 func (o Request) askBakeryd(ctx context.Context) (*supervise.Grant, error) {
 	o.Confirm, o.Witness, o.PID = true, !o.Close, os.Getpid()
-	o.AskBlocker(func(ctx context.Context, name string) (string, error) {
-		var answer struct {
-			Text string `json:"text"`
+	o.AskBlocker(o.blockerOfBakeryd)
+	if !o.Quiet {
+		answered, onWaiting := call.Watch(ctx, o.Socket, call.Busy(o.Socket), nil), o.OnWaiting // without a limit
+		defer answered()
+		o.OnWaiting = func(ahead, queued int) {
+			answered()
+			onWaiting(ahead, queued)
 		}
-		err := call.Ask(ctx, o.Socket, "GET", "/v1/blocker?name="+url.QueryEscape(name), nil, &answer)
-		return answer.Text, err
-	})
+	}
 	h, err := client.New(o.Socket).Lock(ctx, o.Name, o.Options)
 	if err != nil {
 		return nil, cmp.Or(o.GaveUp(ctx, err), call.Failure(err))

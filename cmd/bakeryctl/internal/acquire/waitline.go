@@ -20,7 +20,7 @@ type waitLine struct {
 	name     string
 	quiet    bool          // show only warnings
 	blocker  Blocker       // nil: not known; set before the first update
-	ahead    atomic.Int64  // number of waiters ahead; -1 if not known
+	ahead    atomic.Int64  // number of waiters ahead; unknown if not known
 	moved    chan struct{} // receives when ahead was set; capacity 1
 	warnings chan string   // capacity 1
 	done     chan struct{} // closed when the wait has ended
@@ -39,11 +39,14 @@ const (
 	askMoved = 2 * time.Second
 )
 
+// unknown is a number of waiters.
+const unknown = -1
+
 // startWaitLine returns a running waitLine.
 func startWaitLine(out io.Writer, name string, quiet bool) *waitLine {
 	l := &waitLine{out: out, name: name, quiet: quiet, moved: make(chan struct{}, 1), warnings: make(chan string, 1),
 		done: make(chan struct{}), removed: make(chan struct{})}
-	l.ahead.Store(-1)
+	l.ahead.Store(unknown)
 	go l.write()
 	return l
 }

@@ -28,13 +28,15 @@ func DefaultSocket() string { return cmp.Or(os.Getenv("BAKERY_SOCKET"), client.D
 // Hints for a bakeryd that does not answer.
 const (
 	hintDown   = "is bakeryd running? See systemctl status bakeryd; --socket names another socket"
+	hintSilent = "bakeryd is stopped or hangs: see systemctl status bakeryd and journalctl -u bakeryd"
 	hintClosed = "the socket is for root, bakeryd's own user and its group, which is bakery by default"
 	orDevice   = "; or use --device"
 )
 
-// Ask makes a call of the bakeryd at socket. Its errors are *cli.Failure.
+// Ask makes a call of the bakeryd at socket, as Wait does. Its errors are *cli.Failure.
 func Ask(ctx context.Context, socket, method, path string, body, answer any) error {
-	if err := client.New(socket).Call(ctx, method, path, body, answer); err != nil {
+	err := Wait(ctx, socket, func(ctx context.Context) error { return client.New(socket).Call(ctx, method, path, body, answer) })
+	if err != nil {
 		return Failure(err)
 	}
 	return nil
@@ -51,8 +53,10 @@ var advice = []cli.Advice{
 	{Err: client.ErrTimeout, Code: cli.ExitConflict},
 	{Err: syscall.EACCES, Hint: hintClosed},
 	{Err: syscall.EINVAL, Hint: "a path of a socket has 107 bytes at most"},
+	{Err: client.ErrNoAnswer, Hint: hintSilent},
+	{Err: syscall.EAGAIN, Hint: hintSilent}, // it accepts no connections
 	{Err: client.ErrUnreachable, Hint: hintDown},
-	{Err: context.DeadlineExceeded, Hint: hintDown},
+	{Err: context.DeadlineExceeded, Hint: hintSilent},
 }
 
 // Failure gives an error of the client its exit code and hint.
@@ -67,7 +71,7 @@ func Failure(err error) *cli.Failure {
 // itself.
 func OrDevice(err error) error {
 	var f *cli.Failure
-	if errors.As(err, &f) && f.Hint == hintDown {
+	if errors.As(err, &f) && (f.Hint == hintDown || f.Hint == hintSilent) {
 		f.Hint += orDevice
 	}
 	return err

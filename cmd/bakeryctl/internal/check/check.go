@@ -99,7 +99,7 @@ func Run(ctx context.Context, paths []string, repair bool, stderr io.Writer) (*R
 }
 
 func verify(ctx context.Context, paths []string, o check.Options) (*check.Result, error) {
-	c, err := ondevice.Read(paths, func(dev blockdev.Device) (*check.Result, error) { return check.Check(ctx, dev, o) })
+	c, err := ondevice.Read(ctx, paths, func(dev blockdev.Device) (*check.Result, error) { return check.Check(ctx, dev, o) })
 	if err != nil && ctx.Err() != nil {
 		return nil, &cli.Failure{Code: cli.ExitInterrupted}
 	}

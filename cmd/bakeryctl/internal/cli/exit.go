@@ -1,5 +1,5 @@
 // Package cli knows what the command lines of bakeryctl have in common: exit codes, errors with a
-// hint, and values of flags. It imports nothing of the project.
+// hint, values of flags, and how long to wait. Of the project it imports only package term.
 package cli
 
 import (

@@ -23,31 +23,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Read opens the device at a path, or the lockspace on the disks at several, for reading, and returns what
-// f reads from it.
-func Read[T any](paths []string, f func(blockdev.Device) (T, error)) (contents T, err error) {
-	var dev blockdev.Device
-	if len(paths) == 1 {
-		dev, err = blockdev.Open(paths[0], blockdev.Options{ReadOnly: true, Killable: true})
-	} else {
-		dev, _, _, err = lockspace.OpenDisks(paths, lockspace.DiskOptions{ReadOnly: true, Timeout: openWithin, Patience: lockspace.DefaultTimeout})
-	}
-	if err == nil {
-		defer dev.Close()
-		contents, err = f(dev)
-	}
-	if err != nil {
-		return contents, Failure(err)
-	}
-	return contents, nil
-}
-
-// openWithin is how long the disks may take until a majority has answered; the others have a tenth of it then.
-const openWithin = 10 * time.Second
-
 // Status returns the report of the lockspace on the disks at paths, without joining it.
-func Status(paths []string) (*report.Report, error) {
-	return Read(paths, func(dev blockdev.Device) (*report.Report, error) {
+func Status(ctx context.Context, paths []string) (*report.Report, error) {
+	return Read(ctx, paths, func(dev blockdev.Device) (*report.Report, error) {
 		snapshot, err := lockspace.Inspect(dev)
 		if err != nil {
 			return nil, err
@@ -64,6 +42,7 @@ var Advice = func() (all []cli.Advice) {
 	return append(all,
 		cli.Advice{Err: blockdev.ErrNotDevice, Hint: "give the path of a block device, as lsblk --paths lists them, or of a regular file"},
 		cli.Advice{Err: fs.ErrNotExist, Hint: "check the path; lsblk --paths lists the block devices, and bakeryctl status shows that of bakeryd"},
+		cli.Advice{Err: ErrHangs, Hint: "check the device: dmesg, multipath -ll, iostat -x 1"},
 		cli.Advice{Err: lease.ErrFull, Hint: "stop bakeryd on a host that is not needed, or free the id of a dead one with bakeryctl evict ID --forget: the command joins as a host"})
 }()
 

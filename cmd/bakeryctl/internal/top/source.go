@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -77,7 +78,7 @@ func Bakeryd(socket string) Source {
 }
 
 func (s socketSource) read(ctx context.Context) (*report.Glance, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("%w within %v", client.ErrNoAnswer, answerTimeout))
 	defer cancel()
 	g := new(report.Glance)
 	if err := call.Ask(ctx, s.socket, http.MethodGet, "/page/status", nil, g); err != nil {
