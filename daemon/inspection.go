@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -121,11 +122,12 @@ func (h *Host) patience(in *inspection, give time.Duration) (left time.Duration,
 	return 0, fmt.Errorf("reading the lockspace takes longer than %v: "+why, after, h.lateDisks(after))
 }
 
-// lateDisks returns the member disks with a request that is older than after, or all of them if there is none.
+// lateDisks returns the disks that are not up, or have not answered a request for the time; the device
+// if there are none.
 func (h *Host) lateDisks(after time.Duration) string {
 	var late []string
 	for _, m := range lockspace.MemberDisks(h.devices.Opened) {
-		if m.Stats.Oldest >= after {
+		if m.State != mirror.Up || m.Stats.Oldest >= after {
 			late = append(late, m.Name)
 		}
 	}
@@ -223,7 +225,12 @@ func (h *Host) Glance() *report.Glance {
 	} else if kept == nil {
 		a.Error = &api.Error{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."}
 	}
-	if kept != nil {
+	switch {
+	case kept == nil && err != nil:
+		a.Report = h.tell(&inspection{began: h.clock.Now(), snapshot: h.unread()})
+		a.Report.AddProblem(report.Problem{Severity: report.SeverityError, Kind: "device", Subject: "device", Text: "the disk cannot be read",
+			Why: a.Error.Message, Remedy: "the locks are not known, because bakeryd has not read them yet; " + a.Error.Hint})
+	case kept != nil:
 		a.Report = h.tell(kept)
 		age := h.clock.Now() - kept.began
 		a.Read = report.GlanceRead{AgoMS: age.Milliseconds(), TookMS: kept.took.Milliseconds(), Bytes: kept.bytes.Load(),
@@ -233,6 +240,19 @@ func (h *Host) Glance() *report.Glance {
 		}
 	}
 	return a
+}
+
+// unread returns what this host knows of the lockspace before the first inspection: its parameters, and
+// the hosts.
+func (h *Host) unread() *lockspace.Snapshot {
+	s := &lockspace.Snapshot{Device: h.disk.Dev.Info(), Superblock: h.disk.SB}
+	hosts, _ := h.mem.Known()
+	for i, known := range hosts {
+		if known.Incarnation != 0 {
+			s.Hosts = append(s.Hosts, report.Remembered(i+1, known))
+		}
+	}
+	return s
 }
 
 // again returns a function that reads the locks of a snapshot that are held or waited for, up to

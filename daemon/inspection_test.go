@@ -16,9 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/mirror"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/locks/store"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -182,6 +184,51 @@ func TestGlance_MajorityHangs_NamesTheDisks(t *testing.T) {
 			f.Release()
 		}
 	})
+}
+
+// TestGlance_HangsBeforeTheFirstRead_HasWhatIsInMemory: the hosts, but no locks.
+func TestGlance_HangsBeforeTheFirstRead_HasWhatIsInMemory(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		d, disk := c.faultyHost(1)
+		hang := disk.Inject(disktest.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
+		var a *report.Glance
+		within(t, "the report that it hangs", func() {
+			for a = d.Glance(); a.Report == nil; a = d.Glance() {
+				require.NotNil(t, a.Error)
+			}
+		})
+		require.Contains(t, a.Error.Message, "IO to memory hangs")
+		require.Contains(t, a.Report.Problems, report.Problem{Severity: report.SeverityError, Kind: "device", Subject: "device", Text: "the disk cannot be read",
+			Why: a.Error.Message, Remedy: "the locks are not known, because bakeryd has not read them yet; " + a.Error.Hint})
+		own := a.Report.HostByID(1)
+		require.NotNil(t, own)
+		require.Equal(t, a.Report.ThisHost.Incarnation, own.Incarnation)
+		require.Equal(t, report.HealthLive, own.Health)
+		require.Zero(t, a.Read)
+		require.Empty(t, a.Report.Locks)
+		hang.Release()
+		require.Eventually(t, func() bool { d.inspected.due(true); return d.Glance().Error == nil }, generous, time.Millisecond)
+	})
+}
+
+// someDisks is a lockspace on several disks, in these states.
+type someDisks struct {
+	lockspace.Set
+	all []mirror.Status
+}
+
+func (s someDisks) Info() blockdev.Info      { return blockdev.Info{Path: "a, b, c"} }
+func (s someDisks) Members() []mirror.Status { return s.all }
+
+func TestHost_LateDisks_AreThoseThatDoNotAnswer(t *testing.T) {
+	all := []mirror.Status{{Name: "a", State: mirror.Up}, {Name: "b", State: mirror.Down}, {Name: "c", State: mirror.Up}}
+	set := someDisks{all: all}
+	h := &Host{joiner: &joiner{disk: &store.Disk{Dev: set}, devices: Devices{Opened: set}}}
+	all[2].Stats.Oldest = 3 * time.Second
+	require.Equal(t, "b, c", h.lateDisks(3*time.Second))
+	require.Equal(t, "b", h.lateDisks(4*time.Second))
+	all[1].State = mirror.Up
+	require.Equal(t, "a, b, c", h.lateDisks(4*time.Second), "none is known to")
 }
 
 // TestGlanceOfASlowDevice: IO that is slow, but returns within its time, does not make pages read more

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -29,12 +32,12 @@ took at most the first one, and 99 % of them at most the second one, since baker
 is the number of requests that failed. BEHIND is the number of records that this host wrote and that the
 disk lacks: they are written when it answers. Other hosts may reach other disks.
 
-Without --device bakeryd is asked. With --device the disks are read, without bakeryd.`
+Without --device bakeryd is asked, which answers from memory even if no disk does. With --device the disks are read, without bakeryd.`
 	cmd.Example = `  bakeryctl disks
   bakeryctl disks --json | jq '.disks[] | select(.state != "up")'
   bakeryctl disks --device /dev/mapper/locks1 --device /dev/mapper/locks2`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		status, err := a.status(cmd.Context())
+		status, err := a.disks(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -44,4 +47,13 @@ Without --device bakeryd is asked. With --device the disks are read, without bak
 	a.colourFlag(cmd)
 	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+}
+
+// disks returns a report with the disks, which bakeryd knows without reading them.
+func (a *app) disks(ctx context.Context) (*report.Report, error) {
+	if len(a.devices) > 0 {
+		return ondevice.Status(ctx, a.devices)
+	}
+	r, _, err := show.Known(ctx, a.socket)
+	return r, call.OrDevice(err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -23,11 +24,11 @@ func defineHosts(a *app, cmd *cobra.Command) {
 	var all bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		status, err := a.status(cmd.Context())
-		if err != nil {
+		if status == nil {
 			return err
 		}
 		hosts := hostList{status.ThisHost, status.Hosts}
-		return a.print(hosts, func(w io.Writer) { show.HostTable(w, status, all, a.paint()) })
+		return cmp.Or(a.print(hosts, func(w io.Writer) { show.HostTable(w, status, all, a.paint()) }), err)
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also list the hosts that have left")
 	a.colourFlag(cmd)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"time"
@@ -16,8 +17,10 @@ import (
 func defineStatus(a *app, cmd *cobra.Command) {
 	cmd.Long = `Show the hosts of the lockspace, the locks, their holders and waiters.
 
-Without --device bakeryd is asked. With --device the device is read, without joining
-and without bakeryd; this does not show whether a host is alive.
+Without --device bakeryd is asked. If it cannot read the disk, status prints what bakeryd
+has in memory, and then the error, which says how old that is: exit code 66. With --device
+the device is read, without joining and without bakeryd; this does not show whether a host
+is alive.
 
 The state of this host is "live"; "leaving", while it stops; or "lost" if its lease is
 over: it stops its commands, and joins again. The states of hosts, SEEN and WATCHDOG are
@@ -40,17 +43,17 @@ entering then.`
   bakeryctl status --device /dev/mapper/locks`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		status, err := a.status(cmd.Context())
-		if err != nil {
+		if status == nil {
 			return err
 		}
-		return a.print(status, func(w io.Writer) { show.Show(w, status, time.Now(), a.paint()) })
+		return cmp.Or(a.print(status, func(w io.Writer) { show.Show(w, status, time.Now(), a.paint()) }), err)
 	}
 	a.colourFlag(cmd)
 	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }
 
-// status reads the device, or asks bakeryd.
+// status reads the device, or asks bakeryd. The report may be there with an error, as from show.Ask.
 func (a *app) status(ctx context.Context) (*report.Report, error) {
 	if len(a.devices) > 0 {
 		return ondevice.Status(ctx, a.devices)

@@ -151,8 +151,10 @@ func (k *Knowledge) host(id int) lease.Host {
 }
 
 // remembered returns the record of a host as of its last successful read; no incarnation: none.
-func (k *Knowledge) remembered(id int) layout.HostRecord {
-	h := k.host(id)
+func (k *Knowledge) remembered(id int) layout.HostRecord { return Remembered(id, k.host(id)) }
+
+// Remembered returns the record of a host as it was last read.
+func Remembered(id int, h lease.Host) layout.HostRecord {
 	return layout.HostRecord{
 		ID: id, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
 		PRKey: h.PRKey, WatchdogArmed: h.Watchdog > 0, WatchdogSeconds: uint16(h.Watchdog / time.Second),

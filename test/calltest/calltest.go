@@ -20,14 +20,22 @@ type Server struct {
 // Serve starts a server that answers with status and body until the test ends.
 func Serve(t *testing.T, status int, body string) *Server {
 	t.Helper()
-	s := &Server{Socket: filepath.Join(t.TempDir(), "s"), Asked: make(chan string, 10)}
-	ln, err := net.Listen("unix", s.Socket)
-	require.NoError(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &Server{Asked: make(chan string, 10)}
+	s.Socket = ServeBy(t, func(w http.ResponseWriter, r *http.Request) {
 		s.Asked <- r.Method + " " + r.URL.String()
 		w.WriteHeader(status)
 		fmt.Fprint(w, body)
-	})}
+	})
+	return s
+}
+
+// ServeBy starts a server that answers by h until the test ends, and returns its socket.
+func ServeBy(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	server := &http.Server{Handler: h}
 	done := make(chan struct{})
 	go func() {
 		_ = server.Serve(ln)
@@ -37,5 +45,5 @@ func Serve(t *testing.T, status int, body string) *Server {
 		server.Close()
 		<-done
 	})
-	return s
+	return socket
 }

@@ -123,7 +123,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/render", "ctl/term"},
 	{"ctl/call", "ctl/cli daemon/client daemon/peer daemon/process"},
 	{"ctl/ondevice", "blockdev cmd/internal/advice ctl/cli daemon daemon/lease daemon/lockspace daemon/lockspace/format daemon/report layout"},
-	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/events daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/report daemon/text layout"},
+	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/api daemon/events daemon/lease/timing daemon/lockspace daemon/lockspace/format daemon/report daemon/text layout"},
 	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process daemon/text"},
 	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
 	{"ctl/acquire", "ctl/call ctl/cli ctl/signals ctl/supervise ctl/term daemon/client daemon/text"},

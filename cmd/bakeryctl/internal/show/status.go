@@ -7,6 +7,7 @@ package show
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,7 +16,9 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -223,12 +226,39 @@ func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 	return rows
 }
 
-// Ask requests a report from the bakeryd at socket.
+// Ask requests a report from the bakeryd at socket. If bakeryd cannot read the disk, Ask also returns what it has in
+// memory, with the error; nil if that is nothing.
 func Ask(ctx context.Context, socket string) (*report.Report, error) {
-	report := new(report.Report)
-	if err := call.Ask(ctx, socket, "GET", "/v1/status", nil, report); err != nil {
+	r := new(report.Report)
+	err := call.Ask(ctx, socket, "GET", "/v1/status", nil, r)
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code == api.CodeDevice {
+		known, age, knownErr := Known(ctx, socket)
+		if knownErr != nil {
+			return nil, err
+		}
+		return known, &cli.Failure{Code: refusal.ExitCode(), Err: fmt.Errorf("%w; the output is %s", err, age), Hint: refusal.Hint}
+	}
+	if err != nil {
 		return nil, err
 	}
-	Complete(report)
-	return report, nil
+	Complete(r)
+	return r, nil
+}
+
+// Known requests what the bakeryd at socket has in memory, and says how old that is.
+func Known(ctx context.Context, socket string) (r *report.Report, age string, err error) {
+	g := new(report.Glance)
+	switch err := call.Ask(ctx, socket, "GET", "/page/status", nil, g); {
+	case err != nil:
+		return nil, "", err
+	case g.Report == nil && g.Error == nil:
+		return nil, "", call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
+	case g.Report == nil:
+		return nil, "", call.Failure(g.Error)
+	}
+	Complete(g.Report)
+	if g.Read.Bytes == 0 {
+		return g.Report, "what bakeryd has in memory, without locks", nil
+	}
+	return g.Report, fmt.Sprintf("what bakeryd read %s ago", report.Elapsed(time.Duration(g.Read.AgoMS)*time.Millisecond)), nil
 }

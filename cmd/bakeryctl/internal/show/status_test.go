@@ -3,15 +3,19 @@ package show
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/test/calltest"
 	"github.com/bakeryd/bakeryd/test/showtest"
 )
 
@@ -65,4 +69,38 @@ func TestShow_HostileProblem_KeepsItsLine(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { Show(w, r, showtest.Noon, false) }))
 	require.Contains(t, out.String(), "\n  error: \"a\\x1b[2J: b\\nc\"\n    \"d\\te\"\n")
+}
+
+// TestAsk_DiskHangs_ReturnsWhatIsInMemory: with the error, which says how old that is.
+func TestAsk_DiskHangs_ReturnsWhatIsInMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		memory string // the answer to GET /page/status
+		known  bool
+		want   string
+	}{
+		"read before": {`{"report":{"hosts":[{"id":1}]},"read":{"ago_ms":12900,"bytes":5}}`, true, "IO to b hangs; the output is what bakeryd read 12 s ago"},
+		"never read":  {`{"report":{"hosts":[{"id":1}]},"read":{}}`, true, "IO to b hangs; the output is what bakeryd has in memory, without locks"},
+		"no report":   {`{"error":{"code":"device","message":"the lockspace is still being read"}}`, false, "IO to b hangs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := calltest.ServeBy(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/page/status" {
+					fmt.Fprint(w, c.memory)
+					return
+				}
+				w.WriteHeader(http.StatusInternalServerError)
+				fmt.Fprint(w, `{"error":{"code":"device","message":"IO to b hangs","hint":"dmesg"}}`)
+			})
+			r, err := Ask(t.Context(), socket)
+			require.EqualError(t, err, c.want)
+			var f *cli.Failure
+			require.True(t, errors.As(err, &f))
+			require.Equal(t, cli.ExitNoDevice, f.Code)
+			require.Equal(t, "dmesg", f.Hint)
+			require.Equal(t, c.known, r != nil)
+			if c.known {
+				require.Len(t, r.Hosts, 1)
+			}
+		})
+	}
 }
