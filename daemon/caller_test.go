@@ -278,7 +278,10 @@ func TestPolicyFile_Invalid_RefusalsAndStatusNameIt(t *testing.T) {
 	require.NotContains(t, problems(), `"kind": "policy"`)
 	require.NoError(t, os.WriteFile(p.policyPath, fmt.Appendf(nil, "# who\n\nalow user %d x\n", stranger), 0o644))
 	require.Contains(t, ask().Message, "the file has changed since it was read")
-	require.Contains(t, ask().Hint, "run systemctl reload bakeryd; if it is refused even then, add the line")
+	require.Contains(t, ask().Hint, "as root: run systemctl reload bakeryd; if it is refused even then, add the line")
+	require.Contains(t, problems(), `"text": "the policy file `+p.policyPath+` has changed since it was read"`)
+	require.Contains(t, problems(), `"why": "the policy that was read before stays in force"`)
+	require.Contains(t, problems(), `"remedy": "as root: run systemctl reload bakeryd"`)
 	p.file.Reload()
 	for _, text := range []string{ask().Message, p.log.String()} {
 		require.Contains(t, text, "the policy file "+p.policyPath+" is invalid, line 3: unknown word ")
@@ -286,6 +289,11 @@ func TestPolicyFile_Invalid_RefusalsAndStatusNameIt(t *testing.T) {
 	require.Contains(t, problems(), `"the policy file `+p.policyPath+` is invalid"`)
 	require.Contains(t, ask().Hint, "fix line 3 of "+p.policyPath)
 	require.Contains(t, problems(), "NAME PATTERN...; the policy that was read before stays in force")
+	require.Contains(t, problems(), `"remedy": "as root: fix line 3 of `)
+	require.NoError(t, os.WriteFile(p.policyPath, fmt.Appendf(nil, "allow user %d x\n", stranger), 0o644))
+	require.Contains(t, problems(), "NAME PATTERN...; the file has changed since it was read; the policy that was read before stays in force")
+	require.Contains(t, problems(), `"remedy": "as root: run systemctl reload bakeryd"`)
+	require.NoError(t, os.WriteFile(p.policyPath, fmt.Appendf(nil, "# who\n\nalow user %d x\n", stranger), 0o644))
 
 	var err error
 	p.file, err = policy.Open(p.policyPath, slog.Default())
@@ -295,7 +303,7 @@ func TestPolicyFile_Invalid_RefusalsAndStatusNameIt(t *testing.T) {
 	require.ErrorAs(t, access.Rules{Policy: p.file.Current.Load()}.Decide(access.Caller{UID: stranger}, access.Lock, "x"), &no)
 	require.True(t, no.OfPolicy() && p.file.Changed())
 	no.SetChanged()
-	require.Equal(t, "run systemctl reload bakeryd", no.Hint(), "it is fixed, but not read")
+	require.Equal(t, "as root: run systemctl reload bakeryd", no.Hint(), "it is fixed, but not read")
 }
 
 // TestAnothersHoldIsForbidden: and the lock's name is not shown.

@@ -82,7 +82,7 @@ func (r *Refusal) Hint() string {
 	if r.Remedy != "" {
 		return r.Remedy + "; if it is refused even then, add " + line
 	}
-	return "add " + line + " to it, then run systemctl reload bakeryd"
+	return asRoot + "add " + line + " to it, then " + reload
 }
 
 // SetUser sets the caller's name. The policy may have a line for a user of that name that did not exist when the
@@ -95,7 +95,7 @@ func (r *Refusal) SetUser(name string) {
 	for _, m := range r.policy.missing {
 		if m.name == name && matches(m.patterns, r.Lock) {
 			r.Reason = fmt.Sprintf("line %d of %s allows it, but user %s did not exist when the file was read", m.line, r.policy.path, name)
-			r.Remedy, r.policy = reload, nil
+			r.Remedy, r.policy = Reload, nil
 			return
 		}
 	}
@@ -105,14 +105,20 @@ func (r *Refusal) SetUser(name string) {
 func (r *Refusal) SetChanged() {
 	if r.policy != nil {
 		r.Reason += "; the file has changed since it was read"
-		r.Remedy = reload
+		r.Remedy = Reload
 	}
 }
 
 // OfPolicy reports whether a line of the policy could allow it.
 func (r *Refusal) OfPolicy() bool { return r.policy != nil }
 
-const reload = "run systemctl reload bakeryd"
+const (
+	// Reload is the remedy for a policy file that has changed since it was read.
+	Reload = asRoot + reload
+
+	asRoot = "as root: "
+	reload = "run systemctl reload bakeryd"
+)
 
 func (r *Refusal) Error() string {
 	text := r.who() + " may not " + actions[r.Action].text

@@ -99,9 +99,9 @@ func TestWhatARefusalSays(t *testing.T) {
 	var no *Refusal
 	require.ErrorAs(t, r.Decide(bob, Lock, "nightly *"), &no)
 	require.EqualError(t, no, `uid 1001 may not lock "nightly *": no line of policy allows it`)
-	require.Equal(t, `add the line "allow user 1001 nightly\ \*" to it, then run systemctl reload bakeryd`, no.Hint())
+	require.Equal(t, `as root: add the line "allow user 1001 nightly\ \*" to it, then run systemctl reload bakeryd`, no.Hint())
 	no.User = "bob"
-	require.Equal(t, `add the line "allow user bob nightly\ \*" to it, then run systemctl reload bakeryd`, no.Hint())
+	require.Equal(t, `as root: add the line "allow user bob nightly\ \*" to it, then run systemctl reload bakeryd`, no.Hint())
 	require.EqualError(t, no, `user bob (uid 1001) may not lock "nightly *": no line of policy allows it`)
 	require.EqualError(t, r.Decide(alice, Evict, ""), "uid 1000 may not evict a host: only root and the user of bakeryd may")
 	require.EqualError(t, r.Decide(alice, Remove, "backup-1"), `uid 1000 may not remove "backup-1": only root and the user of bakeryd may`)
@@ -129,10 +129,10 @@ func TestRefusal_FileNotInForce_NamesTheFault(t *testing.T) {
 		policy       *Policy
 		reason, hint string
 	}{
-		{(*Policy)(nil).Faulty(line), `the policy file policy is invalid, line 3: unknown word "alow": ` + want + nothing, "fix line 3 of policy, then " + reload},
-		{former.Faulty(line), `the policy file policy is invalid, line 3: unknown word "alow": ` + want + before, "fix line 3 of policy, then " + reload + add},
-		{(*Policy)(nil).Faulty(gone), "the policy file policy does not exist" + nothing, "create policy, then " + reload},
-		{former.Faulty(gone).Faulty(mode), "the policy file policy cannot be used, " + mode.Err.Error() + before, "fix that, then " + reload + add},
+		{(*Policy)(nil).Faulty(line), `the policy file policy is invalid, line 3: unknown word "alow": ` + want + nothing, asRoot + "fix line 3 of policy, then " + reload},
+		{former.Faulty(line), `the policy file policy is invalid, line 3: unknown word "alow": ` + want + before, asRoot + "fix line 3 of policy, then " + reload + add},
+		{(*Policy)(nil).Faulty(gone), "the policy file policy does not exist" + nothing, asRoot + "create policy, then " + reload},
+		{former.Faulty(gone).Faulty(mode), "the policy file policy cannot be used, " + mode.Err.Error() + before, asRoot + "fix that, then " + reload + add},
 	} {
 		var no *Refusal
 		require.ErrorAs(t, rules(c.policy).Decide(bob, Lock, "x"), &no)
@@ -147,7 +147,7 @@ func TestRefusal_FileNotInForce_NamesTheFault(t *testing.T) {
 // TestRefusal_LineForUserThatDidNotExist_AsksForAReload: but only if that line allows the lock.
 func TestRefusal_LineForUserThatDidNotExist_AsksForAReload(t *testing.T) {
 	r := rules(parse(t, "\nallow user dave job-*\nallow group dave *\n"))
-	for lock, hint := range map[string]string{"job-1": reload, "other": `add the line "allow user dave other" to it, then ` + reload} {
+	for lock, hint := range map[string]string{"job-1": Reload, "other": `as root: add the line "allow user dave other" to it, then ` + reload} {
 		var no *Refusal
 		require.ErrorAs(t, r.Decide(Caller{UID: 1234, GID: 1234}, Lock, lock), &no)
 		no.SetUser("dave")

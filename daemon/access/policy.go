@@ -62,7 +62,7 @@ func (f *Fault) Remedy() string {
 	case errors.Is(f.Err, fs.ErrNotExist):
 		what = "create " + f.Path
 	}
-	return what + ", then run systemctl reload bakeryd"
+	return asRoot + what + ", then " + reload
 }
 
 // Policy has the locks that users and groups may take.

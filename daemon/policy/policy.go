@@ -59,6 +59,9 @@ func (p *File) Complain(err error) {
 // Valid reports whether the file, as last read, is in force.
 func (p *File) Valid() bool { return p.Current.Load().Fault == nil }
 
+// Path returns the path of the file.
+func (p *File) Path() string { return p.path }
+
 // Changed reports whether the file is another one than was read. It may block, like any look at a file.
 func (p *File) Changed() bool {
 	now, err := os.Stat(p.path)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/page"
@@ -65,25 +67,39 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	s.cfg.Metrics.ServeHTTP(w, r)
 }
 
-// judgePolicy adds a problem to a report, unless that is nil, if the policy file is not in force.
+// judgePolicy adds a problem to a report, unless that is nil, if the policy in force is not that of the file.
 func (s *Server) judgePolicy(r *report.Report) {
 	if r == nil || s.cfg.Policy == nil {
 		return
 	}
 	policy := s.cfg.Policy.Current.Load()
-	fault := policy.Fault
-	if fault == nil {
+	fault, changed := policy.Fault, s.cfg.Policy.Changed()
+	if fault == nil && !changed {
 		return
 	}
-	p := report.Problem{Severity: report.SeverityError, Kind: report.ProblemPolicy, Subject: "policy", Remedy: fault.Remedy()}
-	effect := "only root and bakeryd's own user may take locks here"
+	p := report.Problem{Severity: report.SeverityError, Kind: report.ProblemPolicy, Subject: "policy"}
+	var why []string
+	if fault == nil {
+		p.Text = fmt.Sprintf("the policy file %s has changed since it was read", s.cfg.Policy.Path())
+	} else {
+		p.Remedy = fault.Remedy()
+		if p.Text, p.Why = fault.Text(); p.Why != "" {
+			why = append(why, p.Why)
+		}
+	}
+	if fault != nil && changed {
+		why = append(why, "the file has changed since it was read")
+	}
 	if policy.InForce() {
-		p.Severity, effect = report.SeverityWarning, "the policy that was read before stays in force"
+		p.Severity = report.SeverityWarning
+		why = append(why, "the policy that was read before stays in force")
+	} else {
+		why = append(why, "only root and bakeryd's own user may take locks here")
 	}
-	if p.Text, p.Why = fault.Text(); p.Why != "" {
-		p.Why += "; "
+	if changed {
+		p.Remedy = access.Reload
 	}
-	p.Why += effect
+	p.Why = strings.Join(why, "; ")
 	r.AddProblem(p)
 }
 

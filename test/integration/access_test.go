@@ -139,7 +139,7 @@ func TestAccess_RealUsers_GetWhatThePolicyAllows(t *testing.T) {
 	may(games, "backup-1")
 	r := mayNot(games, "lock", "web", "lock", "web", "--", "true")
 	require.Contains(t, r.stderr, fmt.Sprintf("bakeryctl: lock \"web\": user games (uid %d) may not lock \"web\": no line of %s allows it\n", games.uid, path))
-	require.Contains(t, r.stderr, `hint: add the line "allow user games web" to it, then run systemctl reload bakeryd`)
+	require.Contains(t, r.stderr, `hint: as root: add the line "allow user games web" to it, then run systemctl reload bakeryd`)
 	may(member, "web")
 	may(member, "db/1")
 	mayNot(member, "lock", "backup-1", "lock", "-n", "-E", "5", "backup-1", "--", "true")
