@@ -25,6 +25,7 @@ type app struct {
 	devices           []string      // disks of the lockspace to read instead of asking bakeryd; none: ask bakeryd
 	completionTimeout time.Duration // of bakeryd, for shell completion
 	patience          cli.Patience  // with bakeryd and devices
+	ordinary          bool          // the user is not root, and may be refused
 }
 
 // colourFlag adds the flag --color to a command.

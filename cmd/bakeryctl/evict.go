@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -44,6 +45,9 @@ Exit codes:
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		// All output but the result goes to standard error.
 		ctx := cmd.Context()
+		if err := a.mayEvict(ctx); err != nil {
+			return err
+		}
 		status, err := show.Ask(ctx, a.socket)
 		if err != nil {
 			return err
@@ -62,6 +66,22 @@ Exit codes:
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&forget, "forget", false, "also free the id of a dead host for other machines")
+}
+
+// eviction is the body of POST /v1/evict.
+type eviction struct {
+	Host        int      `json:"host"`
+	Incarnation text.Hex `json:"incarnation"`
+	Forget      bool     `json:"forget"`
+}
+
+// mayEvict returns the refusal for a user that may evict no host. It asks to evict host 0, which does not exist.
+func (a *app) mayEvict(ctx context.Context) error {
+	var f *cli.Failure
+	if a.ordinary && errors.As(call.Ask(ctx, a.socket, "POST", "/v1/evict", eviction{}, new(struct{})), &f) && f.Code == cli.ExitForbidden {
+		return f
+	}
+	return nil
 }
 
 // confirm asks for confirmation, and then checks that the host has not changed in the meantime.
@@ -91,11 +111,7 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 
 // sendEviction makes bakeryd publish the eviction, and prints the outcome.
 func (a *app) sendEviction(ctx context.Context, h *report.Host, forget bool) error {
-	request := struct {
-		Host        int      `json:"host"`
-		Incarnation text.Hex `json:"incarnation"`
-		Forget      bool     `json:"forget"`
-	}{h.ID, h.Incarnation, forget}
+	request := eviction{h.ID, h.Incarnation, forget}
 	var answer struct{ Outcome string }
 	if err := call.Ask(ctx, a.socket, "POST", "/v1/evict", request, &answer); err != nil {
 		return err

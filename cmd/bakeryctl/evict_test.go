@@ -112,6 +112,33 @@ func TestEvict_Yes_DoesNotAsk(t *testing.T) {
 	}
 }
 
+// TestEvict_OrdinaryUser_IsRefusedFirst: before the command shows what will happen.
+func TestEvict_OrdinaryUser_IsRefusedFirst(t *testing.T) {
+	const none = `{"host":0,"incarnation":"0","forget":false}`
+	for name, c := range map[string]struct {
+		status         int
+		answer         string
+		code           int
+		sent           string
+		stderr, stdout string // the end of each
+	}{
+		"refused": {403, `{"error": {"code": "forbidden", "message": "uid 1000 may not evict a host", "hint": "run it as root"}}`, 77, none,
+			"bakeryctl: uid 1000 may not evict a host\nhint: run it as root\n", ""},
+		"bakeryd's user": {200, `{"outcome": "dead"}`, 0, none + evict3, cutOff + "\n", "host 3 (db3) declared dead\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := operate(t, c.status, c.answer)
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), []string{"--socket", o.socket, "evict", "--yes", "3"}, &app{stdout: &stdout, stderr: &stderr, ordinary: true})
+			require.Equal(t, c.code, code)
+			require.Equal(t, c.stdout, stdout.String())
+			require.True(t, strings.HasSuffix(stderr.String(), c.stderr), stderr.String())
+			require.Equal(t, c.code == 77, !strings.Contains(stderr.String(), "host 3 (db3)"))
+			o.sent(t, c.sent)
+		})
+	}
+}
+
 func TestEvict_Terminal_Asks(t *testing.T) {
 	const live = `"health": "live", "incarnation": "ffffffffffffffff", "silent_ms": 100`
 	for _, test := range []struct {

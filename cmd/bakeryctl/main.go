@@ -38,6 +38,6 @@ func main() {
 	case supervise.AsGuardian:
 		os.Exit(supervise.RunGuardian(os.Args[1:]))
 	}
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, completionTimeout: completionTimeout, patience: patience}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, completionTimeout: completionTimeout, patience: patience, ordinary: os.Geteuid() != 0}
 	os.Exit(run(context.Background(), os.Args[1:], a))
 }

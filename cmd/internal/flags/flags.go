@@ -30,10 +30,10 @@ func Hint(err error, help string) string {
 // Explain returns what is wrong with a command line that fs did not parse.
 func Explain(fs *pflag.FlagSet, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return fmt.Errorf("--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), Want(bad.GetFlag(), bad.GetValue(), bad.Unwrap()))
+		return fmt.Errorf("%s %q: %s", names(bad.GetFlag()), bad.GetValue(), Want(bad.GetFlag(), bad.GetValue(), bad.Unwrap()))
 	}
 	if none, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return fmt.Errorf("--%s has no value: %s", none.GetFlag().Name, Want(none.GetFlag(), "", nil))
+		return fmt.Errorf("%s has no value: %s", names(none.GetFlag()), Want(none.GetFlag(), "", nil))
 	}
 	if none, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		name := none.GetSpecifiedName()
@@ -46,6 +46,14 @@ func Explain(fs *pflag.FlagSet, err error) error {
 		return fmt.Errorf("invalid flag %q: want --NAME or --NAME=VALUE", bad.GetSpecifiedFlag())
 	}
 	return err
+}
+
+// names returns all names of a flag: the parser does not say which one was given.
+func names(f *pflag.Flag) string {
+	if f.Shorthand != "" {
+		return "-" + f.Shorthand + ", --" + f.Name
+	}
+	return "--" + f.Name
 }
 
 // Want returns what a flag accepts instead of a value. cause is the error of that value, nil if there is no value.

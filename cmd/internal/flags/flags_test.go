@@ -13,9 +13,9 @@ func TestExplain_ValueRefused_NamesFlagValueAndRemedy(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--lease=30":       `--lease "30": want a time with its unit, such as 30s`,
 		"--lease=soon":     `--lease "soon": want a time with its unit, such as 30s or 5m`,
-		"--hosts=x":        `--hosts "x": want a whole number from 1 to 2000`,
-		"--hosts=0":        `--hosts "0": want a whole number from 1 to 2000`,
-		"-n=1.5":           `--hosts "1.5": want a whole number from 1 to 2000`,
+		"--hosts=x":        `-n, --hosts "x": want a whole number from 1 to 2000`,
+		"--hosts=0":        `-n, --hosts "0": want a whole number from 1 to 2000`,
+		"-n=1.5":           `-n, --hosts "1.5": want a whole number from 1 to 2000`,
 		"--limit=0":        `--limit "0": want a whole number from 1`,
 		"--id=x":           `--id "x": want a whole number from 1, or auto`,
 		"--id=0":           `--id "0": want a whole number from 1, or auto`,

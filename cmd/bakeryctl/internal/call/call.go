@@ -29,7 +29,7 @@ func DefaultSocket() string { return cmp.Or(os.Getenv("BAKERY_SOCKET"), client.D
 const (
 	hintDown   = "is bakeryd running? See systemctl status bakeryd; --socket names another socket"
 	hintSilent = "bakeryd is stopped or hangs: see systemctl status bakeryd and journalctl -u bakeryd"
-	hintClosed = "the socket is for root, bakeryd's own user and its group, which is bakery by default"
+	hintClosed = "the socket is for root and bakeryd's own user"
 	orDevice   = "; or use --device"
 )
 
@@ -64,7 +64,11 @@ func Failure(err error) *cli.Failure {
 	if refusal, ok := errors.AsType[*client.Error](err); ok {
 		return &cli.Failure{Code: refusal.ExitCode(), Err: err, Hint: refusal.Hint}
 	}
-	return cli.Advise(err, cli.ExitUnavailable, advice)
+	f := cli.Advise(err, cli.ExitUnavailable, advice)
+	if f.Hint == hintClosed {
+		f.Hint = closedHint(err)
+	}
+	return f
 }
 
 // OrDevice adds to the hint of a bakeryd that does not answer that the command can read the device

@@ -3,6 +3,10 @@ package call
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -37,7 +41,7 @@ func TestFailure_NoAnswer_HasAHint(t *testing.T) {
 		hint string
 	}{
 		{fmt.Errorf("%w: %w", client.ErrUnreachable, syscall.ENOENT), cli.ExitUnavailable, hintDown},
-		{fmt.Errorf("%w: %w", client.ErrUnreachable, syscall.EACCES), cli.ExitUnavailable, hintClosed},
+		{fmt.Errorf("%w: %w", client.ErrUnreachable, syscall.EACCES), cli.ExitUnavailable, closedHint(nil)},
 		{client.ErrProtocol, cli.ExitUnavailable, ""},
 		{client.ErrLost, cli.ExitLost, ""},
 		{client.ErrTimeout, cli.ExitConflict, ""},
@@ -46,6 +50,33 @@ func TestFailure_NoAnswer_HasAHint(t *testing.T) {
 		require.Equal(t, test.code, f.Code, test.err)
 		require.Equal(t, test.hint, f.Hint, test.err)
 	}
+}
+
+func TestJoinHint_Socket_NamesItsGroupAndTheUser(t *testing.T) {
+	const groups = "root:x:0:\nbakery:x:990:alice\nlocks:x:991:\n"
+	for gid, want := range map[int]string{
+		991: "the socket is for root and bakeryd's own user, and group locks; as root: run usermod -aG locks bob, then log in again",
+		-1:  "the socket is for root and bakeryd's own user, and group bakery; as root: run usermod -aG bakery bob, then log in again",
+		7:   "the socket is for root and bakeryd's own user, and group 7; as root: run usermod -aG 7 bob, then log in again",
+		0:   "the socket is for root and bakeryd's own user only: run the command as root",
+	} {
+		require.Equal(t, want, joinHint(gid, groups, "bob"))
+	}
+	require.Equal(t, "bob", nameOf(1001, "alice:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n"))
+}
+
+// TestClosedHint_Error_NamesTheGroupOfItsSocket: a file stands for the socket.
+func TestClosedHint_Error_NamesTheGroupOfItsSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	var info syscall.Stat_t
+	require.NoError(t, syscall.Stat(path, &info))
+	groups, err := os.ReadFile("/etc/group")
+	require.NoError(t, err)
+	refused := &net.OpError{Op: "dial", Net: "unix", Addr: &net.UnixAddr{Name: path, Net: "unix"}, Err: os.NewSyscallError("connect", syscall.EACCES)}
+	hint := Failure(fmt.Errorf("%w: %w", client.ErrUnreachable, refused)).Hint
+	before, _, _ := strings.Cut(joinHint(int(info.Gid), string(groups), "bob"), " bob,")
+	require.Contains(t, hint, before)
 }
 
 func TestAsk_NoBakeryd_IsUnreachable(t *testing.T) {

@@ -40,7 +40,7 @@ func Formatted(w io.Writer, r *format.Result) {
 			fmt.Fprintf(w, "  disk %d\t%v %s\n", m.Position, m.UUID, text.Printable(m.Device))
 		}
 	}
-	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
+	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, nameOf(sb))
 	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
 	fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
 	if sb.FenceAfter > 0 {
@@ -78,4 +78,12 @@ func failover(sb layout.Superblock) string {
 		return fmt.Sprintf("%v after the last renewal of a host, and the time of the fence", Failover(sb))
 	}
 	return fmt.Sprintf("%v after the last renewal of a host", Failover(sb))
+}
+
+// nameOf returns the name of a lockspace, "-" if it has none.
+func nameOf(sb layout.Superblock) string {
+	if sb.Name == "" {
+		return "-"
+	}
+	return text.Printable(sb.Name)
 }
