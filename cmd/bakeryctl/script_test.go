@@ -277,10 +277,11 @@ func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	listener, err := net.Listen("unix", ts.MkAbs(args[0]))
 	must(ts, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || r.URL.Path != "/v1/status" {
-			code = http.StatusNotFound
+		status := code
+		if r.Method != http.MethodGet || r.URL.Path != "/v1/status" && r.URL.Path != "/page/status" {
+			status = http.StatusNotFound
 		}
-		w.WriteHeader(code)
+		w.WriteHeader(status)
 		fmt.Fprint(w, body)
 	})}
 	done := make(chan error, 1)

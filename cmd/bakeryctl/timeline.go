@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +56,8 @@ Exit codes:
   0   the page was written, and shows no violation
   1   the page was written, and shows violations
   64  the command line is wrong
-  66  a journal cannot be read, has no events, or the page cannot be written`
+  66  a journal cannot be read, there are no events, or none of a lock that --lock names,
+      or the page cannot be written`
 	cmd.Example = `  bakeryctl timeline /var/lib/bakery/*.events -o night.html
   scp db1:/var/lib/bakery/*-1.events db2:/var/lib/bakery/*-2.events .
   bakeryctl timeline *.events -o night.html
@@ -112,6 +115,9 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 	if err != nil {
 		return err
 	}
+	if err := haveLocks(sources, o.page.Locks); err != nil {
+		return err
+	}
 	t, err := timeline.Build(sources, o.page)
 	if errors.Is(err, timeline.ErrNoEvents) {
 		return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("no events in %s", strings.Join(paths, ", ")),
@@ -134,10 +140,37 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 		fmt.Fprintf(a.stderr, "bakeryctl: violation: %s: %s, at %s\n", f.Kind, f.Text, f.At.Time().Format("2006-01-02 15:04:05.000 UTC"))
 	}
 	if len(found) > most {
-		fmt.Fprintf(a.stderr, "bakeryctl: and %d more violations\n", len(found)-most)
+		fmt.Fprintf(a.stderr, "bakeryctl: and %s\n", render.Count(len(found)-most, "more violation"))
 	}
 	if len(found) > 0 {
 		return &cli.Failure{Code: cli.ExitConflict}
+	}
+	return nil
+}
+
+// haveLocks returns an error that names the locks of the journals if one of the given ones is not there.
+func haveLocks(sources []timeline.Source, want []string) error {
+	there := map[string]bool{}
+	for _, s := range sources {
+		for i := range s.Events {
+			there[s.Events[i].Lock] = true
+		}
+	}
+	delete(there, "") // of events about hosts
+	for _, name := range want {
+		if there[name] {
+			continue
+		}
+		const most = 20
+		names := slices.Sorted(maps.Keys(there))
+		for i := range names {
+			names[i] = text.Printable(names[i])
+		}
+		if n := len(names); n > most {
+			names = append(names[:most], fmt.Sprintf("and %d more", n-most))
+		}
+		return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("no events of lock %q in the journals", name),
+			Hint: "they have events of " + cmp.Or(strings.Join(names, ", "), "no lock")}
 	}
 	return nil
 }

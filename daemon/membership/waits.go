@@ -56,6 +56,8 @@ func (mb *Member) delayOf(a lease.Delayed) *delay {
 	switch {
 	case errors.Is(a.Reason, lease.ErrOldList):
 		d.until = 0
+	case errors.Is(a.Reason, lease.ErrSlowClaim):
+		d.reason = "a write of an earlier claim of the host id may still land"
 	case errors.Is(a.Reason, lease.ErrNotLeft):
 		r := locked(mb, func(*lease.Machine) layout.HostRecord { return mb.found })
 		d.reason = mb.describeEarlier(r)

@@ -93,10 +93,7 @@ func shorten(found []Problem) []Problem {
 			continue
 		}
 		p.Times, p.Subject, p.Why, p.Remedy = nil, "", strings.Join(rest[:min(len(rest), listedNames)], ", "), ""
-		p.Text = fmt.Sprintf("%d more %s", len(rest), strings.ReplaceAll(string(p.Kind), "_", " "))
-		if p.Kind == ProblemName {
-			p.Text = fmt.Sprintf("%d more names of several hosts", len(rest))
-		}
+		p.Text = fmt.Sprintf("%d more %s", len(rest), furtherWords(p.Kind, len(rest)))
 		if len(rest) > listedNames {
 			p.Why += ", ..."
 		}
@@ -107,6 +104,30 @@ func shorten(found []Problem) []Problem {
 	}
 	sortProblems(short)
 	return short
+}
+
+// further has what one, and several, further problems of a kind are.
+var further = map[ProblemKind][2]string{
+	ProblemSilent:       {"silent host", "silent hosts"},
+	ProblemDead:         {"dead host", "dead hosts"},
+	ProblemAskedToLeave: {"host that was asked to leave", "hosts that were asked to leave"},
+	ProblemName:         {"name of several hosts", "names of several hosts"},
+	ProblemStuck:        {"stuck lock", "stuck locks"},
+	ProblemOrphan:       {"lock that the command of an ended client keeps", "locks that commands of ended clients keep"},
+	ProblemDamaged:      {"damaged record", "damaged records"},
+	ProblemLockspace:    {"warning about the lockspace", "warnings about the lockspace"},
+	ProblemDisk:         {"disk that is not up", "disks that are not up"},
+}
+
+func furtherWords(kind ProblemKind, n int) string {
+	words, known := further[kind]
+	switch {
+	case !known:
+		return "of the kind " + string(kind)
+	case n == 1:
+		return words[0]
+	}
+	return words[1]
 }
 
 func sortProblems(all []Problem) {

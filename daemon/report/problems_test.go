@@ -167,7 +167,7 @@ func TestReport_ManyProblemsOfAKind_AreShortened(t *testing.T) {
 	r.Judge()
 	require.Len(t, r.Problems, listedAlone+2)
 	require.Equal(t, "host 8", r.Problems[listedAlone-1].Subject)
-	require.Equal(t, Problem{SeverityError, "silent", "", "31 more silent", "host 9, host 10, host 11, host 12, host 13, host 14, host 15, host 16, ...",
+	require.Equal(t, Problem{SeverityError, "silent", "", "31 more silent hosts", "host 9, host 10, host 11, host 12, host 13, host 14, host 15, host 16, ...",
 		"if many hosts are silent, check the storage first", nil}, r.Problems[listedAlone])
 	require.Equal(t, ProblemDead, r.Problems[listedAlone+1].Kind)
 }

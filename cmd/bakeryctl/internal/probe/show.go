@@ -53,7 +53,7 @@ func showFindings(w io.Writer, title string, fit bool, findings []Finding, p ren
 	fmt.Fprintf(w, "%s: %s\n\n", title, p.Of(of, verdict))
 	_ = render.WriteTable(w, func(w io.Writer) {
 		for _, f := range findings {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Of(levels[f.Verdict], string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Of(levels[f.Verdict], string(f.Verdict)), shownID(f.ID), text.PrintableLine(f.Detail))
 			if f.Remedy != "" {
 				fmt.Fprintf(w, "\t\t-> %s\n", text.PrintableLine(f.Remedy))
 			}
@@ -80,4 +80,12 @@ func showMeasured(w io.Writer, m *measure.Measurement) {
 	if m.Lockspace {
 		fmt.Fprintf(w, "\nwritten: this host's slot of the lock %q\n", measuring.ProbeLock)
 	}
+}
+
+// shownID returns the id of a finding for people. That of JSON keeps its name.
+func shownID(id string) string {
+	if id == meetingID {
+		return "coherence"
+	}
+	return id
 }

@@ -106,14 +106,17 @@ func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, s
 
 func askToMeet(ctx context.Context, socket string, host int, wait time.Duration, answer *measuring.MeetReport) error {
 	request := map[string]any{"host": host, "rounds": meetRounds, "timeout_ms": wait.Milliseconds()}
-	return call.Ask(ctx, socket, "POST", "/v1/meet", request, answer)
+	return call.Ask(cli.Patience{}.With(ctx), socket, "POST", "/v1/meet", request, answer) // it waits for the other host
 }
+
+// meetingID is the id of the finding of a coherence check.
+const meetingID = "meeting"
 
 // addMeeting adds what one host says about the writes of another, and rates it. nonce is that of the
 // other host: if the check did not start, it shows which host does not see the other.
 func (r *Report) addMeeting(m *measuring.MeetReport, nonce uint64) {
 	const (
-		id     = "meeting"
+		id     = meetingID
 		remedy = "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"
 		lost   = "if the bakeryd of that host was not stopped: " + remedy
 	)

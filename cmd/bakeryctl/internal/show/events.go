@@ -147,7 +147,11 @@ func EventDetails(e *events.Event, n *HostNames) (cells []string) {
 		cells = append(cells, "by "+n.Of(e.ByHost, e.ByHostName))
 	}
 	if e.Missed > 0 {
-		cells = append(cells, render.Count(int(min(e.Missed, 1<<30)), "event")+" missing")
+		verb := " are missing"
+		if e.Missed == 1 {
+			verb = " is missing"
+		}
+		cells = append(cells, render.Count(int(min(e.Missed, 1<<30)), "event")+verb)
 	}
 	if e.Reason != "" {
 		cells = append(cells, text.PrintableLine(e.Reason))

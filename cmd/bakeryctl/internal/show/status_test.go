@@ -32,7 +32,7 @@ func TestShow_ManyStuckLocks_ListsThemAll(t *testing.T) {
 		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("stuck-%02d", i), Lock: 10 + i, Permits: 1, Holders: slices.Clone(r.Locks[1].Holders)})
 	}
 	out := text()
-	require.Contains(t, out, "\n  error: 16 more stuck: lock stuck-04, ")
+	require.Contains(t, out, "\n  error: 16 more stuck locks: lock stuck-04, ")
 	for i := range 20 {
 		require.Regexp(t, fmt.Sprintf(`(?m)^stuck-%02d +held by host 3`, i), out)
 	}
