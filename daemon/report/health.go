@@ -115,8 +115,7 @@ func (r *Host) addSilence(k *Knowledge, policy layout.Policy) {
 		return
 	}
 	r.Health = HealthSilent
-	// A host whose record is unreadable is not declared dead by time.
-	if policy != layout.PolicyManual && !r.Unreadable {
+	if policy != layout.PolicyManual {
 		r.DeadInMS = new(max(0, h.DeadAt(k.Times)-k.Now).Milliseconds())
 		if policy == layout.PolicyFence {
 			r.addFences(k, h.DeadAt(k.Times))

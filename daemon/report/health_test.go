@@ -152,6 +152,7 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	require.NoError(t, err)
 	k := watchedBy(0, 50*time.Second, 0, 0, 0, 0)
 	k.Hosts[1].Readable, k.Hosts[1].Name, k.Hosts[1].Read = false, "db2", k.Hosts[1].Since
+	k.Hosts[1].Damaged = k.Now - 20*time.Second
 	r := Build(snapshot, k)
 	require.Len(t, r.Hosts, 5)
 	h := r.Hosts[1]
@@ -159,7 +160,7 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	require.Equal(t, "db2", h.Name)
 	require.True(t, h.Unreadable)
 	require.Equal(t, HealthSilent, h.Health)
-	require.Nil(t, h.DeadInMS, "it is not judged by time")
+	require.Equal(t, int64(17_500), *h.DeadInMS, "it may have renewed its lease just before the damage")
 	require.Equal(t, "db2", r.Locks[1].Queue[1].HostName)
 
 	k.Hosts[1].Gone = true // evicted

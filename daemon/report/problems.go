@@ -234,8 +234,6 @@ func (r *Report) silence(h *Host) (why, remedy string) {
 	}
 	wait := "nothing to do: its locks are released then"
 	switch {
-	case h.Unreadable:
-		wait = "its locks stay held: no host is declared dead while its record cannot be read"
 	case h.DeadInMS == nil:
 		wait = "its locks stay held: with policy manual no host is declared dead by time"
 	case h.FailedFences > 0:

@@ -89,11 +89,6 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> " + start + ", and it joins again;" + forget}},
 		{"dead with a watchdog", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].WatchdogArmed = HealthDead, true },
 			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> " + start + ", and it joins again;" + forget}},
-		{"silent, its record unreadable", func(r *Report) {
-			silent(r, 300_000, -1)
-			r.Hosts[1].Unreadable = true
-		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, until it is back or evicted" +
-			" -> its locks stay held: no host is declared dead while its record cannot be read" + evict}},
 		{"forgotten", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].Forgotten = HealthDead, true }, nil},
 		{"left", func(r *Report) { r.Hosts[1].Health = HealthLeft }, nil},
 		{"asked to leave", func(r *Report) { r.Hosts[1].AskedToLeave = true },
