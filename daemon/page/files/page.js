@@ -86,13 +86,13 @@ function drawLink(at) {
   let level = 'good', words = '';
   if (lost) {
     level = 'bad';
-    words = model ? `no answer; this is ${whole(model.age(at))} old` : 'no answer';
+    words = model ? `no answer; this is ${whole(model.diskAge(at))} old` : 'no answer';
   } else if (!now) {
     level = 'note';
     words = 'asking bakeryd';
   } else if (!now.report) {
     level = 'warn';
-    words = model ? `not joined; this is ${whole(model.age(at))} old` : 'not joined';
+    words = model ? `not joined; this is ${whole(model.diskAge(at))} old` : 'not joined';
   } else {
     const age = now.diskAge(at);
     if (now.error) level = 'bad';
