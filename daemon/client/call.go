@@ -19,10 +19,18 @@ import (
 const callTimeout = 40 * time.Second
 
 // Call makes a call of the API for which Client has no method, and whose answer is not a stream. It
-// sends body, unless nil, as JSON, and decodes the answer into answer. It waits for 40 s at
-// most.
+// sends body, unless nil, as JSON, and decodes the answer into answer. It waits until the deadline of
+// ctx, or for 40 s if there is none.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
-	return c.callWithin(ctx, callTimeout, method, path, body, answer)
+	return c.callWithin(ctx, callLimit(ctx), method, path, body, answer)
+}
+
+// callLimit returns the limit of Call: 0, which is none, if ctx has a deadline.
+func callLimit(ctx context.Context) time.Duration {
+	if _, own := ctx.Deadline(); own {
+		return 0
+	}
+	return callTimeout
 }
 
 // callWithin is Call with another limit; 0 means no limit.

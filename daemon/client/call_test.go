@@ -145,3 +145,15 @@ func TestCall_PathWithALineBreak_IsNoSecondRequest(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestCallLimit_OwnDeadline_HasNone: a call that waits for another host may take a minute.
+func TestCallLimit_OwnDeadline_HasNone(t *testing.T) {
+	if got := callLimit(t.Context()); got != callTimeout {
+		t.Errorf("%v without a deadline, want %v", got, callTimeout)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if got := callLimit(ctx); got != 0 {
+		t.Errorf("%v with a deadline, want none", got)
+	}
+}

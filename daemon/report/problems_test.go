@@ -177,3 +177,23 @@ func TestReport_ManyDoubledNames_AreShortenedInPrint(t *testing.T) {
 	require.Equal(t, `"v\u202e0"`, r.Problems[0].Subject)
 	require.Equal(t, `warning name: 2 more names of several hosts: "v\u202e5", "v\u202e6"`, r.Problems[listedAlone].String())
 }
+
+// TestShorten_FurtherProblems_AreANounInItsNumber: "2 more lockspace" says nothing.
+func TestShorten_FurtherProblems_AreANounInItsNumber(t *testing.T) {
+	for kind, want := range map[string][2]string{
+		"lockspace": {"1 more warning about the lockspace", "2 more warnings about the lockspace"},
+		"damaged":   {"1 more damaged record", "2 more damaged records"},
+		"disk":      {"1 more disk that is not up", "2 more disks that are not up"},
+		"new_kind":  {"1 more of the kind new_kind", "2 more of the kind new_kind"},
+	} {
+		for n, text := range want {
+			var found []Problem
+			for i := range listedAlone + n + 1 {
+				found = append(found, Problem{Severity: SeverityWarning, Kind: kind, Subject: string(rune('a' + i))})
+			}
+			short := shorten(found)
+			require.Len(t, short, listedAlone+1)
+			require.Equal(t, text, short[listedAlone].Text)
+		}
+	}
+}

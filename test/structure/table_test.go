@@ -129,7 +129,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/acquire", "ctl/call ctl/cli ctl/signals ctl/supervise ctl/term daemon/client daemon/text"},
 	{"ctl/join", "ctl/acquire ctl/cli ctl/ondevice ctl/supervise daemon daemon/api daemon/client daemon/locks daemon/lockspace layout"},
 	{"ctl/lock", "cmd/internal/flags ctl/acquire ctl/call ctl/cli ctl/signals ctl/supervise daemon/client layout"},
-	{"ctl/probe", "blockdev blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
+	{"ctl/probe", "blockdev blockdev/latency ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/client daemon/fence daemon/lease/timing daemon/locks/measuring daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
 	{"ctl/bench", "blockdev/latency ctl/call ctl/cli ctl/lock ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/client daemon/lease daemon/load daemon/locks daemon/locks/measuring daemon/report daemon/retry daemon/server daemon/text layout"},
 	{"ctl/check", "blockdev ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/lockspace/check daemon/text layout"},
 	{"ctl/replace", "blockdev ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/lockspace daemon/lockspace/format daemon/lockspace/replace daemon/replacement daemon/report daemon/retry daemon/text"},

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -105,8 +106,11 @@ func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, s
 }
 
 func askToMeet(ctx context.Context, socket string, host int, wait time.Duration, answer *measuring.MeetReport) error {
+	limit := wait + meetWait/2
+	ctx, cancel := context.WithTimeoutCause(cli.Patience{}.With(ctx), limit, fmt.Errorf("%w within %v", client.ErrNoAnswer, limit)) // it waits for the other host
+	defer cancel()
 	request := map[string]any{"host": host, "rounds": meetRounds, "timeout_ms": wait.Milliseconds()}
-	return call.Ask(cli.Patience{}.With(ctx), socket, "POST", "/v1/meet", request, answer) // it waits for the other host
+	return call.Ask(ctx, socket, "POST", "/v1/meet", request, answer)
 }
 
 // meetingID is the id of the finding of a coherence check.
