@@ -320,7 +320,7 @@ func TestHoldExitCodes(t *testing.T) {
 		{"a bad name", unasked, []string{"a\nb"}, "", 64,
 			"bakeryctl: lock name \"a\\nb\", want no control characters, found U+000A at byte 1: value not allowed" + see},
 		{"both modes", unasked, []string{"-s", "-x", "x"}, "", 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
-		{"exit code", unasked, []string{"-E", "-1", "x"}, "", 64, "bakeryctl: --conflict-exit-code \"-1\": want a whole number from 0 to 255" + see},
+		{"exit code", unasked, []string{"-E", "-1", "x"}, "", 64, "bakeryctl: -E, --conflict-exit-code \"-1\": want a whole number from 0 to 255" + see},
 		{"watchdog", unasked, []string{"x"}, "WATCHDOG_USEC=soon", 64, "bakeryctl: read the watchdog timeout of systemd: error converting WATCHDOG_USEC: " +
 			"strconv.Atoi: parsing \"soon\": invalid syntax\nhint: do not set WATCHDOG_USEC; systemd sets it from WatchdogSec= of the unit\n"},
 	}

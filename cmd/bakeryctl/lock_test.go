@@ -101,8 +101,8 @@ func TestLock_InvalidArguments_NoRequest(t *testing.T) {
 		{[]string{"a\nb", "true"}, 64, `bakeryctl: lock name "a\nb", want no control characters, found U+000A at byte 1: value not allowed` + see},
 		{[]string{"a\x7fb", "true"}, 64, `bakeryctl: lock name "a\x7fb", want no control characters, found U+007F at byte 1: value not allowed` + see},
 		{[]string{"-s", "-x", "x", "true"}, 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
-		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: --conflict-exit-code \"256\": want a whole number from 0 to 255" + see},
-		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: --timeout \"-1\": " +
+		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: -E, --conflict-exit-code \"256\": want a whole number from 0 to 255" + see},
+		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: -w, --timeout \"-1\": " +
 			"want seconds from 0, such as 1.5, or a time with its unit, such as 300ms or 5m" + see},
 		{[]string{"-y", "x", "true"}, 64, "bakeryctl: unknown flag -y" + see},
 		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create requires --device" + see},

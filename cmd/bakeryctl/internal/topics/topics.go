@@ -60,6 +60,7 @@ const environment = `The environment variables that bakeryctl reads, and those t
                             bakeryctl lock, to the socket of the bakeryd that holds its lock
   COLUMNS                   bakeryctl top --once: width of an output that is no terminal
   LC_ALL, LC_CTYPE, LANG    bakeryctl top uses UTF-8 if the first of these that is set names it, else ASCII
+  LOGNAME                   name of the user in a hint, unless /etc/passwd has it
   NO_COLOR                  if set: no colours, except with --color always
   NOTIFY_SOCKET             bakeryctl hold: where systemd listens (sd_notify(3))
   PATH                      bakeryctl lock: directories to search for the command
