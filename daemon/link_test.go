@@ -111,7 +111,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 		require.Equal(t, "granted", g.Kind)
 		require.Equal(t, "x", g.Name)
 		require.Equal(t, layout.Exclusive, g.Mode)
-		require.Equal(t, 1, g.HostID)
+		require.Equal(t, 1, g.Host)
 		require.Positive(t, g.LeaseMS)
 		require.Greater(t, g.Token, last)
 		last = g.Token

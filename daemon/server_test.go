@@ -132,7 +132,7 @@ func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
 		require.Equal(t, "application/x-ndjson", r.Header.Get("Content-Type"))
 		e := nextEvent(t, r)
 		require.Equal(t, "granted", e.Kind)
-		require.Equal(t, 1, e.HostID)
+		require.Equal(t, 1, e.Host)
 		require.Equal(t, layout.Exclusive, e.Mode)
 		require.Positive(t, e.LeaseMS)
 

@@ -231,7 +231,7 @@ func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
 		require.True(t, r.dog.Armed())
 		h := r.status().Hosts[0]
 		require.True(t, h.WatchdogArmed)
-		require.Equal(t, int(r.d.times().Watchdog()/time.Second), h.WatchdogSeconds)
+		require.Equal(t, r.d.times().Watchdog().Milliseconds(), h.WatchdogMS)
 		r.leaves()
 		require.False(t, r.dog.Armed())
 	})

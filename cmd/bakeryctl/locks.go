@@ -36,7 +36,7 @@ joining and without bakeryd.`
 				fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
 			}
 			for _, l := range list.Locks {
-				fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
+				fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Number, l.Permits)
 			}
 		})
 		if err != nil || list.Damaged == "" {

@@ -14,10 +14,10 @@ import (
 )
 
 // twoHolders are the events of a broken lock: two holders at the same time, by one clock.
-const twoHolders = `{"seq":"1","at":"2026-03-01T03:12:00Z","uptime_ms":1000,"kind":"joined","host":1,"host_name":"db1","boot":"b"}
+const twoHolders = `{"seq":"1","at":"2026-03-01T03:12:00Z","uptime_ms":1000,"kind":"joined","host":1,"host_name":"db1","boot_id":"b"}
 {"seq":"2","at":"2026-03-01T03:12:01Z","uptime_ms":2000,"kind":"enter","lock":"x","host":1,"host_name":"db1","token":"524544"}
 {"seq":"3","at":"2026-03-01T03:12:03Z","uptime_ms":4000,"kind":"exit","lock":"x","host":1,"host_name":"db1","token":"524544"}
-{"seq":"1","at":"2026-03-01T03:12:00Z","uptime_ms":1000,"kind":"joined","host":2,"host_name":"db2","boot":"b"}
+{"seq":"1","at":"2026-03-01T03:12:00Z","uptime_ms":1000,"kind":"joined","host":2,"host_name":"db2","boot_id":"b"}
 {"seq":"2","at":"2026-03-01T03:12:02Z","uptime_ms":3000,"kind":"enter","lock":"x","host":2,"host_name":"db2","token":"1049088"}
 {"seq":"3","at":"2026-03-01T03:12:04Z","uptime_ms":5000,"kind":"exit","lock":"x","host":2,"host_name":"db2","token":"1049088"}
 `

@@ -30,14 +30,13 @@ const (
 // Event is a line that bakeryd sends to a client that requested a lock. The comment of a field
 // names the kinds that have it; Append writes it for those only.
 type Event struct {
-	Kind   string        `json:"event"`   // kind
-	Ahead  int           `json:"ahead"`   // waiting
-	Queued int           `json:"queued"`  // waiting
-	Name   string        `json:"name"`    // granted
-	Mode   layout.Mode   `json:"mode"`    // granted, mode
-	Change uint64        `json:"change"`  // granted, mode: number of changes of the mode
-	Token  layout.Ticket `json:"token"`   // granted
-	HostID int           `json:"host_id"` // granted
+	Kind   string        `json:"event"`  // kind
+	Ahead  int           `json:"ahead"`  // waiting
+	Queued int           `json:"queued"` // waiting
+	Name   string        `json:"name"`   // granted
+	Mode   layout.Mode   `json:"mode"`   // granted, mode
+	Change uint64        `json:"change"` // granted, mode: number of changes of the mode
+	Token  layout.Ticket `json:"token"`  // granted
 	// LeaseMS is the time until the lease ends (granted, confirmed, renewed, lost), or the duration
 	// of the lease (waiting).
 	LeaseMS int64 `json:"lease_ms"`
@@ -50,7 +49,7 @@ type Event struct {
 	Message string `json:"message"` // refused, lost, requested, warning, confirmed
 	Hint    string `json:"hint"`    // refused
 
-	Host     int    `json:"host"`      // requested: id of the host that wants the lock
+	Host     int    `json:"host"`      // granted: id of this host; requested: of the host that wants the lock
 	HostName string `json:"host_name"` // requested
 }
 
@@ -87,7 +86,7 @@ func (e *Event) members(o *line.Object) {
 	line.Quoted(o, `"mode":`, &e.Mode, granted || e.Kind == Mode)
 	line.Number(o, `"change":`, &e.Change, false)
 	line.Quoted(o, `"token":`, &e.Token, false)
-	line.Number(o, `"host_id":`, &e.HostID, false)
+	line.Number(o, `"host":`, &e.Host, false)
 	line.Number(o, `"lease_ms":`, &e.LeaseMS, waiting || granted || e.Kind == Confirmed || e.Kind == Renewed ||
 		e.Kind == Lost && e.AtMS != 0)
 	line.Number(o, `"at_ms":`, &e.AtMS, false)
@@ -96,7 +95,6 @@ func (e *Event) members(o *line.Object) {
 	o.Text(`"code":`, &e.Code)
 	o.Text(`"message":`, &e.Message)
 	o.Text(`"hint":`, &e.Hint)
-	line.Number(o, `"host":`, &e.Host, false)
 	o.Text(`"host_name":`, &e.HostName)
 }
 

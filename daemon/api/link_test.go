@@ -20,7 +20,7 @@ func FuzzEvent(f *testing.F) { // 20000x
 		case Waiting:
 			e.Ahead, e.Queued, e.LeaseMS = n, n, ms
 		case Granted:
-			e.Name, e.Mode, e.Change, e.Token, e.HostID = text, layout.Mode(u%2), u, layout.MakeTicket(u%layout.MaxNumber, int(1+u%layout.MaxHosts)), n
+			e.Name, e.Mode, e.Change, e.Token, e.Host = text, layout.Mode(u%2), u, layout.MakeTicket(u%layout.MaxNumber, int(1+u%layout.MaxHosts)), n
 			e.LeaseMS, e.AtMS, e.GraceMS, e.Witness = ms, ms, ms, more
 		case Confirmed, Renewed:
 			e.LeaseMS, e.AtMS, e.Message = ms, ms, more
@@ -53,7 +53,7 @@ func FuzzEvent(f *testing.F) { // 20000x
 // FuzzDecodeEvent: the fast decoder returns the same event as encoding/json.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, seed := range []string{
-		`{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host_id":1,"lease_ms":29870,"at_ms":8123456,"grace_ms":5000}`,
+		`{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host":1,"lease_ms":29870,"at_ms":8123456,"grace_ms":5000}`,
 		`{"event":"released"}`, `{"event":"renewed","lease_ms":-5}`, `{"event":"waiting","ahead":1,"queued":1}`, `{"event":"weather","ahead":"rain"}`,
 		`{"event":"refused","code":"busy"}`, `{"Event":"granted"}`, `{"event":"granted","event":"lost"}`, `{"token":"1","event":"granted"}`,
 	} {

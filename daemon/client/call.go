@@ -176,7 +176,7 @@ func decode(body io.Reader, answer any) error {
 // LockInfo is a lock's entry in the lockspace's directory.
 type LockInfo struct {
 	Name     string `json:"name"`
-	Lock     int    `json:"lock"`            // its number: the place on the disk
+	Number   int    `json:"number"`          // its place on the disk
 	Permits  int    `json:"permits"`         // greatest number of exclusive holders
 	Creation uint64 `json:"creation,string"` // changes if the lock is removed and created again
 }

@@ -43,7 +43,7 @@ func TestCallsOfLocks(t *testing.T) {
 	defer func() { _ = l.Close(); wait(t, done, "the fake server to end") }()
 	c := New(socket)
 
-	reply = answered(`{"name":"x","lock":3,"permits":2,"creation":"9","created":true}`)
+	reply = answered(`{"name":"x","number":3,"permits":2,"creation":"9","created":true}`)
 	lock, created, err := c.Create(t.Context(), "x", 2)
 	if want := (LockInfo{"x", 3, 2, 9}); err != nil || !created || lock != want {
 		t.Errorf("Create: %+v, %v, %v", lock, created, err)
@@ -79,11 +79,11 @@ func TestCallsOfLocks(t *testing.T) {
 		t.Errorf("Remove of a missing lock: %v", err)
 	}
 
-	reply = answered(`{"locks":[{"name":"x","lock":3,"permits":2,"creation":"9"}]}`)
+	reply = answered(`{"locks":[{"name":"x","number":3,"permits":2,"creation":"9"}]}`)
 	if locks, err := c.Locks(t.Context()); err != nil || len(locks) != 1 || locks[0] != (LockInfo{"x", 3, 2, 9}) {
 		t.Errorf("Locks: %+v, %v", locks, err)
 	}
-	reply = answered(`{"locks":[{"name":"x","lock":3,"permits":2,"creation":"9"}],"damaged":"lock 4: bad checksum"}`)
+	reply = answered(`{"locks":[{"name":"x","number":3,"permits":2,"creation":"9"}],"damaged":"lock 4: bad checksum"}`)
 	if locks, err := c.Locks(t.Context()); len(locks) != 1 || !errors.As(err, &refusal) || refusal.Code != api.CodeDevice {
 		t.Errorf("Locks of a damaged directory: %+v, %v", locks, err)
 	}

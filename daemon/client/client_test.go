@@ -183,7 +183,7 @@ const ok = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: 
 
 func TestLockSurvivesABrokenServer(t *testing.T) {
 	t.Parallel()
-	granted := `{"event":"granted","name":"x","mode":"exclusive","token":"` + token.String() + `","host_id":1,"lease_ms":1000}`
+	granted := `{"event":"granted","name":"x","mode":"exclusive","token":"` + token.String() + `","host":1,"lease_ms":1000}`
 	tests := []struct {
 		name, answer string
 		endless      string // sent until the client hangs up

@@ -96,7 +96,7 @@ func TestHoldEndsWithTheLeaseIfBakerydStaysAway(t *testing.T) {
 
 func TestHoldEndsWithADefiniteAnswer(t *testing.T) {
 	granted := func(x *exchange, name, token string) {
-		x.Send(`{"event":"granted","name":%q,"mode":"exclusive","token":%q,"host_id":3,"lease_ms":60000}`, name, token)
+		x.Send(`{"event":"granted","name":%q,"mode":"exclusive","token":%q,"host":3,"lease_ms":60000}`, name, token)
 		<-x.Gone
 	}
 	for _, test := range []struct {

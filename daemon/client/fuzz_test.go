@@ -18,7 +18,7 @@ import (
 const accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 
 var answers = []string{
-	accepted + `{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host_id":1,"lease_ms":29870}` + "\n",
+	accepted + `{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host":1,"lease_ms":29870}` + "\n",
 	accepted + `{"event":"waiting","ahead":1}` + "\n" + `{"event":"refused","code":"busy","message":"\u001b[2J"}` + "\n",
 	accepted + `{"event":"granted"}` + "\n", accepted + `{"event":"lost"}` + "\n" + accepted, accepted + "\n\n[]\n",
 	"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 56\r\n\r\n" + `{"error":{"code":"unavailable","message":"m","hint":""}}`,

@@ -105,7 +105,7 @@ func (h *Hold) Connected() bool {
 }
 
 // HostID returns the id of this host in the lockspace.
-func (h *Hold) HostID() int { return h.granted.HostID }
+func (h *Hold) HostID() int { return h.granted.Host }
 
 // Deadline returns when the lease ends. It moves with every renewal and while the machine sleeps,
 // so do not store it.

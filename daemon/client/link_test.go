@@ -148,7 +148,7 @@ func TestUnlockOfABakerydThatHangs(t *testing.T) {
 func TestUnlockWhileTheConnectionBreaks(t *testing.T) {
 	for _, lasts := range []bool{false, true} {
 		socket := serveRaw(t, func(c net.Conn) {
-			_, _ = io.WriteString(c, ok+`{"event":"granted","name":"x","mode":"exclusive","token":"`+token.String()+`","host_id":1,"lease_ms":60000}`+"\n")
+			_, _ = io.WriteString(c, ok+`{"event":"granted","name":"x","mode":"exclusive","token":"`+token.String()+`","host":1,"lease_ms":60000}`+"\n")
 			_, _ = c.Read(make([]byte, 100))
 		})
 		h := mustLock(t, socket, Options{})

@@ -132,7 +132,7 @@ func slowly(c net.Conn, slow time.Duration) {
 		}
 		switch {
 		case strings.HasPrefix(text, `{"lock"`):
-			fmt.Fprintf(c, `{"event":"granted","name":"x","mode":"exclusive","token":"%v","host_id":1,"lease_ms":60000}`+"\n", token)
+			fmt.Fprintf(c, `{"event":"granted","name":"x","mode":"exclusive","token":"%v","host":1,"lease_ms":60000}`+"\n", token)
 		case strings.HasPrefix(text, `{"unlock"`):
 			time.Sleep(slow)
 			fmt.Fprintln(c, `{"event":"released"}`)

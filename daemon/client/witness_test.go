@@ -79,7 +79,7 @@ func TestWitnessIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := clienttest.Serve(t, func(x *exchange) {
-		x.Send(`{"event":"granted","name":"x","mode":"exclusive","token":%q,"host_id":3,"lease_ms":60000,"witness":%q}`, token, path)
+		x.Send(`{"event":"granted","name":"x","mode":"exclusive","token":%q,"host":3,"lease_ms":60000,"witness":%q}`, token, path)
 		<-x.Gone
 	})
 	h := mustLock(t, b.Socket, Options{Witness: true})
@@ -107,7 +107,7 @@ func TestWitnessIsWaitedFor(t *testing.T) {
 
 func TestWitnessThatCannotBeOpened(t *testing.T) {
 	b := clienttest.Serve(t, func(x *exchange) {
-		x.Send(`{"event":"granted","name":"x","mode":"exclusive","token":%q,"host_id":3,"lease_ms":60000,"witness":"/no/such"}`, token)
+		x.Send(`{"event":"granted","name":"x","mode":"exclusive","token":%q,"host":3,"lease_ms":60000,"witness":"/no/such"}`, token)
 		<-x.Gone
 	})
 	h := mustLock(t, b.Socket, Options{Witness: true})

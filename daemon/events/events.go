@@ -76,7 +76,7 @@ type Event struct {
 	Incarnation text.Hex `json:"incarnation,omitzero"`
 	ByHost      int      `json:"by_host,omitempty"` // the host that reports this about another
 	ByHostName  string   `json:"by_host_name,omitempty"`
-	Boot        string   `json:"boot,omitempty"` // set when the host itself has joined, or its lease was resumed: its boot id. Events of one boot have one clock and one UptimeMS
+	Boot        string   `json:"boot_id,omitempty"` // id of the boot, set when the host itself has joined, or its lease was resumed. Events of one boot have one clock and one UptimeMS
 
 	Request uint64        `json:"request,string,omitempty"` // Seq of the request that caused it, or after a restart of the event that resumed it; 0: none
 	PID     int           `json:"pid,omitempty"`

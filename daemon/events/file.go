@@ -154,7 +154,7 @@ func (e *Event) AppendLine(to []byte) []byte {
 	line.Quoted(&o, `"incarnation":`, &e.Incarnation, false)
 	line.Number(&o, `"by_host":`, &e.ByHost, false)
 	o.Text(`"by_host_name":`, &e.ByHostName)
-	o.Text(`"boot":`, &e.Boot)
+	o.Text(`"boot_id":`, &e.Boot)
 	o.Digits(`"request":`, e.Request, false)
 	line.Number(&o, `"pid":`, &e.PID, false)
 	o.Text(`"command":`, &e.Command)
@@ -183,8 +183,8 @@ func (e *Event) AppendLine(to []byte) []byte {
 	return append(o.End(), '\n')
 }
 
-// Parse parses a line. A journal may still have lines with incarnations in decimal, which earlier
-// versions wrote.
+// Parse parses a line. A journal may still have lines of earlier versions, with incarnations in decimal
+// and another name of the boot id.
 func (e *Event) Parse(line []byte) error {
 	err := json.Unmarshal(line, e)
 	if err == nil {
@@ -193,12 +193,13 @@ func (e *Event) Parse(line []byte) error {
 	old := struct {
 		*Event
 		Incarnation uint64 `json:"incarnation,string"`
+		Boot        string `json:"boot"`
 	}{Event: new(Event)}
 	if json.Unmarshal(line, &old) != nil {
 		return err
 	}
 	*e = *old.Event
-	e.Incarnation = text.Hex(old.Incarnation)
+	e.Incarnation, e.Boot = text.Hex(old.Incarnation), old.Boot
 	return nil
 }
 

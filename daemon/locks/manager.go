@@ -197,7 +197,7 @@ func (m *Manager) InUse() (numbers []int) {
 
 // Describe adds the clients of this host to a report of a lock.
 func (m *Manager) Describe(l *report.Lock, self *report.ThisHost) {
-	if lk := m.attached(l.Lock); lk != nil {
+	if lk := m.attached(l.Number); lk != nil {
 		lk.Queue.Describe(l, self)
 	}
 }

@@ -52,7 +52,7 @@ type Order struct {
 // Replaced is the outcome of an Order.
 type Replaced struct {
 	Lockspace layout.Superblock `json:"-"` // with the new list of members
-	Position  int               `json:"position"`
+	Position  int               `json:"disk"`
 	Old       layout.UUID       `json:"old,omitzero"`         // zero if the position was vacant
 	OldDevice string            `json:"old_device,omitempty"` // its path; "" if unknown
 	New       layout.UUID       `json:"new"`                  // UUID of the new disk

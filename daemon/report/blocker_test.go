@@ -20,13 +20,13 @@ func TestBlocker(t *testing.T) {
 		for _, f := range change {
 			f(&h)
 		}
-		return Lock{Name: "x", Lock: 4, Holders: []Holder{h}}
+		return Lock{Name: "x", Number: 4, Holders: []Holder{h}}
 	}
 	since := func(d time.Duration) func(*Holder) { return func(h *Holder) { h.Since = now.Add(-d) } }
 	several := held()
 	several.Permits, several.Holders = 3, append(several.Holders, Holder{Host: 1, HostName: "db1"}, Holder{Host: 2, HostName: "db2"})
-	second := Lock{Name: "x", Lock: 4, Permits: 2, Holders: []Holder{{Host: 1, HostName: "db1", PID: 5}, holder}}
-	behind := Lock{Name: "x", Lock: 4, Permits: 1, Queue: []Queued{{Host: 3, HostName: "db3", Phase: layout.Waiting}, {Host: 1, HostName: "db1", Phase: layout.Waiting}}}
+	second := Lock{Name: "x", Number: 4, Permits: 2, Holders: []Holder{{Host: 1, HostName: "db1", PID: 5}, holder}}
+	behind := Lock{Name: "x", Number: 4, Permits: 1, Queue: []Queued{{Host: 3, HostName: "db3", Phase: layout.Waiting}, {Host: 1, HostName: "db1", Phase: layout.Waiting}}}
 	next := behind
 	next.Permits, next.Holders = 2, []Holder{{Host: 2, HostName: "db2"}}
 	silent := silentHost(21_900, 14_100)

@@ -65,7 +65,7 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.Dead, Forgotten: w.Forgotten, Unreadable: unreadable,
 		Incarnation: text.Hex(h.Incarnation), Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
 		MachineID: hex.EncodeToString(h.MachineID[:]), BootID: hex.EncodeToString(h.BootID[:]),
-		WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: text.Hex(h.PRKey),
+		WatchdogArmed: h.WatchdogArmed, WatchdogMS: int64(h.WatchdogSeconds) * 1000, PRKey: text.Hex(h.PRKey),
 		Verdicts: []Verdict{},
 	}
 	for _, v := range h.Verdicts {

@@ -256,7 +256,7 @@ func (r *Report) unfenced(h *Host) string {
 func (r *Report) lockProblems() (all []Problem) {
 	for _, l := range r.Locks {
 		name := "lock " + text.Printable(l.Name)
-		if l.Lock == lockspace.DirectoryLock {
+		if l.Number == lockspace.DirectoryLock {
 			name = "the lock of the directory"
 		}
 		orphan := slices.IndexFunc(l.Holders, func(h Holder) bool { return h.Orphan })

@@ -128,7 +128,7 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			"warning dead: host 2 (db2) is dead: its locks are free -> " + startOrGone}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := stuckReport(Host{}, Lock{Name: "x", Lock: 1, Queue: []Queued{}})
+			r := stuckReport(Host{}, Lock{Name: "x", Number: 1, Queue: []Queued{}})
 			r.Lockspace.Device = "/dev/locks"
 			r.ThisHost = &ThisHost{ID: 1, Name: "db1", State: "live", LeaseLeftMS: 27_000, IO: &IO{}}
 			c.change(r)

@@ -88,16 +88,16 @@ type Host struct {
 	Forgotten    bool             `json:"forgotten"`      // whether another machine may take its id
 	AskedToLeave bool             `json:"asked_to_leave"` // whether a host asks it to leave
 	// Unreadable reports whether the record is damaged. Then the fields are from an earlier read.
-	Unreadable      bool      `json:"unreadable"`
-	Incarnation     text.Hex  `json:"incarnation"`
-	Sequence        uint64    `json:"sequence,string"` // grows with every renewal
-	ReadHorizon     int       `json:"read_horizon"`
-	MachineID       string    `json:"machine_id"`
-	BootID          string    `json:"boot_id"`
-	WatchdogArmed   bool      `json:"watchdog_armed"`
-	WatchdogSeconds int       `json:"watchdog_seconds"`
-	PRKey           text.Hex  `json:"pr_key"`   // 0 if none
-	Verdicts        []Verdict `json:"verdicts"` // those in its record, on other hosts
+	Unreadable    bool      `json:"unreadable"`
+	Incarnation   text.Hex  `json:"incarnation"`
+	Sequence      uint64    `json:"sequence,string"` // grows with every renewal
+	ReadHorizon   int       `json:"read_horizon"`
+	MachineID     string    `json:"machine_id"`
+	BootID        string    `json:"boot_id"`
+	WatchdogArmed bool      `json:"watchdog_armed"`
+	WatchdogMS    int64     `json:"watchdog_ms"`
+	PRKey         text.Hex  `json:"pr_key"`   // 0 if none
+	Verdicts      []Verdict `json:"verdicts"` // those in its record, on other hosts
 
 	// SilentMS is the time since the last renewal that the daemon saw, or since it saw that the host
 	// has left; nil if the daemon saw none, or if no daemon made the report.
@@ -128,7 +128,7 @@ type Verdict struct {
 // reported only while it has any.
 type Lock struct {
 	Name     string   `json:"name"`
-	Lock     int      `json:"lock"`
+	Number   int      `json:"number"` // its place on the disk
 	Permits  int      `json:"permits"`
 	Creation uint64   `json:"creation,string"`
 	Holders  []Holder `json:"holders"`         // by token
@@ -199,8 +199,8 @@ type Local struct {
 type Damage struct {
 	What   string               `json:"what"` // name of the record
 	Kind   lockspace.RecordKind `json:"kind"`
-	Lock   int                  `json:"lock"` // number of the lock of an entry or a slot
-	Host   int                  `json:"host"` // id of the host of a host record or a slot
+	Lock   int                  `json:"lock_number"` // of the lock of an entry or a slot
+	Host   int                  `json:"host"`        // id of the host of a host record or a slot
 	Offset int64                `json:"offset"`
 	Error  string               `json:"error"`
 }
@@ -308,7 +308,7 @@ func contending(s *lockspace.Snapshot, said lockspace.VerdictTable) map[int][]la
 // lockReport returns a lock with its holders and waiters. A host that is choosing is ahead of all
 // that have a number.
 func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
-	l := Lock{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation,
+	l := Lock{Name: e.Name, Number: e.Lock, Permits: e.Permits, Creation: e.Creation,
 		Holders: []Holder{}, Queue: []Queued{}}
 	slices.SortFunc(slots, func(a, b layout.Slot) int {
 		return cmp.Or(cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Ticket, b.Ticket))

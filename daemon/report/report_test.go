@@ -35,8 +35,8 @@ func TestReport(t *testing.T) {
 	}
 	require.Equal(t, []int{4}, dead)
 	require.Equal(t, []Lock{
-		{Name: "backup", Lock: 3, Permits: 1, Creation: 9, Holders: []Holder{}, Queue: []Queued{}},
-		{Name: "queue", Lock: 1, Permits: 2, Creation: 7,
+		{Name: "backup", Number: 3, Permits: 1, Creation: 9, Holders: []Holder{}, Queue: []Queued{}},
+		{Name: "queue", Number: 1, Permits: 2, Creation: 7,
 			Holders: []Holder{{Host: 1, HostName: "db1", PID: 4711, Command: "rsync -a",
 				Since: time.Unix(1700000000, 0).UTC(), Token: layout.MakeTicket(100, 1), Phase: layout.Held, Published: true, HostHealth: HealthLive}},
 			Queue: []Queued{
@@ -63,7 +63,7 @@ func TestReportDirectoryLock(t *testing.T) {
 	require.NoError(t, err)
 	locks := FromSnapshot(s).Locks
 	require.Len(t, locks, 3)
-	require.Zero(t, locks[0].Lock)
+	require.Zero(t, locks[0].Number)
 	require.Equal(t, 2, locks[0].Holders[0].Host)
 }
 

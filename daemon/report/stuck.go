@@ -103,7 +103,7 @@ func conflict(a, b layout.Mode) bool { return a == layout.Exclusive || b == layo
 // left or is dead.
 func (r *Report) stuckSlot(l *Lock) string {
 	for _, d := range r.Damaged {
-		if d.Kind != lockspace.KindSlot || d.Lock != l.Lock || r.ended(d.Host) {
+		if d.Kind != lockspace.KindSlot || d.Lock != l.Number || r.ended(d.Host) {
 			continue
 		}
 		slot := "the slot of " + text.HostName(d.Host, r.hostName(d.Host)) + " cannot be read"

@@ -41,7 +41,7 @@ func (r *Report) in(policy layout.Policy, damaged ...Damage) *Report {
 
 func TestStuck(t *testing.T) {
 	heldBy := func(id int, name string) Lock {
-		return Lock{Name: "x", Lock: 4, Holders: []Holder{{Host: id, HostName: name}}}
+		return Lock{Name: "x", Number: 4, Holders: []Holder{{Host: id, HostName: name}}}
 	}
 	wanted := func(l Lock) Lock {
 		l.Local = []Local{{PID: 5, Place: 1}}
@@ -57,8 +57,8 @@ func TestStuck(t *testing.T) {
 	const ex, sh = layout.Exclusive, layout.Shared
 	db1, db2, db3 := q(1, "db1", layout.Waiting, ex), q(2, "db2", layout.Waiting, ex), q(3, "db3", layout.Waiting, ex)
 	entering := q(3, "db3", layout.Choosing, ex)
-	readers := Lock{Name: "x", Lock: 4, Holders: []Holder{{Host: 2, HostName: "db2", Mode: sh}}}
-	semaphore := Lock{Name: "x", Lock: 4, Permits: 2, Holders: []Holder{{Host: 2, HostName: "db2"}}}
+	readers := Lock{Name: "x", Number: 4, Holders: []Holder{{Host: 2, HostName: "db2", Mode: sh}}}
+	semaphore := Lock{Name: "x", Number: 4, Permits: 2, Holders: []Holder{{Host: 2, HostName: "db2"}}}
 	orphan := func(pids ...int) Lock {
 		l := heldBy(1, "db1")
 		l.Holders[0].Orphan, l.Holders[0].Processes, l.Holders[0].Command = true, pids, "backup"
@@ -101,13 +101,13 @@ func TestStuck(t *testing.T) {
 		"orphan with more":      {stuckReport(Host{}, wanted(orphan(4711, 4712, 4713))), "held by host 1 (db1): its bakeryctl is gone, process 4711 (backup) and 2 more live"},
 		"orphan unseen":         {stuckReport(Host{}, wanted(orphan())), "held by host 1 (db1): its bakeryctl is gone, its command (backup) lives"},
 		"orphan not wanted":     {stuckReport(Host{}, orphan(4711)), ""},
-		"slot":                  {stuckReport(Host{}, queue(Lock{Lock: 4}, db1)).in(layout.PolicyLease, slot), "the slot of host 3 (db3) cannot be read: its bakeryd rewrites it within 30 s"},
-		"slot of a silent":      {stuckReport(silent, queue(Lock{Lock: 4}, db1)).in(layout.PolicyLease, slot), "the slot of host 3 (db3) cannot be read, silent, dead in 15 s"},
-		"slot of a dead":        {stuckReport(Host{Health: HealthDead}, queue(Lock{Lock: 4}, db1)).in(layout.PolicyLease, slot), ""},
-		"slot of one left":      {stuckReport(Host{Health: HealthLeft}, queue(Lock{Lock: 4}, db1)).in(layout.PolicyLease, slot), ""},
-		"slot of nobody":        {stuckReport(Host{}, queue(Lock{Lock: 4}, db1)).in(layout.PolicyLease, Damage{Kind: lockspace.KindSlot, Lock: 4, Host: 7}), ""},
-		"slot of other lock":    {stuckReport(Host{}, queue(Lock{Lock: 5}, db1)).in(layout.PolicyLease, slot), ""},
-		"slot, nobody waits":    {stuckReport(Host{}, Lock{Lock: 4}).in(layout.PolicyLease, slot), ""},
+		"slot":                  {stuckReport(Host{}, queue(Lock{Number: 4}, db1)).in(layout.PolicyLease, slot), "the slot of host 3 (db3) cannot be read: its bakeryd rewrites it within 30 s"},
+		"slot of a silent":      {stuckReport(silent, queue(Lock{Number: 4}, db1)).in(layout.PolicyLease, slot), "the slot of host 3 (db3) cannot be read, silent, dead in 15 s"},
+		"slot of a dead":        {stuckReport(Host{Health: HealthDead}, queue(Lock{Number: 4}, db1)).in(layout.PolicyLease, slot), ""},
+		"slot of one left":      {stuckReport(Host{Health: HealthLeft}, queue(Lock{Number: 4}, db1)).in(layout.PolicyLease, slot), ""},
+		"slot of nobody":        {stuckReport(Host{}, queue(Lock{Number: 4}, db1)).in(layout.PolicyLease, Damage{Kind: lockspace.KindSlot, Lock: 4, Host: 7}), ""},
+		"slot of other lock":    {stuckReport(Host{}, queue(Lock{Number: 5}, db1)).in(layout.PolicyLease, slot), ""},
+		"slot, nobody waits":    {stuckReport(Host{}, Lock{Number: 4}).in(layout.PolicyLease, slot), ""},
 		"record of a holder":    {stuckReport(Host{}, wanted(heldBy(3, "db3"))).in(layout.PolicyLease, record), "held by host 3 (db3), whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"},
 		"record, not known":     {unnamed, "held by host 3, whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"},
 		"record of the next":    {stuckReport(Host{}, queue(Lock{}, db3, db1)).in(layout.PolicyLease, record), "behind host 3 (db3) in the queue, whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"},

@@ -38,9 +38,9 @@ func TestTimes_Rounding_NeverPromisesTooEarly(t *testing.T) {
 
 // waitingFor returns a report in which host 3 is silent, and locks wait for it in all ways.
 func waitingFor(policy layout.Policy, silent Host) *Report {
-	r := stuckReport(silent, Lock{Name: "held", Lock: 1, Holders: []Holder{{Host: 3, HostName: "db3"}}}).in(policy)
+	r := stuckReport(silent, Lock{Name: "held", Number: 1, Holders: []Holder{{Host: 3, HostName: "db3"}}}).in(policy)
 	first, second := Queued{Host: 3, HostName: "db3", Phase: layout.Waiting}, Queued{Host: 1, HostName: "db1", Phase: layout.Waiting}
-	r.Locks = append(r.Locks, Lock{Name: "behind", Lock: 2, Permits: 1, Queue: []Queued{first, second}})
+	r.Locks = append(r.Locks, Lock{Name: "behind", Number: 2, Permits: 1, Queue: []Queued{first, second}})
 	r.Judge()
 	return r
 }
@@ -86,7 +86,7 @@ func TestReport_SilentHost_HasOneNumberForEachEvent(t *testing.T) {
 // TestReport_EveryTimeInAProblem_Moves: a number with a unit that is not in Times would stand still
 // on a page.
 func TestReport_EveryTimeInAProblem_Moves(t *testing.T) {
-	r := stuckReport(silentHost(21_200, 14_100), Lock{Name: "x", Lock: 1, Holders: []Holder{{Host: 3, HostName: "db3"}}})
+	r := stuckReport(silentHost(21_200, 14_100), Lock{Name: "x", Number: 1, Holders: []Holder{{Host: 3, HostName: "db3"}}})
 	r.ThisHost.LeaseLeftMS, r.ThisHost.IO = 11_100, &IO{OldestMS: 9_300}
 	r.Judge()
 	r.AddReadError("IO hangs", "", 9*time.Second)
@@ -107,7 +107,7 @@ func TestReport_EveryTimeInAProblem_Moves(t *testing.T) {
 }
 
 func TestAged_HostileName_KeepsIt(t *testing.T) {
-	r := stuckReport(silentHost(21_200, 14_100), Lock{Name: "x", Lock: 1, Holders: []Holder{{Host: 3, HostName: "dead in 15 s"}}})
+	r := stuckReport(silentHost(21_200, 14_100), Lock{Name: "x", Number: 1, Holders: []Holder{{Host: 3, HostName: "dead in 15 s"}}})
 	r.Judge()
 	l := r.Locks[0]
 	require.Equal(t, `held by host 3 ("dead in 15 s"), silent, dead in 10 s`, Aged(l.Stuck, l.Times, 5*time.Second))

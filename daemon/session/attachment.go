@@ -118,7 +118,7 @@ func (a *Attachment) sendOutcome() {
 	if a.confirms {
 		a.confirm = time.AfterFunc(ss.ConfirmWithin, a.passOn)
 	}
-	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: s.hold.Token(), HostID: ss.cfg.Member.ID(), Change: changes,
+	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: s.hold.Token(), Host: ss.cfg.Member.ID(), Change: changes,
 		GraceMS: ss.cfg.Times.Grace().Milliseconds()}.Until(now, m.Deadline)
 	if s.FIFO != nil {
 		e.Witness = s.FIFO.Path

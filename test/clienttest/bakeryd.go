@@ -83,7 +83,7 @@ func (x *Exchange) Grant(lease time.Duration) {
 	if x.Witness {
 		witness = fmt.Sprintf(`,"witness":%q`, x.b.witness(x.Session))
 	}
-	x.Send(`{"event":"granted","name":%q,"mode":%q,"token":%q,"host_id":%d,"lease_ms":%d,"at_ms":%d,"grace_ms":%d%s}`,
+	x.Send(`{"event":"granted","name":%q,"mode":%q,"token":%q,"host":%d,"lease_ms":%d,"at_ms":%d,"grace_ms":%d%s}`,
 		x.Name, x.Mode, Token, HostID, lease.Milliseconds(), clock.Boottime.Now().Milliseconds(), x.Grace.Milliseconds(), witness)
 }
 

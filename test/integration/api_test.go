@@ -22,7 +22,7 @@ func TestCurl(t *testing.T) {
 	a, b := s.host(1), s.host(2)
 	type line struct {
 		Event, Name, Mode, Code, Message, Token string
-		HostID                                  int `json:"host_id"`
+		HostID                                  int `json:"host"`
 		LeaseMS                                 int `json:"lease_ms"`
 		Ahead                                   int
 	}

@@ -112,7 +112,7 @@ func TestDamagedSlot(t *testing.T) {
 		a, b := s.host(1), s.host(2)
 		require.Zero(t, a.lock("idle", "--", "true").code)
 		require.Zero(t, b.lock("unused", "--", "true").code)
-		slot := func(name string, host int) int64 { return s.geo.Slot(a.report(name).Lock, host) }
+		slot := func(name string, host int) int64 { return s.geo.Slot(a.report(name).Number, host) }
 		for _, name := range []string{"idle", "unused"} {
 			s.damage(slot(name, 1))
 			require.Zero(t, b.lock("-w", "120", name, "--", "true").code, name)
@@ -186,7 +186,7 @@ func TestDamagedDirectory(t *testing.T) {
 	require.Len(t, b.status().Damaged, 1)
 	require.Zero(t, a.lock("other", "--", "true").code)
 	holder, first := a.holds("known")
-	s.damage(s.geo.Entry(a.report("known").Lock))
+	s.damage(s.geo.Entry(a.report("known").Number))
 	eventually(t, "the holder's host restores the entry", func() bool { return len(b.status().Damaged) == 1 })
 	require.Equal(t, 1, b.lock("-n", "known", "--", "true").code)
 	next := b.take("known")

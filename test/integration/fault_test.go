@@ -135,7 +135,7 @@ func TestDamagedSlotOfTheDead(t *testing.T) {
 	a.work("x", "first")
 	first := j.entered("first")
 	b.settles(a, "x")
-	slot := s.geo.Slot(b.report("x").Lock, 1)
+	slot := s.geo.Slot(b.report("x").Number, 1)
 	b.waits("x", "next", a)
 	a.powerOff()
 	s.damage(slot)
@@ -144,8 +144,8 @@ func TestDamagedSlotOfTheDead(t *testing.T) {
 	// Its owner repairs it.
 	a.up()
 	require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
-	eventually(t, "the slot is repaired", func() bool { return s.slot(b.report("x").Lock, 1).Error == "" })
-	require.Equal(t, layout.Idle, s.slot(b.report("x").Lock, 1).Record.Phase)
+	eventually(t, "the slot is repaired", func() bool { return s.slot(b.report("x").Number, 1).Error == "" })
+	require.Equal(t, layout.Idle, s.slot(b.report("x").Number, 1).Record.Phase)
 }
 
 // TestSemaphoreOfDeadHost: the permit of a dead host becomes free in time; until then the others

@@ -62,7 +62,7 @@ func TestLinger_OtherHostAsks_IsServedWithinTheBound(t *testing.T) {
 			require.NoError(t, err)
 			defer dev.Close()
 			buf, space := blockdev.Alloc(s.geo.Stride), layout.Space{UUID: s.uuid, Geometry: s.geo}
-			lock := hosts[0].report("x").Lock
+			lock := hosts[0].report("x").Number
 			var waits []time.Duration
 			most := uint64(0)
 			for range rounds {

@@ -314,7 +314,7 @@ func TestStanding_SlotsOfOneLock_OthersGetTheLock(t *testing.T) {
 				b.writeThrough()
 				b.up()
 				b.gets("x")
-				lock := b.report("x").Lock
+				lock := b.report("x").Number
 				if when == "claims" {
 					path.badLock(s, how, "reads", lock)
 					b.take("x")
@@ -351,7 +351,7 @@ func TestStanding_SlotStaysUnreadable_LockPassesOn(t *testing.T) {
 		h.up()
 		h.gets("x")
 	}
-	at := s.geo.Slot(b.report("x").Lock, 2)
+	at := s.geo.Slot(b.report("x").Number, 2)
 	for _, p := range paths {
 		p.trouble("fail", fmt.Sprintf("reads %d %d", at, at+int64(s.geo.Stride)))
 	}
@@ -398,7 +398,7 @@ func TestStanding_FirstRequestDuringRejoin_LockPassesOn(t *testing.T) {
 
 func TestStanding_KilledWhileJoiningSlotUnreadable_LockPassesOn(t *testing.T) {
 	s, a, b := standingHold(t)
-	lock := b.report("x").Lock
+	lock := b.report("x").Number
 	b.powerOff()
 	a.declares(b)
 	b.reboot()

@@ -149,7 +149,7 @@ func TestRequests(t *testing.T) {
 		s := newSpace(t, sector, "--lease", "30s")
 		h := s.host(2)
 		require.Zero(t, h.lock("x", "--", "true").code)
-		lock := h.report("x").Lock
+		lock := h.report("x").Number
 		const times = 10
 		var got []request
 		// A hold of more than 50 ms costs another write, which shows it on the disk. Then the
@@ -186,7 +186,7 @@ func TestRequestsUnderContention(t *testing.T) {
 		s := newSpace(t, sector, "--lease", "30s")
 		a, b := s.host(1), s.host(2)
 		require.Zero(t, b.lock("x", "--", "true").code)
-		lock := b.report("x").Lock
+		lock := b.report("x").Number
 		holder, _ := a.holds("x")
 		a.settles(a, "x")
 		writes := func(requests []request) (n int) {

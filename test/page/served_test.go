@@ -105,7 +105,7 @@ func answer(hosts, locks, held, queued int, change ...func(object)) object {
 		hs = append(hs, host(id))
 	}
 	for n := 1; n <= locks; n++ {
-		l := object{"name": fmt.Sprintf("lock-%05d", n), "lock": n, "permits": 1, "creation": fmt.Sprint(n), "holders": []object{}, "queue": []object{}, "stuck": ""}
+		l := object{"name": fmt.Sprintf("lock-%05d", n), "number": n, "permits": 1, "creation": fmt.Sprint(n), "holders": []object{}, "queue": []object{}, "stuck": ""}
 		if n <= held {
 			l["holders"] = []object{holder(1+n%hosts, n)}
 		}
@@ -127,7 +127,7 @@ func answer(hosts, locks, held, queued int, change ...func(object)) object {
 
 func host(id int) object {
 	return object{"id": id, "name": fmt.Sprint("db", id), "state": "live", "health": "live", "dead": false, "forgotten": false, "asked_to_leave": false, "unreadable": false,
-		"incarnation": fmt.Sprintf("%016x", id), "sequence": "7", "read_horizon": 3, "watchdog_armed": false, "watchdog_seconds": 0, "pr_key": "0000000000000000", "verdicts": []object{}, "silent_ms": 1200}
+		"incarnation": fmt.Sprintf("%016x", id), "sequence": "7", "read_horizon": 3, "watchdog_armed": false, "watchdog_ms": 0, "pr_key": "0000000000000000", "verdicts": []object{}, "silent_ms": 1200}
 }
 
 func holder(host, n int) object {

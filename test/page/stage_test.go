@@ -255,7 +255,7 @@ func hours(t *testing.T, real string) {
 			s.mu.Unlock()
 			b.Do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`for (let i = %d; i < %d; i++) {
 				const a = structuredClone(variants[i %% variants.length]);
-				for (const l of a.report.locks) for (const h of l.holders) h.token = String(i * 1000 + l.lock); // every hold is a new one
+				for (const l of a.report.locks) for (const h of l.holders) h.token = String(i * 1000 + l.number); // every hold is a new one
 				statusPage.take(a);
 			}`, updates, updates+100)))
 			updates += 100

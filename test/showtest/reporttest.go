@@ -23,18 +23,18 @@ func Report() *report.Report {
 		ThisHost:  &report.ThisHost{ID: 1, Name: "db1", State: "live", LeaseLeftMS: 27_000},
 		Hosts: []report.Host{
 			{ID: 1, Name: "db1", Health: report.HealthLive, Incarnation: 0x11, Sequence: 99, SilentMS: new(int64(3000))},
-			{ID: 2, Name: "db2", Health: report.HealthLive, Incarnation: 0x12, Sequence: 42, SilentMS: new(int64(2500)), WatchdogArmed: true, WatchdogSeconds: 10},
+			{ID: 2, Name: "db2", Health: report.HealthLive, Incarnation: 0x12, Sequence: 42, SilentMS: new(int64(2500)), WatchdogArmed: true, WatchdogMS: 10_000},
 			{ID: 3, Name: "db3", Health: report.HealthSilent, Incarnation: 0x13, Sequence: 7, SilentMS: new(int64(21_000)), DeadInMS: new(int64(15_000))},
 		},
 		Locks: []report.Lock{
-			{Name: "catalogue", Lock: 1, Permits: 1, Creation: 1},
-			{Name: "deploy", Lock: 2, Permits: 1, Creation: 2, Holders: []report.Holder{holder(3, 7*time.Minute, "./deploy.sh web")},
+			{Name: "catalogue", Number: 1, Permits: 1, Creation: 1},
+			{Name: "deploy", Number: 2, Permits: 1, Creation: 2, Holders: []report.Holder{holder(3, 7*time.Minute, "./deploy.sh web")},
 				Queue: []report.Queued{{Place: 1, Host: 2, HostName: "db2", Phase: layout.Waiting, Ticket: layout.MakeTicket(1010, 2)}},
 				Stuck: "held by host 3 (db3), silent, dead in 15 s"},
-			{Name: "nightly-backup", Lock: 3, Permits: 1, Creation: 3, Holders: []report.Holder{holder(1, 95*time.Minute, "/usr/local/bin/backup --all")},
+			{Name: "nightly-backup", Number: 3, Permits: 1, Creation: 3, Holders: []report.Holder{holder(1, 95*time.Minute, "/usr/local/bin/backup --all")},
 				Queue: []report.Queued{{Place: 1, Host: 2, HostName: "db2", Phase: layout.Waiting, Ticket: layout.MakeTicket(1011, 2)}},
 				Local: []report.Local{{PID: 812, Command: "restore db7", Place: 1, Since: Noon.Add(-9 * time.Second)}}},
-			{Name: "reboot", Lock: 4, Permits: 2, Creation: 4, Holders: []report.Holder{holder(2, 4*time.Second, "reboot-and-wait")}},
+			{Name: "reboot", Number: 4, Permits: 2, Creation: 4, Holders: []report.Holder{holder(2, 4*time.Second, "reboot-and-wait")}},
 		},
 		Damaged: []report.Damage{},
 	}

@@ -34,7 +34,7 @@ type Finding struct {
 	Severity Severity             `json:"severity"`
 	What     string               `json:"what"`                                        // name of the record
 	Kind     lockspace.RecordKind `json:"kind" jsonschema_extras:"x-extensible-enum="` // empty if it is about no single record
-	Lock     int                  `json:"lock"`                                        // number of the lock of an entry or a slot
+	Lock     int                  `json:"lock_number"`                                 // of the lock of an entry or a slot
 	Host     int                  `json:"host"`                                        // id of the host of a host record or a slot
 	Offset   int64                `json:"offset"`
 	Problem  string               `json:"problem"` // what is wrong

@@ -203,13 +203,13 @@ type Listing struct {
 // ListedLock is a lock in the directory.
 type ListedLock struct {
 	Name     string `json:"name"`
-	Lock     int    `json:"lock"`
+	Number   int    `json:"number"` // its place on the disk
 	Permits  int    `json:"permits"`
 	Creation uint64 `json:"creation,string"`
 }
 
 func Listed(e layout.Entry) ListedLock {
-	return ListedLock{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation}
+	return ListedLock{Name: e.Name, Number: e.Lock, Permits: e.Permits, Creation: e.Creation}
 }
 
 // List returns the locks of a lockspace without joining it. It returns the errors of
@@ -236,6 +236,6 @@ func (dir *Directory) List() (*Listing, error) {
 			list.Locks = append(list.Locks, Listed(e))
 		}
 	}
-	slices.SortFunc(list.Locks, func(a, b ListedLock) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Lock-b.Lock) })
+	slices.SortFunc(list.Locks, func(a, b ListedLock) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Number-b.Number) })
 	return list, nil
 }

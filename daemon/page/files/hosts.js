@@ -53,7 +53,7 @@ export function drawLease(m, now) {
   say(lease.left, over ? 'over' : until(left));
   say(lease.of, !over ? ` of ${until(L)} left` : since > 0 ? ` for ${whole(since)}` : '');
   lease.bar.set(left / L, level, `${until(left)} of ${until(L)} left`);
-  const dog = own?.watchdog_armed ? `watchdog armed, ${own.watchdog_seconds} s` : 'no watchdog';
+  const dog = own?.watchdog_armed ? `watchdog armed, ${own.watchdog_ms / 1000} s` : 'no watchdog';
   say(lease.facts, `${hostName(m.self.id, m.self.name)}, ${m.over ? 'unknown' : m.self.state} · renewed every ${lasting(L / 6)} · commands are asked to stop at ${lasting(L / 6)} left · ${dog}`);
 }
 
@@ -108,7 +108,7 @@ function stateOf(m, h, now) {
 function badgesOf(m, h) {
   const all = [];
   if (h.id === m.self?.id) all.push('this host');
-  if (h.watchdog_armed) all.push(`watchdog ${h.watchdog_seconds} s`);
+  if (h.watchdog_armed) all.push(`watchdog ${h.watchdog_ms / 1000} s`);
   if (h.unreadable) all.push('record unreadable');
   if (h.asked_to_leave) all.push('asked to leave');
   return all;

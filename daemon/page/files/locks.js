@@ -41,8 +41,8 @@ export function drawLocks(m, now) {
   const found = asked.found, all = m.locks.length;
   say($('lockcount'), found.length === all ? all.toLocaleString('en') : `${found.length.toLocaleString('en')} of ${all.toLocaleString('en')}`);
   const busy = found.filter((l) => l.rank < 4).slice(0, shown), free = found.filter((l) => l.rank === 4).slice(0, (shown - busy.length) * perLine);
-  keyed($('locklist'), busy, (l) => l.lock, lockRow, m, m.age(now));
-  keyed($('freelist'), free, (l) => l.lock, freeRow);
+  keyed($('locklist'), busy, (l) => l.number, lockRow, m, m.age(now));
+  keyed($('freelist'), free, (l) => l.number, freeRow);
   show($('free'), free.length > 0);
   const more = found.length - busy.length - free.length;
   tell($('morelocks'), more > 0 ? `${many(more, 'more lock')}: search, or show some` : '');

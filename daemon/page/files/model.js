@@ -69,11 +69,11 @@ export class Model {
 
   // says reports whether a lock matches search words.
   says(l, words) {
-    let text = this.words.get(l.lock);
+    let text = this.words.get(l.number);
     if (text === undefined) {
       const of = (x) => `${x.host_name ?? ''} ${x.pid ? 'pid ' + x.pid : ''} ${x.command ?? ''} ${x.orphan ? 'orphan' : ''}`;
       text = [l.name || 'directory', ...l.holders.map(of), ...l.queue.map(of), ...(l.local ?? []).map(of), l.stuck].join(' ').toLowerCase();
-      this.words.set(l.lock, text);
+      this.words.set(l.number, text);
     }
     return words.every((w) => text.includes(w));
   }

@@ -193,7 +193,7 @@ func (r *Report) judgeSessions() {
 	if r.Disk.find(KindMultipath) != nil {
 		limit, advice, why = whole/4, whole/6, fmt.Sprintf("a quarter of the %s, after which another path should have been tried", of)
 	}
-	wait, forever := time.Duration(worst.HoldsSec)*time.Second, worst.HoldsSec < 0
+	wait, forever := time.Duration(worst.HoldsMS)*time.Millisecond, worst.HoldsMS < 0
 	held := fmt.Sprintf("for %v", wait)
 	if forever {
 		held = "without end"

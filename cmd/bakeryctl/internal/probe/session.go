@@ -11,13 +11,16 @@ type Session struct {
 	Transport string `json:"transport"`        // iscsi, nvme-tcp, nvme-rdma or nvme-fc
 	Name      string `json:"name"`             // the kernel's
 	Target    string `json:"target,omitempty"` // name of the target
-	HoldsSec  int    `json:"holds_sec"`        // requests fail after this number of seconds; -1: never
+	HoldsMS   int64  `json:"holds_ms"`         // requests fail after this time, in milliseconds; -1: never
 	Setting   string `json:"setting"`          // the name of that setting
 }
 
+// holds returns HoldsMS for a number of seconds, which is negative if requests never fail.
+func holds(seconds int) int64 { return max(1000*int64(seconds), -1) }
+
 // outlasts reports whether requests wait longer than those of another session, which may be nil.
 func (s *Session) outlasts(other *Session) bool {
-	return other == nil || other.HoldsSec >= 0 && (s.HoldsSec < 0 || s.HoldsSec > other.HoldsSec)
+	return other == nil || other.HoldsMS >= 0 && (s.HoldsMS < 0 || s.HoldsMS > other.HoldsMS)
 }
 
 // session returns the connection of the disk with directory dir, nil if sysfs shows none.
@@ -30,7 +33,7 @@ func (s Sys) session(dir string) *Session {
 		attributes := filepath.Join(s.Root, "class/iscsi_session", name)
 		if seconds, ok := number(attributes, "recovery_tmo"); ok {
 			return &Session{Transport: "iscsi", Name: name, Target: attribute(attributes, "targetname"),
-				HoldsSec: max(seconds, -1), Setting: "node.session.timeo.replacement_timeout of iscsid.conf"}
+				HoldsMS: holds(seconds), Setting: "node.session.timeo.replacement_timeout of iscsid.conf"}
 		}
 	}
 	return nvmeSession(dir)
@@ -51,12 +54,12 @@ func nvmeSession(dir string) (longest *Session) {
 			continue
 		}
 		found := &Session{Transport: "nvme-" + transport, Name: filepath.Base(real), Target: attribute(c, "subsysnqn"),
-			HoldsSec: -1, Setting: "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"}
+			HoldsMS: -1, Setting: "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"}
 		// Requests fail after the first of the two that is set. A setting may be "off".
 		if n, ok := number(c, "fast_io_fail_tmo"); ok && n >= 0 {
-			found.HoldsSec, found.Setting = n, "nvme connect --fast_io_fail_tmo"
+			found.HoldsMS, found.Setting = holds(n), "nvme connect --fast_io_fail_tmo"
 		} else if n, ok := number(c, "ctrl_loss_tmo"); ok {
-			found.HoldsSec = max(n, -1)
+			found.HoldsMS = holds(n)
 		}
 		if found.outlasts(longest) {
 			longest = found

@@ -78,7 +78,7 @@ func TestMultipath(t *testing.T) {
 	require.Len(t, d.Below, 2)
 	require.Equal(t, "LIO-ORG locks", d.Below[0].Model)
 	require.Equal(t, "transport-offline", d.Below[1].State)
-	require.Equal(t, &Session{Transport: "iscsi", Name: "session1", Target: "iqn.2003-01.org.linux-iscsi:locks", HoldsSec: 5,
+	require.Equal(t, &Session{Transport: "iscsi", Name: "session1", Target: "iqn.2003-01.org.linux-iscsi:locks", HoldsMS: 5000,
 		Setting: "node.session.timeo.replacement_timeout of iscsid.conf"}, d.Below[0].Session)
 
 	f := findings(t, s, d, lease)
@@ -148,7 +148,7 @@ func TestJudge_FenceAfter_CountsInsteadOfTheLease(t *testing.T) {
 	require.Contains(t, early(paths, 6*time.Second)["session-timeout"].Detail, "longer than a quarter of the fence-after of 6s")
 	require.Contains(t, early(paths, 6*time.Second)["session-timeout"].Remedy, "to 1 s")
 	require.Equal(t, OK, early(single, 6*time.Second)["session-timeout"].Verdict, "it takes 5 s")
-	single.Session.HoldsSec = 6
+	single.Session.HoldsMS = 6000
 	require.Equal(t, Warning, early(single, 6*time.Second)["session-timeout"].Verdict)
 	require.Equal(t, OK, early(single, 0)["session-timeout"].Verdict)
 }
@@ -183,7 +183,7 @@ func TestNVMe(t *testing.T) {
 
 	fabric := disk(t, s, 259, 1)
 	require.Equal(t, "nvme2", fabric.Session.Name, "the one that holds requests longest")
-	require.Equal(t, 600, fabric.Session.HoldsSec)
+	require.EqualValues(t, 600_000, fabric.Session.HoldsMS)
 	f = findings(t, s, fabric, lease)
 	require.Equal(t, Warning, f["session-timeout"].Verdict)
 	require.Contains(t, f["session-timeout"].Remedy, "fast_io_fail_tmo")
@@ -192,7 +192,7 @@ func TestNVMe(t *testing.T) {
 	// Requests never fail.
 	require.NoError(t, os.WriteFile(filepath.Join(s.Root, "devices/virtual/nvme-fabrics/ctl/nvme2/ctrl_loss_tmo"), []byte("off\n"), 0o600))
 	fabric = disk(t, s, 259, 1)
-	require.Equal(t, -1, fabric.Session.HoldsSec)
+	require.EqualValues(t, -1, fabric.Session.HoldsMS)
 	require.Contains(t, findings(t, s, fabric, time.Hour)["session-timeout"].Detail, "hang without end")
 }
 
@@ -233,8 +233,8 @@ func TestWatchdogs(t *testing.T) {
 	s := tree(t, "local")
 	dogs := s.Watchdogs()
 	require.Equal(t, []Watchdog{
-		{Name: "watchdog0", Identity: "iTCO_wdt", State: "active", TimeoutSec: 30},
-		{Name: "watchdog1", Identity: "Software Watchdog", State: "inactive", TimeoutSec: 60, MaxSec: 65535, NoWayOut: true},
+		{Name: "watchdog0", Identity: "iTCO_wdt", State: "active", TimeoutMS: 30_000},
+		{Name: "watchdog1", Identity: "Software Watchdog", State: "inactive", TimeoutMS: 60_000, MaxMS: 65_535_000, NoWayOut: true},
 	}, dogs)
 	judge := func(dogs []Watchdog) Finding {
 		r := Report{Watchdogs: dogs}
@@ -245,7 +245,7 @@ func TestWatchdogs(t *testing.T) {
 	require.Equal(t, OK, f.Verdict)
 	require.Contains(t, f.Detail, "/dev/watchdog0 (iTCO_wdt) is in use by another program; /dev/watchdog1 (Software Watchdog) can be used, but never disarmed")
 	require.Equal(t, Warning, judge(dogs[:1]).Verdict)
-	dogs[1].MaxSec = 9
+	dogs[1].MaxMS = 9000
 	f = judge(dogs)
 	require.Equal(t, Warning, f.Verdict)
 	require.Contains(t, f.Detail, "lasts for 9 s at most, the lease asks for 10s")

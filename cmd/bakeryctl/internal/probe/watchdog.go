@@ -11,12 +11,12 @@ import (
 
 // Watchdog holds the facts in sysfs about a watchdog. It is never opened: that would arm it.
 type Watchdog struct {
-	Name       string `json:"name"`            // /dev/NAME
-	Identity   string `json:"identity"`        // model
-	State      string `json:"state"`           // active: a program has it open
-	TimeoutSec int    `json:"timeout_sec"`     // its current timeout
-	MaxSec     int    `json:"max_timeout_sec"` // 0: unknown
-	NoWayOut   bool   `json:"nowayout"`        // it cannot be disarmed
+	Name      string `json:"name"`           // /dev/NAME
+	Identity  string `json:"identity"`       // model
+	State     string `json:"state"`          // active: a program has it open
+	TimeoutMS int64  `json:"timeout_ms"`     // its current timeout, in milliseconds
+	MaxMS     int64  `json:"max_timeout_ms"` // in milliseconds; 0: unknown
+	NoWayOut  bool   `json:"nowayout"`       // it cannot be disarmed
 }
 
 // Watchdogs returns the watchdogs of this host, by name.
@@ -25,8 +25,9 @@ func (s Sys) Watchdogs() []Watchdog {
 	dogs := []Watchdog{}
 	for _, dir := range dirs {
 		w := Watchdog{Name: filepath.Base(dir), Identity: attribute(dir, "identity"), State: attribute(dir, "state"), NoWayOut: attribute(dir, "nowayout") == "1"}
-		w.TimeoutSec, _ = number(dir, "timeout")
-		w.MaxSec, _ = number(dir, "max_timeout")
+		timeout, _ := number(dir, "timeout")
+		most, _ := number(dir, "max_timeout")
+		w.TimeoutMS, w.MaxMS = 1000*int64(timeout), 1000*int64(most)
 		dogs = append(dogs, w)
 	}
 	slices.SortFunc(dogs, func(a, b Watchdog) int {
@@ -49,8 +50,8 @@ func (r *Report) judgeWatchdogs(want time.Duration) {
 		switch {
 		case w.State == "active":
 			text += " is in use by another program"
-		case w.MaxSec > 0 && time.Duration(w.MaxSec)*time.Second < want:
-			text += fmt.Sprintf(" lasts for %d s at most, the lease asks for %v", w.MaxSec, want)
+		case w.MaxMS > 0 && time.Duration(w.MaxMS)*time.Millisecond < want:
+			text += fmt.Sprintf(" lasts for %d s at most, the lease asks for %v", w.MaxMS/1000, want)
 		default:
 			verdict, remedy = OK, ""
 			text += " can be used"

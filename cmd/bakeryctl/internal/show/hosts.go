@@ -138,7 +138,7 @@ func Watchdog(h report.Host) string {
 	if !h.WatchdogArmed {
 		return "-"
 	}
-	return fmt.Sprintf("armed %d s", h.WatchdogSeconds)
+	return fmt.Sprintf("armed %d s", h.WatchdogMS/1000)
 }
 
 // Verdicts returns the verdicts that a host publishes. It names an incarnation if the table shows

@@ -17,10 +17,10 @@ import (
 type recordJSON struct {
 	Offset int64                `json:"offset"`
 	Kind   lockspace.RecordKind `json:"kind"`
-	Lock   *int                 `json:"lock,omitempty"`
+	Lock   *int                 `json:"lock_number,omitempty"`
 	Host   int                  `json:"host,omitempty"`
 	// Position is that of the member disk; omitted if the lockspace is on one disk.
-	Position int    `json:"position,omitempty"`
+	Position int    `json:"disk,omitempty"`
 	Error    string `json:"error,omitempty"`
 	// Record is the record, by its kind. It is omitted if it could not be read.
 	Record any `json:"record,omitempty" jsonschema:"anyof_ref=#/$defs/Superblock;#/$defs/Host;#/$defs/Entry;#/$defs/Slot"`
@@ -68,26 +68,26 @@ type superblockJSON struct {
 
 // hostJSON is the record of a host.
 type hostJSON struct {
-	State           layout.HostState `json:"state"`
-	Name            string           `json:"name"`
-	Incarnation     text.Hex         `json:"incarnation"`
-	Sequence        uint64           `json:"sequence,string"`
-	Highest         int              `json:"read_horizon"`
-	MachineID       string           `json:"machine_id"`
-	BootID          string           `json:"boot_id"`
-	WatchdogArmed   bool             `json:"watchdog_armed"`
-	WatchdogSeconds int              `json:"watchdog_seconds"`
-	PRKey           text.Hex         `json:"pr_key"`                // 0 if none
-	Verdicts        []report.Verdict `json:"verdicts"`              // those on other hosts
-	CannotRead      []complaintJSON  `json:"cannot_read,omitempty"` // records that block the host
-	Generation      uint32           `json:"generation,omitempty"`
-	Epoch           uint64           `json:"epoch,string,omitempty"`
+	State         layout.HostState `json:"state"`
+	Name          string           `json:"name"`
+	Incarnation   text.Hex         `json:"incarnation"`
+	Sequence      uint64           `json:"sequence,string"`
+	Highest       int              `json:"read_horizon"`
+	MachineID     string           `json:"machine_id"`
+	BootID        string           `json:"boot_id"`
+	WatchdogArmed bool             `json:"watchdog_armed"`
+	WatchdogMS    int64            `json:"watchdog_ms"`
+	PRKey         text.Hex         `json:"pr_key"`                // 0 if none
+	Verdicts      []report.Verdict `json:"verdicts"`              // those on other hosts
+	CannotRead    []complaintJSON  `json:"cannot_read,omitempty"` // records that block the host
+	Generation    uint32           `json:"generation,omitempty"`
+	Epoch         uint64           `json:"epoch,string,omitempty"`
 }
 
 // complaintJSON is an unreadable record that blocks a host: a slot or, if Host is 0, the entry of a lock.
 type complaintJSON struct {
 	Host int `json:"host,omitempty"`
-	Lock int `json:"lock"`
+	Lock int `json:"lock_number"`
 }
 
 // entryJSON is an entry of the lock directory.
@@ -96,7 +96,7 @@ type entryJSON struct {
 	Permits  int           `json:"permits"`
 	Creation uint64        `json:"creation,string"`
 	Token    layout.Ticket `json:"token,omitzero"`
-	Number   *uint64       `json:"number,string,omitempty"` // nil if there is no token
+	Number   *uint64       `json:"token_number,string,omitempty"` // of the ticket that the token is; nil if there is no token
 }
 
 // slotJSON is the slot of a host in a lock.
@@ -110,7 +110,7 @@ type slotJSON struct {
 	PID         int           `json:"pid"`
 	Since       time.Time     `json:"since,omitzero"`
 	Command     string        `json:"command"`
-	Value       []byte        `json:"value_base64"`     // value that the host left
+	Value       []byte        `json:"value"`            // value that the host left
 	ValueToken  layout.Ticket `json:"value_token"`      // token under which it was set
 	Request     requestJSON   `json:"request,omitzero"` // a request to the holders
 	Generation  uint32        `json:"generation,omitempty"`
@@ -140,7 +140,7 @@ func RecordJSON(w io.Writer, r lockspace.Record) error {
 		h := r.HostRecord
 		host := hostJSON{State: h.State, Name: h.Name, Incarnation: text.Hex(h.Incarnation), Sequence: h.Sequence,
 			Highest: h.ReadHorizon, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
-			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: text.Hex(h.PRKey),
+			WatchdogArmed: h.WatchdogArmed, WatchdogMS: int64(h.WatchdogSeconds) * 1000, PRKey: text.Hex(h.PRKey),
 			Verdicts: []report.Verdict{}, Generation: h.Generation, Epoch: h.Epoch}
 		for _, v := range h.Verdicts {
 			host.Verdicts = append(host.Verdicts, report.Verdict{Host: v.Host, Incarnation: text.Hex(v.Incarnation), Kind: v.Kind})

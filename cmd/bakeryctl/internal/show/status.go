@@ -100,7 +100,7 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 		fmt.Fprintf(w, ", formatted %s", l.Formatted.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
 	joined := only(r.Hosts, func(h report.Host) bool { return !h.Dead && h.State != layout.StateLeft })
-	named := only(r.Locks, func(l report.Lock) bool { return l.Lock != 0 })
+	named := only(r.Locks, func(l report.Lock) bool { return l.Number != 0 })
 	fmt.Fprintf(w, "\n  %d of %s joined, %d of %s in use, lease %v, policy %v\n",
 		len(joined), render.Count(l.Hosts, "host"), len(named), render.Count(l.Locks, "lock"),
 		time.Duration(l.LeaseMS)*time.Millisecond, l.Policy)
@@ -173,7 +173,7 @@ func permitsText(l report.Lock) string {
 
 // LockName returns the printable name of a lock, or "(directory)" for lock 0.
 func LockName(l report.Lock) string {
-	if l.Lock == 0 {
+	if l.Number == 0 {
 		return "(directory)"
 	}
 	return text.Printable(l.Name)

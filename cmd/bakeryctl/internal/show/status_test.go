@@ -29,7 +29,7 @@ func TestShow_ManyStuckLocks_ListsThemAll(t *testing.T) {
 	}
 	require.NotContains(t, text(), "STUCK", "the problems name the only one")
 	for i := range 20 {
-		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("stuck-%02d", i), Lock: 10 + i, Permits: 1, Holders: slices.Clone(r.Locks[1].Holders)})
+		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("stuck-%02d", i), Number: 10 + i, Permits: 1, Holders: slices.Clone(r.Locks[1].Holders)})
 	}
 	out := text()
 	require.Contains(t, out, "\n  error: 16 more stuck locks: lock stuck-04, ")
@@ -52,7 +52,7 @@ func TestShow_LostLease_ShowsNoHold(t *testing.T) {
 
 // TestShow_Lingering_IsNotFree: as text and as JSON, in which a lock that is free has no such field.
 func TestShow_Lingering_IsNotFree(t *testing.T) {
-	r := &report.Report{Locks: []report.Lock{{Name: "kept", Lock: 1, Permits: 1, Lingering: true}, {Name: "unused", Lock: 2, Permits: 1}}}
+	r := &report.Report{Locks: []report.Lock{{Name: "kept", Number: 1, Permits: 1, Lingering: true}, {Name: "unused", Number: 2, Permits: 1}}}
 	var out bytes.Buffer
 	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { showLocks(w, r.Locks, showtest.Noon, false) }))
 	require.Regexp(t, `(?m)^kept +lingering *$`, out.String())

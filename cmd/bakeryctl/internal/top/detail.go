@@ -83,7 +83,7 @@ func (s *screen) lockDetails(l report.Lock) {
 		{s.of(render.Soft, "state"), s.lockState(l)},
 		s.fact("stuck", render.Bad, s.stuck(l)),
 		s.fact("permits", render.Plain, strconv.Itoa(l.Permits)),
-		s.fact("number", render.Plain, fmt.Sprintf("%d, creation %d", l.Lock, l.Creation)),
+		s.fact("number", render.Plain, fmt.Sprintf("%d, creation %d", l.Number, l.Creation)),
 	})
 	var rows [][]string
 	for _, h := range l.Holders {
@@ -119,7 +119,7 @@ func (s *screen) lockDetails(l report.Lock) {
 		rows = append(rows, s.item(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), s.heldFor(c.Since), text.PrintableLine(c.Command)))
 	}
 	s.list("waiting clients of this host, in order", rows)
-	s.eventsOf(func(e events.Event) bool { return e.Lock == l.Name && l.Lock != 0 })
+	s.eventsOf(func(e events.Event) bool { return e.Lock == l.Name && l.Number != 0 })
 }
 
 func (s *screen) hostDetails(h report.Host) {

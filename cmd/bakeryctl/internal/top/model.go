@@ -246,7 +246,7 @@ func (m model) arrange() model {
 	hosts := len(m.rows)
 	for i, l := range r.Locks {
 		if matches(words, lockWords(l)...) {
-			m.rows = append(m.rows, row{rowID{true, l.Lock}, i})
+			m.rows = append(m.rows, row{rowID{true, l.Number}, i})
 		}
 	}
 	m.hosts, m.locks = m.rows[:hosts], m.rows[hosts:]
@@ -266,7 +266,7 @@ func (m model) arrange() model {
 }
 
 func (m model) compare(a, b report.Lock) int {
-	name := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Lock, b.Lock))
+	name := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Number, b.Number))
 	need := cmp.Compare(lockRank(a), lockRank(b))
 	switch m.order {
 	case byName:

@@ -43,7 +43,7 @@ func TestModel_Changes_KeepTheSelection(t *testing.T) {
 	require.Equal(t, rowID{true, 4}, m.at)
 	require.Equal(t, rowID{true, 4}, press(m, "s").at, "in another order")
 	r := showtest.Report()
-	r.Locks = append([]report.Lock{{Name: "aaa", Lock: 9, Holders: r.Locks[1].Holders}}, r.Locks...)
+	r.Locks = append([]report.Lock{{Name: "aaa", Number: 9, Holders: r.Locks[1].Holders}}, r.Locks...)
 	require.Equal(t, rowID{true, 4}, m.update(anAnswer(r), nil, noon).at, "with one more above it")
 	r = showtest.Report()
 	r.Locks = r.Locks[:2]

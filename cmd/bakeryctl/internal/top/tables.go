@@ -152,7 +152,7 @@ func (s *screen) hostNotes(h report.Host) string {
 		notes = append(notes, more)
 	}
 	if h.WatchdogArmed {
-		notes = append(notes, fmt.Sprintf("watchdog %d s", h.WatchdogSeconds))
+		notes = append(notes, fmt.Sprintf("watchdog %d s", h.WatchdogMS/1000))
 	}
 	if health == report.HealthSilent || health == report.HealthLost {
 		of = render.Bad

@@ -177,7 +177,7 @@ func nastyModel(r *rand.Rand) model {
 			Verdicts: []report.Verdict{{Host: r.IntN(30)}}})
 	}
 	for range r.IntN(60) {
-		l := report.Lock{Name: text(), Lock: r.IntN(80), Permits: r.IntN(3)}
+		l := report.Lock{Name: text(), Number: r.IntN(80), Permits: r.IntN(3)}
 		for range r.IntN(3) {
 			l.Holders = append(l.Holders, report.Holder{Host: r.IntN(30), HostName: text(), PID: r.Int(), Command: text(), Since: time.Unix(r.Int64N(1<<33), 0),
 				Mode: layout.Mode(r.IntN(3)), Orphan: r.IntN(5) == 0, Processes: []int{r.Int()}})
@@ -251,7 +251,7 @@ func TestView_HostileNames_KeepTheScreenIntact(t *testing.T) {
 func TestView_ManyLocks_CreatesVisibleRowsOnly(t *testing.T) {
 	r := showtest.Report()
 	for i := range 60_000 {
-		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("lock-%05d", i), Lock: 100 + i, Permits: 1})
+		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("lock-%05d", i), Number: 100 + i, Permits: 1})
 	}
 	m := model{width: 80, height: 24, now: noon}.update(anAnswer(r), nil, noon)
 	few, many := testing.AllocsPerRun(20, func() { _ = aModel(80, 24).view(false, render.Fine) }), testing.AllocsPerRun(20, func() { _ = m.view(false, render.Fine) })
@@ -264,7 +264,7 @@ func TestView_ManyLocks_CreatesVisibleRowsOnly(t *testing.T) {
 
 func TestView_LittleRoom_PrefersLocksToEvents(t *testing.T) {
 	r := showtest.Report()
-	r.Locks = append(r.Locks, report.Lock{Name: "web", Lock: 5, Permits: 1}, report.Lock{Name: "zone", Lock: 6, Permits: 1})
+	r.Locks = append(r.Locks, report.Lock{Name: "web", Number: 5, Permits: 1}, report.Lock{Name: "zone", Number: 6, Permits: 1})
 	for high := 18; high <= 60; high++ {
 		m := model{width: 112, height: high, now: noon}.update(anAnswer(r), nil, noon)
 		for range 100 {
