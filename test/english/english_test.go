@@ -78,7 +78,7 @@ func checkGo(source []byte) (found []finding) {
 }
 
 var (
-	suffixes = []string{".sh", ".service", ".timer", ".yaml", ".toml", ".html", ".js", ".css", ".txtar", ".pml", ".md"}
+	suffixes = []string{".sh", ".service", ".timer", ".yaml", ".toml", ".html", ".js", ".css", ".py", ".txtar", ".pml", ".md"}
 	skipped  = []string{"go.sum", "package-lock.json", "LICENSE", "english_test.go", "rules_test.go"}
 )
 
