@@ -16,6 +16,7 @@ and the alarm.
 """
 
 from ._arguments import MAX_VALUE
+from ._callbacks import Request
 from ._client import DEFAULT_SOCKET, Client, LockInfo, Mode, Value
 from ._errors import (
     BusyError,
@@ -30,7 +31,7 @@ from ._errors import (
     UnreachableError,
     UpgradeError,
 )
-from ._hold import Hold, Request
+from ._hold import Hold
 
 __all__ = [
     "DEFAULT_SOCKET",

@@ -17,8 +17,9 @@ from typing import Any, Callable, Dict, List, Literal, NamedTuple, Optional, Tup
 from urllib.parse import quote_plus
 
 from ._arguments import check_name, check_permits, lock_request, milliseconds
+from ._callbacks import Request
 from ._errors import Error, InvalidError, TimeoutError, UnavailableError, UnreachableError, doing, malformed
-from ._hold import FIRST_PAUSE, LAST_PAUSE, Hold, Request
+from ._hold import FIRST_PAUSE, LAST_PAUSE, Hold
 from ._wire import ANSWER_TIMEOUT, CONNECT_TIMEOUT, HINT_DOWN, Event, Link, Socket, boottime, error_in
 
 DEFAULT_SOCKET = "/run/bakery/bakeryd.sock"

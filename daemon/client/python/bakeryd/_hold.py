@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections
 import select
-import sys
 import threading
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Type
 
 from ._arguments import check_mode, encode_value
+from ._callbacks import Request, Requests, call_apart
 from ._errors import Error, LostError, UnavailableError, UnreachableError, doing, malformed
 from ._wire import ANSWER_TIMEOUT, Alarm, Event, Link, boottime, forking, live
 
@@ -20,17 +20,8 @@ CATCH_UP = 0.5  # how long a query of the current deadline may take, in seconds
 RELEASE_TIMEOUT = 2.0  # how long a release may take
 LATE = 0.1  # a later alarm means that this process was paused, and that events may be unread
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.25  # bounds of the pause between two attempts to reach bakeryd
-MAX_UNREAD = 16  # how many requests are kept for on_request
 
 _HINT_STOP = "stop what needs the lock, and take it again"
-
-
-class Request(NamedTuple):
-    """A request of another client for the lock, as bakeryctl request makes it."""
-
-    host: int
-    host_name: str  # empty if unknown
-    message: str  # without control characters; may be empty
 
 
 class Hold:
@@ -58,9 +49,8 @@ class Hold:
         self.name, self.token, self.host_id = request["name"], granted.token(), granted.number("host_id")
         self._client, self._link, self._alarm = client, link, Alarm()
         self._request = {**request, "token": str(self.token), "timeout_ms": 0}  # resumes the hold
-        self._on_lost, self._on_request = on_lost, on_request
-        self._called = False  # on_lost
-        self._requests: Deque[Request] = collections.deque(maxlen=MAX_UNREAD)
+        self._requests = None if on_request is None else Requests(partial(on_request, self))
+        self._on_lost: Optional[Callable[[Hold], None]] = on_lost  # None after the call
         self._release_error: Optional[Error] = None
         self._away = False  # the connection broke, and no new one exists
         self._mode, self._change = granted.text("mode"), granted.number("change")
@@ -68,14 +58,13 @@ class Hold:
         self._judge_at: Optional[float] = None  # when a late alarm takes effect without an answer
         self._error: Optional[LostError] = None  # why it is lost
         self._closed_at: Optional[float] = None  # when unlock was called
-        self._notifying = False  # a thread calls on_request
         self._primitives()
         self._thread = threading.Thread(target=self._run, name=f"bakeryd hold {self.name}", daemon=True)
         with forking:
             live.add(self)
 
     def _primitives(self) -> None:
-        # Guards what both the thread and callers change: from _mode to _notifying. It is notified
+        # Guards what both the thread and callers change: from _mode to _closed_at. It is notified
         # when the hold is renewed or over.
         self._changed = threading.Condition(threading.RLock())
         self.warned, self.lost = threading.Event(), threading.Event()
@@ -85,7 +74,8 @@ class Hold:
     def forked(self) -> None:
         """Lose the hold in the child of a fork: the parent keeps it."""
         self._primitives()
-        self._error = LostError(f'lock "{self.name}": the process that was forked holds it', "take the lock in this process")
+        why = f"process {self._request['pid']} holds it, and this one is a fork of that"
+        self._error = LostError(f'lock "{self.name}": {why}', "take the lock in this process")
         self._closed_at = boottime()
         for event in (self.warned, self.lost, self._over, self._finished):
             event.set()
@@ -159,7 +149,7 @@ class Hold:
         It returns when the release is on the disk, or the next client of this host has the lock. It
         raises UnreachableError if bakeryd has not released the lock within two seconds, for example
         because the device hangs; the hold is over then, too. If bakeryd is gone, the next bakeryd
-        releases the lock.
+        releases the lock, at the deadline that it knows.
         """
         with self._changed:
             if self._closed_at is None:
@@ -286,8 +276,8 @@ class Hold:
             raise malformed("released without a request")
         elif event.kind == "mode":
             self._apply_mode(event)
-        elif event.kind == "requested":
-            self._requested(Request(event.number("host"), event.text("host_name"), event.text("message")))
+        elif event.kind == "requested" and self._requests is not None:
+            self._requests.add(Request(event.number("host"), event.text("host_name"), event.text("message")))
 
     def _renew(self, until: float) -> None:
         with self._changed:
@@ -324,9 +314,9 @@ class Hold:
         self._notify_lost()
 
     def _notify_lost(self) -> None:
-        if self._on_lost is not None and not self._called:
-            self._called = True
-            _call(self._on_lost, self)
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            call_apart(partial(on_lost, self))
 
     def _reattach(self) -> None:
         """Ask for the hold again until bakeryd answers.
@@ -401,33 +391,3 @@ class Hold:
             f'unlock "{self.name}": the lock is not released yet, after {RELEASE_TIMEOUT:.0f} s',
             "bakeryd releases it when the device answers; dmesg shows what is wrong with that",
         )
-
-    def _requested(self, request: Request) -> None:
-        if self._on_request is None:
-            return
-        with self._changed:
-            self._requests.append(request)
-            if self._notifying:
-                return
-            self._notifying = True
-        _call(self._notify_requests)
-
-    def _notify_requests(self) -> None:
-        while True:
-            with self._changed:
-                if not self._requests or self._on_request is None:
-                    self._notifying = False
-                    return
-                request = self._requests.popleft()
-            try:
-                self._on_request(self, request)
-            except Exception:
-                sys.excepthook(*sys.exc_info())
-
-
-def _call(callback: Callable[..., None], *args: Hold) -> None:
-    """Call in a thread of its own, because a callback may take long."""
-    try:
-        threading.Thread(target=callback, args=args, name="bakeryd callback", daemon=True).start()
-    except RuntimeError:  # no more threads: better late than never
-        callback(*args)
