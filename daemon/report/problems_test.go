@@ -180,7 +180,7 @@ func TestReport_ManyDoubledNames_AreShortenedInPrint(t *testing.T) {
 
 // TestShorten_FurtherProblems_AreANounInItsNumber: "2 more lockspace" says nothing.
 func TestShorten_FurtherProblems_AreANounInItsNumber(t *testing.T) {
-	for kind, want := range map[string][2]string{
+	for kind, want := range map[ProblemKind][2]string{
 		"lockspace": {"1 more warning about the lockspace", "2 more warnings about the lockspace"},
 		"damaged":   {"1 more damaged record", "2 more damaged records"},
 		"disk":      {"1 more disk that is not up", "2 more disks that are not up"},
