@@ -50,8 +50,8 @@ func TestMember_EarlierHostDidNotLeave_SaysWhoseItIsAndWhenItJoins(t *testing.T)
 					cfg.Log, cfg.Lease.Self = slog.New(slog.NewTextHandler(&log, nil)), cfg.Identity.HostRecord()
 				})
 				synctest.Wait()
-				require.Regexp(t, `(?m)^time=\S+ level=WARN msg="joining takes longer, waiting" left=\S+ reason="`+regexp.QuoteMeta(c.want), log.String())
-				found := regexp.MustCompile(`(?s)time=(\S+) level=WARN msg="joining takes longer, waiting" left=(\S+) .*time=(\S+) level=INFO msg="live in lockspace"`).
+				require.Regexp(t, `(?m)^time=\S+ level=WARN msg="joining takes longer, waiting" join_in=\S+ reason="`+regexp.QuoteMeta(c.want), log.String())
+				found := regexp.MustCompile(`(?s)time=(\S+) level=WARN msg="joining takes longer, waiting" join_in=(\S+) .*time=(\S+) level=INFO msg="live in lockspace"`).
 					FindStringSubmatch(log.String())
 				at := func(text string) time.Time {
 					when, err := time.Parse(time.RFC3339Nano, text)

@@ -33,7 +33,7 @@ func TestReport_DiskNotRead_HostsAreUnknown(t *testing.T) {
 
 // ownLock returns a report whose host 1 made it and holds a lock.
 func ownLock() *Report {
-	r := stuckReport(Host{}, Lock{Name: "x", Lock: 1, Holders: []Holder{{Host: 1, HostName: "db1"}, {Host: 2, HostName: "db2"}}})
+	r := stuckReport(Host{}, Lock{Name: "x", Number: 1, Holders: []Holder{{Host: 1, HostName: "db1"}, {Host: 2, HostName: "db2"}}})
 	r.Hosts[0].Incarnation, r.ThisHost.Incarnation = 11, 11
 	return r
 }

@@ -38,7 +38,7 @@ class Locks(space.Case):
             self.assertLessEqual(hold.remaining(), space.LONG)
             self.assertGreater(hold.remaining(), 0)
             self.assertGreater(hold.grace, 0)
-            self.assertEqual(hold.host_id, 1)
+            self.assertEqual(hold.host, 1)
             self.assertEqual(self.host.clients("lease")[0]["command"], "a?command")
             space.eventually("the lease is renewed", lambda: hold.deadline > first)
             self.assertFalse(hold.warned.is_set() or hold.lost.is_set())

@@ -34,7 +34,7 @@ class LockInfo(NamedTuple):
     """A lock of the lockspace."""
 
     name: str
-    lock: int  # its number: the place on the disk
+    number: int  # its place on the disk
     permits: int  # greatest number of exclusive holders
     creation: int  # changes if the lock is removed and created again
 
@@ -334,4 +334,4 @@ def _info(answer: Event) -> LockInfo:
     creation = answer.text("creation")
     if not creation.isascii() or not creation.isdigit():
         raise malformed(f"creation {creation!r}, want a number")
-    return LockInfo(answer.text("name"), answer.number("lock"), answer.number("permits"), int(creation))
+    return LockInfo(answer.text("name"), answer.number("number"), answer.number("permits"), int(creation))

@@ -33,7 +33,7 @@ class Hold:
 
     name: str
     token: int  # each exclusive hold has a greater one than all earlier holds of the lock
-    host_id: int  # of this host in the lockspace
+    host: int  # id of this host in the lockspace
     warned: threading.Event  # is set when the holder must stop; a late renewal does not clear it
     lost: threading.Event  # is set when the hold is lost: at the deadline, or as bakeryd reports
 
@@ -46,7 +46,7 @@ class Hold:
         on_lost: Optional[Callable[[Hold], None]],
         on_request: Optional[Callable[[Hold, Request], None]],
     ) -> None:
-        self.name, self.token, self.host_id = request["name"], granted.token(), granted.number("host_id")
+        self.name, self.token, self.host = request["name"], granted.token(), granted.number("host")
         self._client, self._link, self._alarm = client, link, Alarm()
         self._request = {**request, "token": str(self.token), "timeout_ms": 0}  # resumes the hold
         self._requests = None if on_request is None else Requests(partial(on_request, self))
