@@ -179,7 +179,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case joining.Err() != nil || s.draining.Err() != nil: // joining ends soon after draining
 			dog.clean = true
 			return nil
-		case !again && !errors.Is(err, lockspace.ErrNoAnswer): // a process with such requests does not end before they do
+		case !again && !errors.Is(err, lockspace.ErrNoAnswer): // nothing is known to be wrong with the settings
 			dog.clean = true
 			return err
 		}
