@@ -77,7 +77,7 @@ func (r *reporter) run(done <-chan struct{}) {
 			r.log.Warn("not serving locks yet, waiting", attributes(now)...)
 			logged[why] = true
 		case time.Since(began) >= repeat:
-			more := []any{"for", repeat, "remedy", cmp.Or(now.Do, "none needed: it ends by itself")}
+			more := []any{"waited", repeat, "remedy", cmp.Or(now.Do, "none needed: it ends by itself")}
 			r.log.Warn("still not serving locks, waiting", append(attributes(now), more...)...)
 			repeat *= 2
 		}
@@ -87,7 +87,7 @@ func (r *reporter) run(done <-chan struct{}) {
 func attributes(r waiting.Reason) []any {
 	attrs := []any{"reason", r.For}
 	if r.Left > 0 {
-		attrs = append(attrs, "left", r.Left)
+		attrs = append(attrs, "join_in", r.Left)
 	}
 	return attrs
 }
