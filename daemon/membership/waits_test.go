@@ -2,6 +2,7 @@ package membership
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"regexp"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -66,4 +68,10 @@ func TestMember_EarlierHostDidNotLeave_SaysWhoseItIsAndWhenItJoins(t *testing.T)
 			})
 		})
 	}
+}
+
+func TestDelayOf_SlowClaim_NeedsNoExplanation(t *testing.T) {
+	mb := new(Member)
+	require.Equal(t, "a write of an earlier claim of the host id may still land", mb.delayOf(lease.Delayed{Reason: lease.ErrSlowClaim}).reason)
+	require.Equal(t, "another one", mb.delayOf(lease.Delayed{Reason: errors.New("another one")}).reason)
 }
