@@ -133,4 +133,4 @@ for name in ("public-one", "secret"):
         self.assert_said(worker, "holds public-one")
         said = worker.said()
         self.assertRegex(said, '^forbidden lock "secret": user nobody .* may not lock "secret": no line of .*/policy allows it')
-        self.assertIn('; hint: add the line "allow user nobody secret"', said)
+        self.assertIn('add the line "allow user nobody secret"', said)
