@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	// POST /v1/contain would move this process into a cgroup of the command: integration tests make the call.
+	schematest.API()
+	// POST /v1/contain would move this process into a cgroup of the command: integration tests make
+	// the call.
 	os.Exit(answers.Report(m.Run(), "POST /v1/contain"))
 }

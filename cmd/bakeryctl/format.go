@@ -27,8 +27,8 @@ type formatResult struct {
 	report.Lockspace
 	Created bool       `json:"created"` // whether the file was created
 	Size    text.Bytes `json:"size"`    // bytes that the lockspace takes on a disk
-	// FailoverMS is the time from the last renewal of a host that dies until the others have its locks, or fence it; absent
-	// if they wait for an operator.
+	// FailoverMS is the time from the last renewal of a host that dies until the others have its
+	// locks, or fence it; absent if they wait for an operator.
 	FailoverMS int64         `json:"failover_ms,omitzero"`
 	Disks      []show.Member `json:"disks,omitempty"` // by position; none if the lockspace is on one disk
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/bakeryd/bakeryd/test/schematest"
 )
 
-// checkedDir is the variable with a directory that has a file for each command whose output with --json was
-// checked.
+// checkedDir is the variable with a directory that has a file for each command whose output with
+// --json was checked.
 const checkedDir = "BAKERYCTL_TEST_CHECKED"
 
 // unlikeTheSchema is the exit code of a checked command with other output than its schema says.
@@ -54,7 +54,8 @@ func checkOutput(path string, text []byte) error {
 	return os.WriteFile(filepath.Join(os.Getenv(checkedDir), path), nil, 0o600)
 }
 
-// printsJSON returns the command of a command line, without bakeryctl, and whether it is with --json.
+// printsJSON returns the command of a command line, without bakeryctl, and whether it is with
+// --json.
 func printsJSON(args []string) (path string, ok bool) {
 	if !slices.Contains(args, "--json") {
 		return "", false
@@ -78,7 +79,8 @@ func withJSON(cmd *cobra.Command) (paths []string) {
 	return paths
 }
 
-// checkedTests are the tests of this package. After all of them have run, each command has been checked.
+// checkedTests are the tests of this package. After all of them have run, each command has been
+// checked.
 type checkedTests struct{ m *testing.M }
 
 // Run implements testscript.TestingM.
@@ -120,7 +122,8 @@ func TestSchemas_OfEachCommandWithJSON_Exist(t *testing.T) {
 	require.ElementsMatch(t, want, got)
 }
 
-// TestJSON_OfABakeryd_IsAsTheSchemasSay: the outputs for which a bakeryd must serve. Each process checks its own.
+// TestJSON_OfABakeryd_IsAsTheSchemasSay: the outputs for which a bakeryd must serve. Each process
+// checks its own.
 func TestJSON_OfABakeryd_IsAsTheSchemasSay(t *testing.T) {
 	t.Parallel()
 	s := newBenchSpace(t, lockspace.DefaultLease)

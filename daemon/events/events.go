@@ -81,7 +81,7 @@ type Event struct {
 	Request uint64        `json:"request,string,omitempty"` // Seq of the request that caused it, or after a restart of the event that resumed it; 0: none
 	PID     int           `json:"pid,omitempty"`
 	Command string        `json:"command,omitempty"`
-	Mode    string        `json:"mode,omitempty"`
+	Mode    string        `json:"mode,omitempty" jsonschema:"enum=exclusive,enum=shared"`
 	Permits int           `json:"permits,omitempty"` // enter, resumed: of the lock, if it has more than one
 	Ticket  layout.Ticket `json:"ticket,omitzero"`
 	Token   layout.Ticket `json:"token,omitzero"`
@@ -100,8 +100,8 @@ type Event struct {
 type Peer struct {
 	Host     int           `json:"host"`
 	HostName string        `json:"host_name,omitempty"`
-	Phase    string        `json:"phase,omitempty"` // choosing (which may hold the lock already), waiting, held, unreadable
-	Mode     string        `json:"mode,omitempty"`
+	Phase    string        `json:"phase,omitempty" jsonschema_extras:"x-extensible-enum=choosing,x-extensible-enum=waiting,x-extensible-enum=held,x-extensible-enum=unreadable"` // choosing may hold the lock already
+	Mode     string        `json:"mode,omitempty" jsonschema:"enum=exclusive,enum=shared"`
 	Ticket   layout.Ticket `json:"ticket,omitzero"`
 	PID      int           `json:"pid,omitempty"` // of the holder, if known
 	Command  string        `json:"command,omitempty"`

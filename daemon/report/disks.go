@@ -20,7 +20,8 @@ type Disk struct {
 	Device   string      `json:"device"` // its path; empty if none was given
 	UUID     layout.UUID `json:"uuid"`
 
-	// State is hangs if a request or a check does not return, and vacant if no disk is at the position.
+	// State is hangs if a request or a check does not return, and vacant if no disk is at the
+	// position.
 	State    string    `json:"state" jsonschema_extras:"x-extensible-enum=up,x-extensible-enum=checking,x-extensible-enum=down,x-extensible-enum=hangs,x-extensible-enum=vacant"`
 	Since    time.Time `json:"since"` // when it came up, or ceased to be up
 	Error    string    `json:"error,omitempty"`

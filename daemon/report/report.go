@@ -51,8 +51,8 @@ type ThisHost struct {
 	ID          int      `json:"id"`
 	Name        string   `json:"name"`
 	Incarnation text.Hex `json:"incarnation"`
-	// State is leaving while this host stops its clients to leave the lockspace, lost if it has lost its lease, and joining
-	// after that in what the status page shows.
+	// State is leaving while this host stops its clients to leave the lockspace, lost if it has lost
+	// its lease, and joining after that in what the status page shows.
 	State       string `json:"state" jsonschema_extras:"x-extensible-enum=joining,x-extensible-enum=live,x-extensible-enum=leaving,x-extensible-enum=lost"`
 	LeaseLeftMS int64  `json:"lease_left_ms"` // 0 or negative after the end of the lease
 

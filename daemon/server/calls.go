@@ -264,8 +264,8 @@ func (s *Server) value(host Host, r *http.Request) (any, error) {
 // blockerAnswer is the answer to GET /v1/blocker.
 type blockerAnswer struct {
 	Name string `json:"name"` // of the lock
-	// Text says in words what a client that requests the lock waits for. It is empty if the lock is free,
-	// or its holder not known.
+	// Text says in words what a client that requests the lock waits for. It is empty if the lock is
+	// free, or its holder not known.
 	Text string `json:"text"`
 }
 

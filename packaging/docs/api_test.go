@@ -87,7 +87,8 @@ func checkAnswers(t *testing.T, operation, text string) {
 	}
 }
 
-// TestAPI_TableOfCodes_IsThatOfTheDocument: each code with its status and the calls that it may refuse.
+// TestAPI_TableOfCodes_IsThatOfTheDocument: each code with its status and the calls that it may
+// refuse.
 func TestAPI_TableOfCodes_IsThatOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile("api.md")
 	require.NoError(t, err)

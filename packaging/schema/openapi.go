@@ -164,7 +164,8 @@ func (d *definitions) refused(codes []string) object {
 	return object{"$ref": "#/components/responses/" + name}
 }
 
-// enumerate lists the known values of a member, which are constants of package api: codes, or kinds of event.
+// enumerate lists the known values of a member, which are constants of package api: codes, or kinds
+// of event.
 func (d *definitions) enumerate(of, member string, values []string, codes bool) {
 	all := slices.DeleteFunc(slices.Clone(d.constants[module+"/daemon/api."]), func(c constant) bool {
 		return strings.HasPrefix(c.name, "Code") != codes || !slices.Contains(values, c.value)

@@ -1,7 +1,7 @@
-// Package schema has the JSON Schemas of bakeryd's answers and bakeryctl's output, and writes them: they
-// derive from the Go types of both and their comments. README.md describes the files. Only a bakeryctl with
-// the build tag packaging writes them: only its package main, and package server, know the types. Start
-// reading at Write.
+// Package schema has the JSON Schemas of bakeryd's answers and bakeryctl's output, and writes them:
+// they derive from the Go types of both and their comments. README.md describes the files. Only a
+// bakeryctl with the build tag packaging writes them: only its package main, and package server,
+// know the types. Start reading at Write.
 package schema
 
 import (
@@ -25,8 +25,8 @@ import (
 //go:embed *.json
 var Files embed.FS
 
-// Extensible is the keyword for the known values of a member that may get others: a reader must expect
-// values that it does not know.
+// Extensible is the keyword for the known values of a member that may get others: a reader must
+// expect values that it does not know.
 const Extensible = "x-extensible-enum"
 
 // Command is a command of bakeryctl that has --json.
@@ -37,7 +37,8 @@ type Command struct {
 	Inside []any  // the types of a member that is an interface, which refers to them by a tag
 }
 
-// Write writes the schemas of commands and operations into a directory. The working directory is the root of the source.
+// Write writes the schemas of commands and operations into a directory. The working directory is
+// the root of the source.
 func Write(dir string, commands []Command, about string, operations []Operation) error {
 	src, err := readSource("blockdev", "cmd/bakeryctl", "daemon", "layout", "packaging/schema")
 	if err != nil {
@@ -91,7 +92,8 @@ func (s *source) definitions() *definitions {
 	return &definitions{s, jsonschema.Definitions{}, map[string]reflect.Type{}, object{}}
 }
 
-// answer adds the type of v, which bakeryd or bakeryctl writes: members without omitempty are always there.
+// answer adds the type of v, which bakeryd or bakeryctl writes: members without omitempty are
+// always there.
 func (d *definitions) answer(v any) *jsonschema.Schema {
 	r := d.reflector()
 	r.AdditionalFields = written
@@ -169,8 +171,8 @@ func (d *definitions) mapped(t reflect.Type) *jsonschema.Schema {
 // decimal is the pattern of a number of 64 bits, which is a text in JSON.
 const decimal = "^[0-9]+$"
 
-// written returns the fields of a type that is written, as they would be with further tags: for pointers that may be null,
-// and for numbers that are texts.
+// written returns the fields of a type that is written, as they would be with further tags: for
+// pointers that may be null, and for numbers that are texts.
 func written(t reflect.Type) (changed []reflect.StructField) {
 	for f := range t.Fields() {
 		options := strings.Split(f.Tag.Get("json"), ",")

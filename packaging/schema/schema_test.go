@@ -21,7 +21,8 @@ func files(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestFiles_Generated_AreThoseOfTheRepository: the files in this directory are those of the types and comments.
+// TestFiles_Generated_AreThoseOfTheRepository: the files in this directory are those of the types
+// and comments.
 func TestFiles_Generated_AreThoseOfTheRepository(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,7 +42,8 @@ func TestFiles_Generated_AreThoseOfTheRepository(t *testing.T) {
 	}
 }
 
-// TestFiles_EveryMember_IsDescribed: each type, and each of its members, has a comment in the source.
+// TestFiles_EveryMember_IsDescribed: each type, and each of its members, has a comment in the
+// source.
 func TestFiles_EveryMember_IsDescribed(t *testing.T) {
 	t.Parallel()
 	members := 0
@@ -73,7 +75,8 @@ type definition struct {
 	OneOf       []definition
 }
 
-// TestFiles_AsSchemas_AreValid: each file is a schema of its dialect, and no reference in it is broken.
+// TestFiles_AsSchemas_AreValid: each file is a schema of its dialect, and no reference in it is
+// broken.
 func TestFiles_AsSchemas_AreValid(t *testing.T) {
 	t.Parallel()
 	for _, name := range files(t, ".") {

@@ -26,7 +26,8 @@ type source struct {
 // constant is a text with a name.
 type constant struct{ name, value, meaning string }
 
-// readSource reads the files below directories of the working directory, which is the root of the module.
+// readSource reads the files below directories of the working directory, which is the root of the
+// module.
 func readSource(dirs ...string) (*source, error) {
 	s := &source{map[string]string{}, map[string][]constant{}}
 	for _, dir := range dirs {
@@ -115,7 +116,8 @@ func typeName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
 var nothing = regexp.MustCompile(`\bnil\b`)
 
-// comment returns the comment of a type, or of its field. A field without one has the meaning of all members with its name.
+// comment returns the comment of a type, or of its field. A field without one has the meaning of
+// all members with its name.
 func (s *source) comment(t reflect.Type, field string) string {
 	if field == "" {
 		return nothing.ReplaceAllString(s.comments[typeName(t)], "absent")

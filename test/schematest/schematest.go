@@ -1,5 +1,6 @@
-// Package schematest checks real output against the schemas in packaging/schema. It is strict: a member or
-// a value that the schema does not list is an error, while readers of the schemas accept it.
+// Package schematest checks real output against the schemas in packaging/schema. It is strict: a
+// member or a value that the schema does not list is an error, while readers of the schemas accept
+// it.
 package schematest
 
 import (

@@ -36,7 +36,8 @@ func TestOutput_NotAsTheSchemaSays_IsAnError(t *testing.T) {
 	}
 }
 
-// TestChecks_AnswerNotInTheDocument_Fails: a status, a code or a member that the document does not have.
+// TestChecks_AnswerNotInTheDocument_Fails: a status, a code or a member that the document does not
+// have.
 func TestChecks_AnswerNotInTheDocument_Fails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -54,8 +54,8 @@ func Formatted(w io.Writer, r *format.Result) {
 	fmt.Fprintf(w, "  stride\t%d\n  size\t%v%s\n", sb.Geometry.Stride, r.Size, each)
 }
 
-// Failover returns how long after the last renewal of a host that dies the others have its locks, or fence it. It is 0
-// if they wait for an operator.
+// Failover returns how long after the last renewal of a host that dies the others have its locks,
+// or fence it. It is 0 if they wait for an operator.
 func Failover(sb layout.Superblock) time.Duration {
 	switch {
 	case sb.Policy == layout.PolicyManual:
