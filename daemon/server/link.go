@@ -63,9 +63,9 @@ type link struct {
 
 // linkRequest is a line of the client: one of its members.
 type linkRequest struct {
-	Lock    *api.LockRequest
-	Confirm *layout.Ticket // token of the grant
-	Unlock  *layout.Ticket // token of the hold
+	Lock    *api.LockRequest `json:"lock"`    // request of a lock
+	Confirm *layout.Ticket   `json:"confirm"` // token of the grant
+	Unlock  *layout.Ticket   `json:"unlock"`  // token of the hold
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request) {
