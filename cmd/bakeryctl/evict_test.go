@@ -114,7 +114,7 @@ func TestEvict_Yes_DoesNotAsk(t *testing.T) {
 
 // TestEvict_OrdinaryUser_IsRefusedFirst: before the command shows what will happen.
 func TestEvict_OrdinaryUser_IsRefusedFirst(t *testing.T) {
-	const none = `{"host":0,"incarnation":"0","forget":false}`
+	const none = `{"host":0,"incarnation":"0000000000000000","forget":false}`
 	for name, c := range map[string]struct {
 		status         int
 		answer         string

@@ -47,7 +47,7 @@ backup    timeout    db1   pid 4711 /usr/bin/backup  waited 2m10s behind db2 (un
 backup    kill       db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 3 processes: their lease is over
 -         at risk    db2   by db1  silent for 21s
 -         dead       db2   by host 3
--         gap        db1   7 events missing  the disk was slow
+-         gap        db1   7 events are missing  the disk was slow
 -         gap        -     lines are damaged
 -         disk lost  db1   disk 3 (/dev/c), 2 of 3 up: input/output error
 -         disk back  db1   disk 3 (/dev/c), 3 of 3 up
