@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,32 +26,15 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/server"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
-
-// kept keeps a log.
-type kept struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (k *kept) Write(p []byte) (int, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.text.Write(p)
-}
-
-func (k *kept) String() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.text.String()
-}
 
 // policed is a daemon that serves a socket by a policy, with its log.
 type policed struct {
 	*served
 	file       *policy.File
 	policyPath string
-	log        *kept
+	log        *logtest.Log
 }
 
 // police serves by a policy. With an empty one only root may take locks.
@@ -62,7 +43,7 @@ func police(t *testing.T, d *Host, text string) *policed {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: needs root, to become another user")
 	}
-	log := new(kept)
+	log := new(logtest.Log)
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	path := policyFile(t, text)
 	file, err := policy.Open(path, logger)

@@ -26,6 +26,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/fencetest"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
 
 // fencedEarly returns two hosts of a lockspace with a lease of 30 s and a fence-after of 6 s. Host 2 has a
@@ -386,7 +387,7 @@ func TestService_StopsWithLocksHeldWithFenceAfter_LogsWhenItIsFenced(t *testing.
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.SB.Lease, c.SB.Policy, c.SB.FenceAfter = 30*time.Second, layout.PolicyFence, 6*time.Second
 		c.Format()
-		var log kept
+		var log logtest.Log
 		r := c.run(1, func(cfg *Config) {
 			cfg.Fence, cfg.Logger = fence.Config{Agent: "exec", Command: "false"}, slog.New(slog.NewTextHandler(&log, nil))
 		})

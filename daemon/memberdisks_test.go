@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/memberdisks"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
 
 // ownDirs returns an identity with directories for this test alone.
@@ -72,7 +73,7 @@ func TestMemberDisks_ReasonOfALostDiskChanges_IsLogged(t *testing.T) {
 	paths := fencedDisks(t)
 	lost := paths[2]
 	require.NoError(t, os.Remove(lost))
-	log := new(kept)
+	log := new(logtest.Log)
 	d := memberdisks.New(slog.New(slog.NewTextHandler(log, nil)), nil, ownDirs(t))
 	dev, err := d.Open(paths, lockspace.DiskOptions{Retry: time.Millisecond})
 	require.NoError(t, err)

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/waiting"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
 
 // TestReporter_WaitsLong_LogsEachReasonOnce: and systemd shows it until the host serves.
 func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log, states lockedBuffer
+		var log, states logtest.Log
 		var reason atomic.Pointer[string]
 		set := func(why string) { reason.Store(&why) }
 		set("a")
@@ -53,7 +54,7 @@ func TestReporter_WaitsLong_LogsEachReasonOnce(t *testing.T) {
 // TestReporter_WaitGoesOn_IsLoggedAgainWithARemedy: less and less often, with the reason of that moment and what remains.
 func TestReporter_WaitGoesOn_IsLoggedAgainWithARemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuffer
+		var log logtest.Log
 		var reason atomic.Pointer[waiting.Reason]
 		reason.Store(&waiting.Reason{For: "a disk", Do: "look at it"})
 		r := &reporter{log: slog.New(slog.NewTextHandler(&log, nil)), served: make(chan term), tell: func(string) {}, waiting: func() waiting.Reason { return *reason.Load() }}

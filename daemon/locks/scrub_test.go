@@ -1,10 +1,10 @@
 package locks
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
 
 // tracing records the requests to a device.
@@ -296,7 +297,7 @@ func TestHostileComplaints(t *testing.T) {
 func TestHangingIOIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second) // a hang is detected long before the lease is over
-		said := &lines{}
+		said := new(logtest.Log)
 		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		d := c.host(1, through(f), func(cfg *hostConfig) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
 		t.Cleanup(f.RemoveFaults)
@@ -305,10 +306,10 @@ func TestHangingIOIsReported(t *testing.T) {
 			"writing the host record": {Op: blockdev.OpWrite},
 		} {
 			release := f.Hang(fault)
-			eventually(t, what+" hangs", func() bool { return said.count("IO hangs", what) == 1 })
+			eventually(t, what+" hangs", func() bool { return count(said, "IO hangs", what) == 1 })
 			release()
-			eventually(t, what+" has returned", func() bool { return said.count("IO that hung has returned", what) == 1 })
-			require.Equal(t, 1, said.count("IO hangs", what))
+			eventually(t, what+" has returned", func() bool { return count(said, "IO that hung has returned", what) == 1 })
+			require.Equal(t, 1, count(said, "IO hangs", what))
 			eventually(t, "it is renewed", func() bool {
 				return d.leaseLeft() > d.disk.SB.Lease-timing.Times{Lease: d.disk.SB.Lease}.Renew()
 			})
@@ -319,7 +320,7 @@ func TestHangingIOIsReported(t *testing.T) {
 // TestHangingJoinIsReported: also before there is a lease.
 func TestHangingJoinIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		said := &lines{}
+		said := new(logtest.Log)
 		f := disktest.NewFaulty(c.Disk.Open(), disktest.FaultyOptions{})
 		release := f.Hang(disktest.Fault{Op: blockdev.OpWrite})
 		t.Cleanup(release)
@@ -330,32 +331,18 @@ func TestHangingJoinIsReported(t *testing.T) {
 			assertNoError(t, err)
 			joined <- d
 		}()
-		eventually(t, "reported", func() bool { return said.count("IO hangs", "writing the host record") == 1 })
+		eventually(t, "reported", func() bool { return count(said, "IO hangs", "writing the host record") == 1 })
 		release()
 		require.NoError(t, received(t, "joined", joined).Close(t.Context()))
 	})
 }
 
-// lines are the logged lines.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// count returns the number of lines with all of these parts.
-func (l *lines) count(parts ...string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range bytes.Lines(l.buf.Bytes()) {
+// count returns the number of lines of a log with all of these parts.
+func count(l *logtest.Log, parts ...string) (n int) {
+	for line := range strings.Lines(l.String()) {
 		has := true
 		for _, part := range parts {
-			has = has && bytes.Contains(line, []byte(part))
+			has = has && strings.Contains(line, part)
 		}
 		if has {
 			n++

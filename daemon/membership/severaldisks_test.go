@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +25,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/clocktest"
 	"github.com/bakeryd/bakeryd/test/disktest"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
 
 // disks are the member disks of a lockspace, in memory.
@@ -93,30 +93,12 @@ type machine struct {
 	*Member
 	dir     string
 	ids     *hostid.Identity
-	log     lines
+	log     logtest.Log
 	missing []atomic.Bool
 	hung    atomic.Pointer[chan struct{}] // if set, superblocks are read after it is closed
 
 	mu    sync.Mutex
 	views []*disktest.Faulty // as opened last
-}
-
-// lines is a log.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // boot opens the disks on a machine with a name, in a directory of an earlier one or a new one.

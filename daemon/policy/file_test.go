@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
 
 func TestPolicyFileThatIsRefused(t *testing.T) {
@@ -93,7 +94,7 @@ func TestPolicyFileBySymlink(t *testing.T) {
 
 // TestReload: an invalid file changes nothing, and is one line in the log.
 func TestReload(t *testing.T) {
-	log := new(logged)
+	log := new(logtest.Log)
 	path := writePolicy(t, "allow user 5 a\n")
 	p, err := Open(path, slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(t, err)
@@ -150,7 +151,7 @@ func TestReloadUnderWay(t *testing.T) {
 
 // TestFile_InvalidAtStart_AllowsNothingUntilReload.
 func TestFile_InvalidAtStart_AllowsNothingUntilReload(t *testing.T) {
-	log := new(logged)
+	log := new(logtest.Log)
 	path := writePolicy(t, "alow user 5 a\n")
 	p, err := Open(path, slog.New(slog.NewTextHandler(log, nil)))
 	require.ErrorIs(t, err, access.ErrPolicy)

@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,24 +10,6 @@ import (
 
 // strangerID is a user without any rights here.
 const strangerID = 54321
-
-// logged keeps a log.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (k *logged) Write(p []byte) (int, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.text.Write(p)
-}
-
-func (k *logged) String() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.text.String()
-}
 
 // writePolicy creates a policy file that only its owner can write to.
 func writePolicy(t *testing.T, policy string) string {

@@ -11,14 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
 
 func refusedTo(uid, pid int) *access.Refusal {
 	return &access.Refusal{Caller: access.Caller{UID: uid, GID: 5, PID: pid}, Action: access.Lock, Lock: "x", Reason: "no line"}
 }
 
-func newRefusals() (*Refusals, *logged) {
-	log := new(logged)
+func newRefusals() (*Refusals, *logtest.Log) {
+	log := new(logtest.Log)
 	return NewRefusals(slog.New(slog.NewTextHandler(log, nil))), log
 }
 

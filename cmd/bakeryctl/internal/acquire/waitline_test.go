@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,25 +15,8 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/test/logtest"
 )
-
-// lines is what was printed, by any goroutine.
-type lines struct {
-	mu   sync.Mutex // guards text
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // answering returns a blocker that answers with words, and counts the calls.
 func answering(words string, calls *int) Blocker {
@@ -56,7 +38,7 @@ func TestWaitLine_NoTerminal_IsOneLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var out lines
+				var out logtest.Log
 				l := startWaitLine(&out, "nightly", false)
 				l.blocker = c.blocker
 				l.update(2)
@@ -77,7 +59,7 @@ func TestWaitLine_NoTerminal_IsOneLine(t *testing.T) {
 
 func TestWaitLine_Quiet_ShowsWarningsAndAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out lines
+		var out logtest.Log
 		calls := 0
 		l := startWaitLine(&out, "nightly", true)
 		l.blocker = answering(held, &calls)
@@ -94,7 +76,7 @@ func TestWaitLine_Quiet_ShowsWarningsAndAsksNothing(t *testing.T) {
 func TestWaitLine_GrantedDuringTheQuestion_PrintsNothing(t *testing.T) {
 	for range 20 { // a select with two cases takes any
 		synctest.Test(t, func(t *testing.T) {
-			var out lines
+			var out logtest.Log
 			release := make(chan struct{})
 			l := startWaitLine(&out, "nightly", false)
 			l.blocker = func(context.Context, string) (string, error) { <-release; return held, nil }
@@ -112,7 +94,7 @@ func TestWaitLine_GrantedDuringTheQuestion_PrintsNothing(t *testing.T) {
 func TestWaitLine_NoTerminal_AsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		l := startWaitLine(new(lines), "nightly", false)
+		l := startWaitLine(new(logtest.Log), "nightly", false)
 		l.blocker = answering(held, &calls)
 		for ahead := range 100 {
 			l.update(100 - ahead)

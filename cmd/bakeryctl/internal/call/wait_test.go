@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -19,29 +18,12 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/test/calltest"
+	"github.com/bakeryd/bakeryd/test/logtest"
 	"github.com/bakeryd/bakeryd/test/processtest"
 )
 
-// lines is what was printed, by any goroutine.
-type lines struct {
-	mu   sync.Mutex // guards text
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // short gives up almost immediately.
-func short(t *testing.T, out *lines) context.Context {
+func short(t *testing.T, out *logtest.Log) context.Context {
 	return cli.Patience{Out: out, Notice: time.Millisecond, Limit: 2 * time.Millisecond}.With(t.Context())
 }
 
@@ -56,7 +38,7 @@ func silentServer(t *testing.T) string {
 
 func TestAsk_SilentServer_IsNoAnswer(t *testing.T) {
 	t.Parallel()
-	var out lines
+	var out logtest.Log
 	socket := silentServer(t)
 	err := OrDevice(Ask(short(t, &out), socket, "GET", "/v1/locks", nil, nil))
 	require.ErrorIs(t, err, client.ErrNoAnswer)
@@ -71,7 +53,7 @@ func TestAsk_SilentServer_IsNoAnswer(t *testing.T) {
 // TestWatch_WithoutGive_HasNoLimit: a request for a lock may wait for long.
 func TestWatch_WithoutGive_HasNoLimit(t *testing.T) {
 	t.Parallel()
-	var out lines
+	var out logtest.Log
 	socket := silentServer(t)
 	ctx := short(t, &out)
 	over := Watch(ctx, socket, Busy(socket), nil)
@@ -84,7 +66,7 @@ func TestWatch_WithoutGive_HasNoLimit(t *testing.T) {
 // TestWatch_BusyServer_HasNoLimit: bakeryd itself ends a call whose device hangs.
 func TestWatch_BusyServer_HasNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out lines
+		var out logtest.Log
 		asked := 0
 		dial := func() (net.Conn, error) {
 			asked++
@@ -113,7 +95,7 @@ func TestWatch_BusyServer_HasNoLimit(t *testing.T) {
 // TestAsk_QuickAnswer_CostsNoOtherRequest: and prints nothing.
 func TestAsk_QuickAnswer_CostsNoOtherRequest(t *testing.T) {
 	t.Parallel()
-	var out lines
+	var out logtest.Log
 	s := calltest.Serve(t, 200, `{"a":7}`)
 	var answer struct{ A int }
 	ctx := cli.Patience{Out: &out, Notice: time.Hour, Limit: time.Hour}.With(t.Context())
@@ -127,7 +109,7 @@ func TestAsk_QuickAnswer_CostsNoOtherRequest(t *testing.T) {
 func TestWait_Stream_OutlivesTheWait(t *testing.T) {
 	t.Parallel()
 	var kept context.Context
-	require.NoError(t, Wait(short(t, new(lines)), silentServer(t), func(ctx context.Context) error {
+	require.NoError(t, Wait(short(t, new(logtest.Log)), silentServer(t), func(ctx context.Context) error {
 		kept = ctx
 		return nil
 	}))
