@@ -188,6 +188,7 @@ func (p *process) resume(faults ...func(disks []*disktest.Faulty)) {
 func (p *process) reachOne(f disktest.Fault) {
 	f.Op, f.From = blockdev.OpWrite, p.c.SB.Geometry.Slot(1, p.id)
 	f.To = f.From + int64(p.c.SB.Geometry.Stride)
+	synctest.Wait() // an earlier write returns when two disks have it: the third has it, too
 	for _, d := range p.disks[1:] {
 		d.Inject(f)
 	}
