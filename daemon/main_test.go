@@ -25,5 +25,5 @@ func TestMain(m *testing.M) {
 	schematest.API()
 	// POST /v1/contain would move this process into a cgroup of the command: integration tests make
 	// the call.
-	os.Exit(answers.Report(m.Run(), "POST /v1/contain"))
+	os.Exit(answers.Report(os.Stderr, m.Run(), "POST /v1/contain"))
 }

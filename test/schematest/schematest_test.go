@@ -63,7 +63,9 @@ func TestChecks_AnswerNotInTheDocument_Fails(t *testing.T) {
 		checks.Handler(mux).ServeHTTP(httptest.NewRecorder(), body)
 		if err := checks.Failed(); c.err != "" {
 			require.ErrorContains(t, err, c.err)
-			require.Equal(t, 1, checks.Report(0))
+			var said strings.Builder
+			require.Equal(t, 1, checks.Report(&said, 0))
+			require.Contains(t, said.String(), c.err)
 			continue
 		}
 		require.NoError(t, checks.Failed())

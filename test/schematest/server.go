@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,12 +136,12 @@ func (c *Checks) Failed() error {
 	return errors.Join(c.failed...)
 }
 
-// Report returns the exit code of a test process that would exit with code. It prints the answers
+// Report returns the exit code of a test process that would exit with code. It writes to out the answers
 // that are not as the document says, and, if all tests have run, the operations that had no answer.
 // Those in without have none.
-func (c *Checks) Report(code int, without ...string) int {
+func (c *Checks) Report(out io.Writer, code int, without ...string) int {
 	if err := c.Failed(); err != nil {
-		fmt.Fprintf(os.Stderr, "FAIL: answers that packaging/schema/openapi.json does not describe:\n%v\n", err)
+		fmt.Fprintf(out, "FAIL: answers that packaging/schema/openapi.json does not describe:\n%v\n", err)
 		return max(code, 1)
 	}
 	if code != 0 || !AllTests() {
@@ -151,7 +150,7 @@ func (c *Checks) Report(code int, without ...string) int {
 	served := c.Served()
 	for _, o := range Operations() {
 		if slices.Contains(served, o) == slices.Contains(without, o) {
-			fmt.Fprintf(os.Stderr, "FAIL: %s of packaging/schema/openapi.json had an answer in the tests: %v\n", o, slices.Contains(served, o))
+			fmt.Fprintf(out, "FAIL: %s of packaging/schema/openapi.json had an answer in the tests: %v\n", o, slices.Contains(served, o))
 			code = 1
 		}
 	}
