@@ -112,7 +112,7 @@ func New(socket string) *Client {
 type Options struct {
 	Mode     Mode          // Exclusive or Shared
 	NonBlock bool          // return ErrBusy instead of waiting
-	Timeout  time.Duration // then ErrTimeout; 0: none; rounded up to milliseconds
+	Timeout  time.Duration // then ErrTimeout, at most 10 s late; 0: none; rounded up to milliseconds
 	Permits  int           // refuse a lock with another number of permits; 0: accept any
 	PID      int           // of the holder, shown in listings; 0: this process
 	Command  string        // of the holder, shown in listings; its first 80 bytes are kept
@@ -140,8 +140,9 @@ type Options struct {
 	// Witness imply it.
 	NoLinger bool
 
-	// OnWaiting, if not nil, is called with the number of waiters ahead and in total, when the wait
-	// begins and at each change. Lock calls it, and continues when it returns.
+	// OnWaiting, if not nil, is called when the wait begins and at each change. ahead is the number
+	// of hosts before this one and of clients of this host before this client, holders included;
+	// queued is that of the clients of this host that wait. Lock continues when it returns.
 	OnWaiting func(ahead, queued int)
 
 	// OnWarning, if not nil, is called by Lock with a message for the user if an ancestor of this
@@ -157,7 +158,8 @@ func (o Options) limit() (time.Duration, error) {
 	case o.NonBlock:
 		return answerTimeout, fmt.Errorf("%w within %v", ErrNoAnswer, answerTimeout)
 	case o.Timeout > 0:
-		return o.Timeout + answerTimeout, ErrTimeout
+		limit := o.Timeout + answerTimeout
+		return limit, fmt.Errorf("%w: no answer of bakeryd within %v", ErrTimeout, limit)
 	}
 	return 0, nil
 }

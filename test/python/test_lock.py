@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+import code
+import contextlib
+import errno
+import grp
+import io
+import os
 import pathlib
 import pickle
 import re
+import tempfile
 import threading
 import unittest
 import unittest.mock
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List
 
 import bakeryd
 import space
@@ -103,6 +109,13 @@ say("done")
         with self.assertRaises(bakeryd.NoLockError) as missing:
             self.client.value("no such lock")
         self.assertIn("bakeryctl locks", missing.exception.hint)
+        wrong: Any
+        for wrong, message in (
+            ("x", "value 'x' is of type str, want bytes, at most 256"),
+            (bytes(257), "of 257 bytes, want at most 256"),
+        ):
+            with self.client.lock("value") as hold, self.assertRaisesRegex(bakeryd.InvalidError, message):
+                hold.set_value(wrong)
 
     def test_directory(self) -> None:
         """Locks are created, listed and removed."""
@@ -184,31 +197,27 @@ say("done")
         space.eventually("the threads of the holds have ended", lambda: not holding_threads())
 
     def test_guide(self) -> None:
-        """The examples of the guide run."""
-        done: List[Any] = []
-
-        async def work(hold: bakeryd.Hold) -> int:
-            done.append(hold.token)
-            return 7
+        """Each example of the guide runs as it stands, typed line by line."""
 
         def client_of_the_host() -> bakeryd.Client:
             return self.client
 
-        names: Dict[str, Any] = {
-            "asyncio": asyncio,
-            "parts": lambda: ["a", "b"],
-            "backup": lambda part, token: done.append((part, token)),
-            "read_catalogue": lambda: done.append("read"),
-        }
         section = GUIDE.read_text().split("## From Python")[1].split("\n## ")[0]
         examples = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(examples), 3)
-        with unittest.mock.patch.object(bakeryd, "Client", client_of_the_host):
-            for example in examples:
-                exec(compile(example, str(GUIDE), "exec"), names)
-        self.assertEqual([done[0][0], done[1][0], done[2]], ["a", "b", "read"])
-        self.assertEqual(asyncio.run(names["under_lock"]("async", work)), 7)
-        self.assertEqual(self.host.clients("async"), [])
+        wants = (
+            "make a backup of orders with the token [0-9]+\nmake a backup of accounts with the token [0-9]+\n",
+            "read the catalogue\n",
+            "work with the token [0-9]+\n",
+        )
+        self.assertEqual(len(examples), len(wants))
+        for example, want in zip(examples, wants):
+            typed, said = code.InteractiveConsole(), io.StringIO()
+            with unittest.mock.patch.object(bakeryd, "Client", client_of_the_host):
+                with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                    for line in [*example.splitlines(), ""]:
+                        typed.push(line)
+            self.assertRegex(said.getvalue(), f"^{want}$")
+        self.assertEqual(self.host.clients("nightly-backup"), [])
 
 
 def holding_threads() -> List[str]:
@@ -258,6 +267,29 @@ class Refusals(unittest.TestCase):
         for call in calls:
             with self.assertRaisesRegex(bakeryd.UnreachableError, re.escape(want)):
                 call("x")
+
+    @unittest.skipUnless(space.ROOT, "needs root, to give a file to a group")
+    def test_closed(self) -> None:
+        """Without permission the error names the group of the socket. A file stands for the socket."""
+        error = PermissionError(errno.EACCES, "Permission denied")
+        group = grp.getgrnam("nogroup")
+        with tempfile.NamedTemporaryFile() as file, unittest.mock.patch("socket.socket.connect", side_effect=error):
+            for path, gid, remedy in (
+                (file.name, 0, "run it as root$"),
+                (file.name, group.gr_gid, "run it as root, or add the user to the group nogroup: usermod -aG nogroup USER"),
+                (file.name, 123456, "the group 123456: usermod -aG 123456 USER"),
+                ("/nonexistent/sock", 0, "the group bakery: usermod -aG bakery USER"),
+            ):
+                os.chown(file.name, -1, gid)
+                with self.subTest(path=path, gid=gid):
+                    with self.assertRaisesRegex(bakeryd.UnreachableError, "Permission denied; hint: .*" + remedy):
+                        bakeryd.Client(path).status()
+
+    def test_prefix(self) -> None:
+        """A message of bakeryd that says already what was being done gets no second prefix."""
+        error = bakeryd.Error('create lock "x": it is full')
+        error.prefix('create lock "x"')
+        self.assertEqual(str(error), 'create lock "x": it is full')
 
     def test_errors(self) -> None:
         """Errors survive pickling, and print no control characters."""

@@ -9,6 +9,7 @@ import socket
 import tempfile
 import threading
 import unittest
+import unittest.mock
 from typing import Any, Callable, List
 
 import bakeryd
@@ -75,6 +76,14 @@ class Protocol(unittest.TestCase):
         with self.assertRaisesRegex(bakeryd.LostError, 'lock "x" lost: the lease was lost; hint: stop'):
             hold.check()
         hold.unlock()
+
+    def test_silent(self) -> None:
+        """A bakeryd that does not answer in time is named as the cause."""
+        with unittest.mock.patch.object(bakeryd._client, "ANSWER_TIMEOUT", 0.1):
+            with self.assertRaisesRegex(bakeryd.TimeoutError, "not granted within 0.1 s: no answer of bakeryd within 0.2 s; hint: bakeryd is"):
+                self.serve(ACCEPTED).lock("x", timeout=0.1)
+            with self.assertRaisesRegex(bakeryd.UnreachableError, "no answer of bakeryd within 0.1 s; hint: bakeryd is stopped or hangs"):
+                self.serve(ACCEPTED).try_lock("x")
 
     def test_malformed(self) -> None:
         """An answer that is not in the protocol is an error that shows it."""

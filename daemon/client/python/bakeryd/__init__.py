@@ -4,9 +4,8 @@
 
     client = bakeryd.Client()
     with client.lock("nightly-backup", timeout=60) as hold:
-        for part in parts():
-            hold.check()  # LostError, while there is still time to stop
-            backup(part, hold.token)
+        hold.check()  # LostError, while there is still time to stop
+        print(hold.token)
 
 Begin with Client.lock and Client.try_lock. The guide api.md has the whole picture. A hold outlives
 its connection: a place in the queue and a hold have a session, under which the client asks again

@@ -71,6 +71,8 @@ def milliseconds(timeout: Optional[float]) -> int:
 
 def encode_value(value: bytes) -> str:
     """Return a value as it is sent."""
-    if not isinstance(value, (bytes, bytearray)) or len(value) > MAX_VALUE:
-        raise InvalidError(f"value {value[:20]!r}, want at most {MAX_VALUE} bytes")
+    if not isinstance(value, (bytes, bytearray)):
+        raise InvalidError(f"value {str(value)[:20]!r} is of type {type(value).__name__}, want bytes, at most {MAX_VALUE}")
+    if len(value) > MAX_VALUE:
+        raise InvalidError(f"value {value[:20]!r} of {len(value)} bytes, want at most {MAX_VALUE}")
     return base64.b64encode(value).decode()

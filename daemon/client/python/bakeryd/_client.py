@@ -20,7 +20,7 @@ from ._arguments import check_name, check_permits, lock_request, milliseconds
 from ._callbacks import Request
 from ._errors import Error, InvalidError, TimeoutError, UnavailableError, UnreachableError, doing, malformed
 from ._hold import FIRST_PAUSE, LAST_PAUSE, Hold
-from ._wire import ANSWER_TIMEOUT, CONNECT_TIMEOUT, HINT_DOWN, Event, Link, Socket, boottime, error_in
+from ._wire import ANSWER_TIMEOUT, CONNECT_TIMEOUT, HINT_DOWN, HINT_SILENT, Event, Link, Socket, boottime, error_in
 
 DEFAULT_SOCKET = "/run/bakery/bakeryd.sock"
 MAX_BODY = 64 << 20  # of an answer; the list of 65,536 locks with the longest names is smaller
@@ -74,17 +74,20 @@ class Client:
     ) -> Hold:
         """Wait until the lock is granted; use the result in a with statement.
 
-        Raise TimeoutError if it is not granted within timeout seconds; None waits without limit. An
-        exception, such as KeyboardInterrupt, gives the place in the queue up. If bakeryd cannot be
-        reached at the first attempt, UnreachableError is raised immediately. If it goes away during
-        the wait, the client tries to reach it for one lease, in which bakeryd keeps the place.
+        Raise TimeoutError if it is not granted within timeout seconds, up to 10 s later if bakeryd
+        does not answer; None waits without limit. An exception, such as KeyboardInterrupt, gives
+        the place in the queue up. If bakeryd cannot be reached at the first attempt,
+        UnreachableError is raised immediately. If it goes away during the wait, the client tries to
+        reach it for one lease, in which bakeryd keeps the place.
 
         permits refuses a lock with another number of permits. command is shown in listings, the
         name of the program if None. linger=False releases the lock for other hosts as soon as
-        unlock returns. on_waiting gets the number of waiters ahead and in total, on_warning a
-        message if an ancestor of this process holds the lock. Both are called by lock. on_lost and
-        on_request are called in threads of their own: on_lost once, when the holder must stop, and
-        on_request when another client asks for the lock.
+        unlock returns. on_waiting gets two numbers: ahead is that of the hosts before this one and
+        of the clients of this host before this client, holders included; queued is that of the
+        clients of this host that wait. on_warning gets a message if an ancestor of this process
+        holds the lock. Both are called by lock. on_lost and on_request are called in threads of
+        their own: on_lost once, when the holder must stop, and on_request when another client asks
+        for the lock.
         """
         request = lock_request(name, mode, permits, command, linger, on_request is not None)
         request["timeout_ms"] = milliseconds(timeout)
@@ -101,7 +104,10 @@ class Client:
         on_lost: Optional[Callable[[Hold], None]] = None,
         on_request: Optional[Callable[[Hold, Request], None]] = None,
     ) -> Hold:
-        """Do what lock does, but raise BusyError instead of waiting."""
+        """Do what lock does, but raise BusyError instead of waiting.
+
+        If bakeryd does not answer within 10 s, UnreachableError is raised.
+        """
         request = lock_request(name, mode, permits, command, linger, on_request is not None)
         request["nonblock"] = True
         return self._lock(_Waiter(self.socket, request), on_lost, on_request)
@@ -211,7 +217,7 @@ class Client:
                 answer = exchange.getresponse()
                 text = answer.read(MAX_BODY)
             except sockets.timeout as e:
-                raise UnreachableError(f"{what}: no answer within {timeout} s", HINT_DOWN) from e
+                raise UnreachableError(f"{what}: no answer within {timeout} s", HINT_SILENT) from e
             except (OSError, http.client.IncompleteRead) as e:
                 raise UnreachableError(f"{what}: the connection to bakeryd broke: {e}", HINT_DOWN) from e
             except http.client.HTTPException as e:
@@ -255,7 +261,7 @@ class _Waiter:
                     self._broken = boottime()
                 left = self._left()
                 if left <= 0 and self._timeout and self._waited() >= self._timeout:
-                    raise self._late() from e
+                    raise TimeoutError(f"not granted within {self._timeout:g} s") from e
                 if left <= 0:
                     raise
             time.sleep(min(pause, left))
@@ -270,10 +276,12 @@ class _Waiter:
         left = self._lease - (now - self._broken if self._broken is not None else 0)
         return min(left, self._timeout - self._waited()) if self._timeout else left
 
-    def _late(self) -> Error:
+    def _unanswered(self) -> Error:
+        """Return the error of a request that bakeryd has not answered in time."""
+        silent = f"no answer of bakeryd within {self._timeout + ANSWER_TIMEOUT:g} s"
         if self.request.get("nonblock"):
-            return UnreachableError(f"no answer of bakeryd within {ANSWER_TIMEOUT:g} s", HINT_DOWN)
-        return TimeoutError(f"not granted within {self._timeout:g} s")
+            return UnreachableError(silent, HINT_SILENT)
+        return TimeoutError(f"not granted within {self._timeout:g} s: {silent}", HINT_SILENT)
 
     def _attempt(self) -> Tuple[Link, Event]:
         """Request the lock once."""
@@ -297,12 +305,12 @@ class _Waiter:
         while True:
             seconds = self._timeout + ANSWER_TIMEOUT - self._waited() if limited else math.inf
             if seconds <= 0:
-                raise self._late()
+                raise self._unanswered()
             if silent:
                 seconds = min(seconds, max(self._left(), 0))
             arrived = poll.poll(min(seconds, 3600) * 1000)
             if silent and not arrived and self._left() <= 0:
-                raise UnreachableError(f"no answer of bakeryd within {self._lease:g} s", HINT_DOWN)
+                raise UnreachableError(f"no answer of bakeryd within {self._lease:g} s", HINT_SILENT)
             events = link.read()
             for at, event in enumerate(events):
                 silent = False

@@ -28,8 +28,9 @@ class Error(Exception):
         return printable(f"{self.message}; hint: {self.hint}" if self.hint else self.message)
 
     def prefix(self, what: str) -> None:
-        """Put what was being done in front of the message."""
-        self.message = f"{what}: {self.message}"
+        """Put what was being done in front of the message, unless bakeryd has done it."""
+        if not self.message.startswith(f"{what}: "):
+            self.message = f"{what}: {self.message}"
 
 
 class InvalidError(Error, ValueError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import grp
 import json
 import os
 import socket
@@ -21,12 +23,26 @@ CONNECT_TIMEOUT = 5.0  # how long a connection is tried again while bakeryd's ba
 
 _OPEN_LINK = b"GET /v1/link HTTP/1.1\r\nHost: bakeryd\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 HINT_DOWN = "is bakeryd running? See systemctl status bakeryd; Client(socket=...) names another socket"
-_HINT_CLOSED = "the socket is for root, bakeryd's own user and its group, which is bakery by default"
+HINT_SILENT = "bakeryd is stopped or hangs: see systemctl status bakeryd and journalctl -u bakeryd"
 
 
 def boottime() -> float:
     """Return the time on CLOCK_BOOTTIME in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _hint_closed(path: str) -> str:
+    """Return how a user gets access to the socket. The default group stands for one that cannot be read."""
+    group = "bakery"
+    with contextlib.suppress(OSError):
+        gid = os.stat(path).st_gid
+        if gid == 0:
+            return "run it as root"
+        try:
+            group = grp.getgrgid(gid).gr_name
+        except KeyError:
+            group = str(gid)
+    return f"run it as root, or add the user to the group {group}: usermod -aG {group} USER, then log in again"
 
 
 class Forkable(Protocol):
@@ -72,7 +88,7 @@ class Socket:
                     time.sleep(0.005)
         except OSError as e:
             self.close()
-            hint = _HINT_CLOSED if isinstance(e, PermissionError) else HINT_DOWN
+            hint = _hint_closed(path) if isinstance(e, PermissionError) else HINT_DOWN
             raise UnreachableError(f"connect to bakeryd at {path}: {e.strerror or e}", hint) from e
         except BaseException:
             self.close()
