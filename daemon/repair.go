@@ -24,7 +24,7 @@ const joinPatience = 8
 type Repaired struct {
 	What   string `json:"what"` // name of the record
 	Offset int64  `json:"offset"`
-	Disk   int    `json:"disk,omitempty"` // position of the member disk, see check.Finding
+	Disk   int    `json:"disk,omitempty"` // position of the member disk; absent in a lockspace on one disk
 	Done   string `json:"done"`           // what was done, empty if nothing was changed
 	Err    error  `json:"-"`              // why nothing was changed
 }

@@ -14,8 +14,8 @@ import (
 
 // The kinds of event. A client skips unknown kinds, which a newer bakeryd may send.
 const (
-	Waiting   = "waiting"   // number of waiters ahead: when the wait begins, and when it changes
-	Warning   = "warning"   // the client waits below a process that holds the lock
+	Waiting   = "waiting"   // place of the client: when the wait begins, and when it changes
+	Warning   = "warning"   // the client waits below a process that holds the lock, or bakeryd ignores a member of the request
 	Granted   = "granted"   // the lock is held
 	Confirmed = "confirmed" // the client's confirmation of a grant arrived
 	Renewed   = "renewed"   // the lease was renewed
@@ -23,34 +23,35 @@ const (
 	Mode      = "mode"      // the mode of the hold has changed
 	Released  = "released"  // the hold was released
 	Kept      = "kept"      // a cancelled request was granted before the cancellation
-	Refused   = "refused"   // an Error
+	Refused   = "refused"   // the request was refused
 	Lost      = "lost"      // the hold ended without a release
 )
 
-// Event is a line that bakeryd sends to a client that requested a lock. The comment of a field
-// names the kinds that have it; Append writes it for those only.
+// Event is a line that bakeryd sends to a client that requested a lock. The comment of a member
+// ends with the kinds that have it; other lines are without it.
 type Event struct {
-	Kind   string        `json:"event"`  // kind
-	Ahead  int           `json:"ahead"`  // waiting
-	Queued int           `json:"queued"` // waiting
-	Name   string        `json:"name"`   // granted
-	Mode   layout.Mode   `json:"mode"`   // granted, mode
-	Change uint64        `json:"change"` // granted, mode: number of changes of the mode
-	Token  layout.Ticket `json:"token"`  // granted
+	Kind   string        `json:"event"`  // kind of the event
+	Ahead  int           `json:"ahead"`  // number of hosts before this one and of clients of this host before this client, holders included (waiting)
+	Queued int           `json:"queued"` // number of clients of this host that wait (waiting)
+	Name   string        `json:"name"`   // name of the lock (granted)
+	Mode   layout.Mode   `json:"mode"`   // mode of the hold (granted, mode)
+	Change uint64        `json:"change"` // number of changes of the mode (granted, mode)
+	Token  layout.Ticket `json:"token"`  // fencing token of the hold (granted)
 	// LeaseMS is the time until the lease ends (granted, confirmed, renewed, lost), or the duration
 	// of the lease (waiting).
 	LeaseMS int64 `json:"lease_ms"`
-	// AtMS is the time of lease_ms on CLOCK_BOOTTIME, 0 if not known. Then lost has no lease_ms.
+	// AtMS is the time on CLOCK_BOOTTIME from which the lease counts, 0 if not known (granted,
+	// confirmed, renewed, lost). Then lost has no lease_ms.
 	AtMS int64 `json:"at_ms"`
 	// GraceMS is the time before the end of the lease at which the holder must stop (granted).
 	GraceMS int64  `json:"grace_ms"`
-	Witness string `json:"witness"` // granted: path of the requested liveness FIFO
-	Code    string `json:"code"`    // refused
-	Message string `json:"message"` // refused, lost, requested, warning, confirmed
-	Hint    string `json:"hint"`    // refused
+	Witness string `json:"witness"` // path of the requested liveness FIFO (granted)
+	Code    string `json:"code"`    // reason of the refusal (refused)
+	Message string `json:"message"` // text for people, or of the client that wants the lock (refused, lost, requested, warning, confirmed)
+	Hint    string `json:"hint"`    // instruction to the user (refused)
 
-	Host     int    `json:"host"`      // granted: id of this host; requested: of the host that wants the lock
-	HostName string `json:"host_name"` // requested
+	Host     int    `json:"host"`      // id of this host (granted), or of the host that wants the lock (requested)
+	HostName string `json:"host_name"` // name of the host that wants the lock; empty if unknown (requested)
 }
 
 // Until returns the event with the time until the deadline.
@@ -143,8 +144,8 @@ type LockRequest struct {
 	Confirm bool `json:"confirm"`
 	// notify the holder of requests for the lock; repeated when the client reconnects
 	Requests bool `json:"requests"`
-	// release the lock on the disk immediately: this client does not take it again soon. Confirm and
-	// Witness imply it
+	// release the lock on the disk immediately: this client does not take it again soon. The members
+	// confirm and witness have the same effect
 	NoLinger bool `json:"no_linger"`
 }
 

@@ -20,23 +20,23 @@ type Kind string
 // The kinds of events.
 const (
 	Request  Kind = "request"  // a client requested a lock
-	Waiting  Kind = "waiting"  // it waits for those in Ahead: repeated when another one is directly ahead
+	Waiting  Kind = "waiting"  // it waits for those in ahead: repeated when another one is directly ahead
 	Choosing Kind = "choosing" // the host announced on the disk that it requests the lock
-	Ticket   Kind = "ticket"   // it drew a number, with those Ahead before it; none if it enters at once
-	Enter    Kind = "enter"    // the lock is held, with Token; Ahead is the last one waited for
-	ModeSet  Kind = "mode"     // the holder continues in another Mode, with the same Token
+	Ticket   Kind = "ticket"   // it drew a number, with those ahead before it; none if it enters at once
+	Enter    Kind = "enter"    // the lock is held, with a token; ahead has the last one waited for
+	ModeSet  Kind = "mode"     // the holder continues in another mode, with the same token
 	Exit     Kind = "exit"     // the lock was released
 	Timeout  Kind = "timeout"  // a wait ended: it was not granted in time
 	Cancel   Kind = "cancel"   // a wait ended: the client gave up or disconnected
 	Busy     Kind = "busy"     // the request was not to wait
-	Refused  Kind = "refused"  // the lock cannot be acquired, for Reason
-	Wanted   Kind = "wanted"   // ByHost asked the holder to release the lock, for Reason
-	Removed  Kind = "removed"  // the lock was removed: by Request, or by a host that completes a removal
-	Resumed  Kind = "resumed"  // after a restart bakeryd continues a hold (Token), a wait (no Token) or, without a Lock, its lease
+	Refused  Kind = "refused"  // the lock cannot be acquired, for the reason
+	Wanted   Kind = "wanted"   // another host, by_host, asked the holder to release the lock, for the reason
+	Removed  Kind = "removed"  // the lock was removed: by a request, or by a host that completes a removal
+	Resumed  Kind = "resumed"  // after a restart bakeryd continues a hold (with a token), a wait (without one) or its lease (without a lock)
 	Orphan   Kind = "orphan"   // the client has disconnected, the command runs and keeps the lock
 	Kill     Kind = "kill"     // a signal was sent to the processes under the lock
 	Remains  Kind = "remains"  // processes under the lock did not end after SIGKILL, and the lease is over
-	Lost     Kind = "lost"     // a hold was lost, or without a Lock the lease of the host
+	Lost     Kind = "lost"     // a hold was lost, or the lease of the host (without a lock)
 
 	Joined Kind = "joined"  // a host is live
 	AtRisk Kind = "at_risk" // it does not renew its lease
@@ -46,11 +46,11 @@ const (
 	Dead   Kind = "dead"    // it is declared dead: its locks are free
 	Left   Kind = "left"    // it has left
 
-	DiskLost Kind = "disk_lost" // a member disk of the lockspace is lost, or hangs, for Reason
+	DiskLost Kind = "disk_lost" // a member disk of the lockspace is lost, or hangs, for the reason
 	DiskBack Kind = "disk_back" // it is back
-	Replaced Kind = "replaced"  // another disk is at a position of the member disks, or none, for Reason
+	Replaced Kind = "replaced"  // another disk is at a position of the member disks, or none, for the reason
 
-	Gap Kind = "gap" // events are missing here: Missed is their number, if known
+	Gap Kind = "gap" // events are missing here: missed is their number, if known
 )
 
 // The commands of bakeryd's own requests for locks of clients.
@@ -63,7 +63,7 @@ const (
 // strings, because some JSON readers keep only 53 bits.
 type Event struct {
 	// Seq grows from event to event, also over restarts. It is the wall clock in microseconds, or
-	// the last Seq plus one. After the loss of its file a log therefore continues above its
+	// the last number plus one. After the loss of its file a log therefore continues above its
 	// earlier numbers.
 	Seq      uint64    `json:"seq,string"`
 	At       time.Time `json:"at"`        // by the wall clock of the host that keeps the journal
@@ -76,9 +76,9 @@ type Event struct {
 	Incarnation text.Hex `json:"incarnation,omitzero"`
 	ByHost      int      `json:"by_host,omitempty"` // the host that reports this about another
 	ByHostName  string   `json:"by_host_name,omitempty"`
-	Boot        string   `json:"boot_id,omitempty"` // id of the boot, set when the host itself has joined, or its lease was resumed. Events of one boot have one clock and one UptimeMS
+	Boot        string   `json:"boot_id,omitempty"` // id of the boot, set when the host itself has joined, or its lease was resumed. Events of one boot have one clock
 
-	Request uint64        `json:"request,string,omitempty"` // Seq of the request that caused it, or after a restart of the event that resumed it; 0: none
+	Request uint64        `json:"request,string,omitempty"` // seq of the request that caused it, or after a restart of the event that resumed it; 0: none
 	PID     int           `json:"pid,omitempty"`
 	Command string        `json:"command,omitempty"`
 	Mode    string        `json:"mode,omitempty" jsonschema:"enum=exclusive,enum=shared"`
@@ -87,7 +87,7 @@ type Event struct {
 	Token   layout.Ticket `json:"token,omitzero"`
 
 	Ahead      []Peer `json:"ahead,omitempty"`       // in order: the last one is directly ahead
-	AheadCount int    `json:"ahead_count,omitempty"` // number of all, if Ahead is shortened
+	AheadCount int    `json:"ahead_count,omitempty"` // number of all, if that list is shortened
 
 	WaitedMS int64  `json:"waited_ms,omitempty"` // since the request
 	HeldMS   int64  `json:"held_ms,omitempty"`

@@ -49,7 +49,7 @@ type Order struct {
 	Counter  lockspace.Counter // progress of long steps; nil if not needed
 }
 
-// Replaced is the outcome of an Order.
+// Replaced is the outcome of the replacement of a disk.
 type Replaced struct {
 	Lockspace layout.Superblock `json:"-"` // with the new list of members
 	Position  int               `json:"disk"`

@@ -25,7 +25,7 @@ type Disk struct {
 	State    string    `json:"state" jsonschema_extras:"x-extensible-enum=up,x-extensible-enum=checking,x-extensible-enum=down,x-extensible-enum=hangs,x-extensible-enum=vacant"`
 	Since    time.Time `json:"since"` // when it came up, or ceased to be up
 	Error    string    `json:"error,omitempty"`
-	Remedy   string    `json:"remedy,omitempty"` // what to do about Error; empty: check the device
+	Remedy   string    `json:"remedy,omitempty"` // what to do about the error; empty: check the device
 	Failures int       `json:"failures"`         // failed requests
 	Behind   int       `json:"behind"`           // records of this host that it lacks
 	IO       IO        `json:"io"`               // latencies of its requests

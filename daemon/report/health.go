@@ -25,8 +25,8 @@ const (
 	// HealthLost is the health of the host that made the report when it has lost its lease: it holds
 	// nothing any more. Its locks are free when others declare it dead, or when it has joined again.
 	HealthLost Health = "lost"
-	// HealthUnknown is the health of a host that was live when its record was last read. Since then it
-	// may have lost its lease: the disk does not answer, or this host is not in the lockspace.
+	// HealthUnknown is the health of a host that was live when its record was last read. It may have
+	// lost its lease since then: the disk does not answer, or this host is not in the lockspace.
 	HealthUnknown Health = "unknown"
 )
 

@@ -47,13 +47,13 @@ const (
 )
 
 // Problem is something that is wrong, and what to do about it. The texts begin in lower case, for
-// use in a sentence. Kind and Subject identify a problem that lasts.
+// use in a sentence. A problem that lasts keeps its kind and its subject.
 type Problem struct {
 	Severity Severity    `json:"severity"`
 	Kind     ProblemKind `json:"kind"`
 	Subject  string      `json:"subject"`         // a host, lock or record; empty: further ones of the kind
 	Text     string      `json:"text"`            // the fact
-	Why      string      `json:"why"`             // continues Text; may be empty
+	Why      string      `json:"why"`             // continues the sentence of the fact; may be empty
 	Remedy   string      `json:"remedy"`          // empty if nothing is to be done
 	Times    []Moving    `json:"times,omitempty"` // the times in the texts
 }

@@ -32,7 +32,7 @@ type Report struct {
 
 // Lockspace has the parameters of the lockspace.
 type Lockspace struct {
-	Name    string        `json:"name"`
+	Name    string        `json:"name"` // its name, at most 64 bytes; may be empty
 	UUID    layout.UUID   `json:"uuid"`
 	Device  string        `json:"device"`
 	Stride  int           `json:"stride"` // bytes
@@ -49,7 +49,7 @@ type Lockspace struct {
 // ThisHost is the state of the daemon that made the report.
 type ThisHost struct {
 	ID          int      `json:"id"`
-	Name        string   `json:"name"`
+	Name        string   `json:"name"` // its name, at most 64 bytes; may be empty
 	Incarnation text.Hex `json:"incarnation"`
 	// State is leaving while this host stops its clients to leave the lockspace, lost if it has lost
 	// its lease, and joining after that in what the status page shows.
@@ -81,7 +81,7 @@ type Latency struct {
 // Host is a host and its published state.
 type Host struct {
 	ID           int              `json:"id"`
-	Name         string           `json:"name"`
+	Name         string           `json:"name"`           // its name, at most 64 bytes; may be empty
 	State        layout.HostState `json:"state"`          // as written last by the host, dead or not
 	Health       Health           `json:"health"`         // as its renewals show it
 	Dead         bool             `json:"dead"`           // whether a verdict on it exists
@@ -104,15 +104,12 @@ type Host struct {
 	SilentMS *int64 `json:"silent_ms,omitempty"`
 	// DeadInMS is the time until a silent host is declared dead or fenced; nil if only an
 	// operator can do that.
-	DeadInMS *int64 `json:"dead_in_ms,omitempty"`
-	// FailedFences is the number of attempts to fence it that are over. NextFenceMS is the time
-	// until the next one; nil before the first attempt.
-	FailedFences int    `json:"failed_fences,omitempty"`
-	NextFenceMS  *int64 `json:"next_fence_ms,omitempty"` // time until the next attempt to fence it, in milliseconds
-	// Silence describes since when a silent, lost or unknown host is that, and how that ends. Times
-	// are those in it.
+	DeadInMS     *int64 `json:"dead_in_ms,omitempty"`
+	FailedFences int    `json:"failed_fences,omitempty"` // number of attempts to fence it that are over
+	NextFenceMS  *int64 `json:"next_fence_ms,omitempty"` // time until the next attempt to fence it, in milliseconds; nil before the first one
+	// Silence describes since when a silent, lost or unknown host is that, and how that ends.
 	Silence string   `json:"silence,omitempty"`
-	Times   []Moving `json:"times,omitempty"`
+	Times   []Moving `json:"times,omitempty"` // the times in that text
 
 	outcome string // the end of Silence: what happens to a silent host
 }
@@ -136,13 +133,12 @@ type Lock struct {
 	Local    []Local  `json:"local,omitempty"` // clients of this host that wait, in order
 	// Lingering reports that this host keeps the lock on the disk for its next client: no client has
 	// it, and other hosts see it as held. Set for this host only.
-	Lingering bool   `json:"lingering,omitempty"`
-	Stuck     string `json:"stuck"` // reason why the lock is stuck, "" if it is not
-	// Times are those in Stuck.
-	Times []Moving `json:"times,omitempty"`
+	Lingering bool     `json:"lingering,omitempty"`
+	Stuck     string   `json:"stuck"`           // reason why the lock is stuck, "" if it is not
+	Times     []Moving `json:"times,omitempty"` // the times in that reason
 }
 
-// Holder is a host that holds a lock. For this host there is one Holder for each client.
+// Holder is a host that holds a lock. For this host there is one for each client.
 type Holder struct {
 	Host     int           `json:"host"`
 	HostName string        `json:"host_name"`
@@ -395,7 +391,7 @@ type Glance struct {
 	Error  *api.Error `json:"error,omitempty"`  // why it could not be read
 }
 
-// GlanceRead describes the reads behind a Glance.
+// GlanceRead describes the reads behind a glance.
 type GlanceRead struct {
 	AgoMS   int64 `json:"ago_ms"`   // age of the report
 	TookMS  int64 `json:"took_ms"`  // duration of the read

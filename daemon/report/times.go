@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Moving is a time in a text of a report. It continues after the report: the text contains what
-// String returns, and Aged replaces that. An elapsed time is rounded down, a remaining one up:
-// nothing happens before the time that is shown is over. words.js of package page has the same
-// rule.
+// Moving is a time in a text of a report. It continues after the report: a reader that shows the
+// report later replaces it in the text. An elapsed time is rounded down, a remaining one up:
+// nothing happens before the time that is shown is over.
 type Moving struct {
 	Words string `json:"words"` // before the time
 	MS    int64  `json:"ms"`    // when the report was made
-	Left  bool   `json:"left"`  // reports whether it is a remaining time
+	Left  bool   `json:"left"`  // whether it is a remaining time
 	Over  string `json:"over"`  // replaces words and time when nothing is left
 }
 

@@ -16,6 +16,7 @@ import (
 type Operation struct {
 	Pattern  string   // method and path of its route
 	Summary  string   // a line
+	Result   string   // what the answer is
 	Text     string   // more; may be empty
 	Query    any      // a value of the type that has the parameters; nil: none
 	Body     any      // a value of the type of the body; nil: none
@@ -36,7 +37,7 @@ type refusal struct {
 type object = map[string]any
 
 // openAPI returns the OpenAPI document of operations.
-func (s *source) openAPI(about string, operations []Operation) any {
+func (s *source) openAPI(version, about string, operations []Operation) any {
 	d := s.definitions()
 	paths := map[string]object{}
 	for _, o := range operations {
@@ -59,7 +60,7 @@ func (s *source) openAPI(about string, operations []Operation) any {
 		Components object            `json:"components"`
 	}{
 		"3.1.0", jsonschema.Version,
-		object{"title": "bakeryd", "version": "v1", "description": about, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+		object{"title": "bakeryd", "version": version, "description": about, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"}},
 		[]object{{"url": "http://bakery", "description": "the Unix socket /run/bakery/bakeryd.sock"}},
 		paths, object{"schemas": d.all, "responses": d.refusals},
 	}
@@ -127,7 +128,14 @@ func (d *definitions) parameters(query any) (all []object) {
 
 // responses returns the answers of an operation, by status.
 func (d *definitions) responses(o Operation) object {
-	all := object{"200": object{"description": "done", "content": d.content(o)}}
+	done := object{"description": o.Result, "content": d.content(o)}
+	if o.Body != nil && o.Media == "" {
+		done["headers"] = object{"Warning": object{
+			"description": "the members of the request that this bakeryd does not know and ignores; absent if there are none",
+			"schema":      object{"type": "string"},
+		}}
+	}
+	all := object{"200": done}
 	codes := map[string][]string{}
 	for _, code := range append(slices.Clone(always), o.Refusals...) {
 		status := (&api.Error{Code: code}).Status()

@@ -44,7 +44,11 @@ func Write(dir string, commands []Command, about string, operations []Operation)
 	if err != nil {
 		return err
 	}
-	made := map[string]any{"openapi.json": src.openAPI(about, operations)}
+	version, err := os.ReadFile("packaging/VERSION")
+	if err != nil {
+		return err
+	}
+	made := map[string]any{"openapi.json": src.openAPI(strings.TrimSpace(string(version)), about, operations)}
 	for _, c := range commands {
 		made["bakeryctl-"+strings.ReplaceAll(c.Path, " ", "-")+".json"] = src.command(c)
 	}
@@ -104,7 +108,13 @@ func (d *definitions) answer(v any) *jsonschema.Schema {
 func (d *definitions) request(v any) *jsonschema.Schema {
 	r := d.reflector()
 	r.RequiredFromJSONSchemaTags = true
-	return d.add(r, v)
+	s := d.add(r, v)
+	for name, of := range d.all {
+		if strings.HasSuffix(name, "Request") {
+			limit(name, of)
+		}
+	}
+	return s
 }
 
 func (d *definitions) add(r *jsonschema.Reflector, v any) *jsonschema.Schema {
@@ -123,13 +133,9 @@ var known = map[string]string{"api.Event": "LockEvent"}
 
 // name returns the name of a type in its document.
 func (d *definitions) name(t reflect.Type) string {
-	name := strings.TrimSuffix(t.Name(), "JSON")
+	name := schemaName(t)
 	if name == "" {
 		return ""
-	}
-	name = string(unicode.ToUpper(rune(name[0]))) + name[1:]
-	if other, ok := known[t.String()]; ok {
-		name = other
 	}
 	if d.types[name] == nil {
 		d.types[name] = t
@@ -138,6 +144,15 @@ func (d *definitions) name(t reflect.Type) string {
 		panic(fmt.Sprintf("%v and %v have the same name %s: give one another", t, d.types[name], name))
 	}
 	return name
+}
+
+// schemaName returns the name of a type in all documents.
+func schemaName(t reflect.Type) string {
+	name := strings.TrimSuffix(t.Name(), "JSON")
+	if other, ok := known[t.String()]; ok || name == "" {
+		return other
+	}
+	return string(unicode.ToUpper(rune(name[0]))) + name[1:]
 }
 
 // mapped returns the schemas of types that are texts in JSON.

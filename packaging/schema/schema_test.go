@@ -5,6 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -68,9 +71,55 @@ func TestFiles_EveryMember_IsDescribed(t *testing.T) {
 	require.Greater(t, members, 300)
 }
 
+// TestFiles_Descriptions_NameMembersAsJSONDoes: no description has the Go name of a member of its
+// type, such as LeaseMS, or a sentence that begins with it.
+func TestFiles_Descriptions_NameMembersAsJSONDoes(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"LeaseMS", "Text"}, goNames("why continues Text until LeaseMS, mode", definition{
+		Properties: map[string]definition{"lease_ms": {}, "text": {}, "mode": {}},
+	}))
+	for _, name := range files(t, ".") {
+		text, err := Files.ReadFile(name)
+		require.NoError(t, err)
+		var document struct {
+			Definitions map[string]definition `json:"$defs"`
+			Components  struct{ Schemas map[string]definition }
+		}
+		require.NoError(t, json.Unmarshal(text, &document))
+		for _, all := range []map[string]definition{document.Definitions, document.Components.Schemas} {
+			for of, d := range all {
+				require.Empty(t, goNames(strings.TrimPrefix(d.Description, of), d), "%s: %s", name, of)
+				for member, p := range d.Properties {
+					for _, about := range append([]definition{p}, p.OneOf...) {
+						require.Empty(t, goNames(about.Description, d), "%s: %s of %s", name, member, of)
+						require.Empty(t, goNames(strings.Join(about.Meanings, "\n"), d), "%s: %s of %s", name, member, of)
+					}
+				}
+			}
+		}
+	}
+}
+
+var capitalised = regexp.MustCompile(`\b[A-Z][A-Za-z]*\b`)
+
+// goNames returns the words of a text that are Go names of members, sorted.
+func goNames(text string, d definition) []string {
+	var found []string
+	for _, word := range capitalised.FindAllString(text, -1) {
+		for member := range d.Properties {
+			if strings.EqualFold(word, strings.ReplaceAll(member, "_", "")) && word != strings.ToUpper(word) { // UUID is also English
+				found = append(found, word)
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
 // definition is a part of a schema.
 type definition struct {
 	Description string
+	Meanings    []string `json:"x-enum-descriptions"`
 	Properties  map[string]definition
 	OneOf       []definition
 }

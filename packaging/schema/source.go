@@ -99,7 +99,8 @@ func (s *source) values(pkg string, spec *ast.ValueSpec) {
 		if of, ok := spec.Type.(*ast.Ident); ok {
 			name += of.Name
 		}
-		s.constants[name] = append(s.constants[name], constant{spec.Names[0].Name, value, either(spec.Doc, spec.Comment)})
+		meaning := strings.TrimPrefix(either(spec.Doc, spec.Comment), spec.Names[0].Name+" is ")
+		s.constants[name] = append(s.constants[name], constant{spec.Names[0].Name, value, meaning})
 	}
 }
 
@@ -120,7 +121,11 @@ var nothing = regexp.MustCompile(`\bnil\b`)
 // all members with its name.
 func (s *source) comment(t reflect.Type, field string) string {
 	if field == "" {
-		return nothing.ReplaceAllString(s.comments[typeName(t)], "absent")
+		text := s.comments[typeName(t)]
+		if rest, ok := strings.CutPrefix(text, t.Name()+" "); ok {
+			text = schemaName(t) + " " + rest
+		}
+		return nothing.ReplaceAllString(text, "absent")
 	}
 	f, _ := t.FieldByName(field)
 	member, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -129,7 +134,16 @@ func (s *source) comment(t reflect.Type, field string) string {
 		text = member + " " + rest
 	}
 	text = cmp.Or(text, meanings[member])
+	if nullable(f) {
+		return nothing.ReplaceAllString(text, "null")
+	}
 	return nothing.ReplaceAllString(text, "absent")
+}
+
+// nullable reports whether the member of a field is written if there is none, as null.
+func nullable(f reflect.StructField) bool {
+	_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return f.Type.Kind() == reflect.Pointer && options == "" || strings.Contains(f.Tag.Get("jsonschema"), "nullable")
 }
 
 // meanings are those of members that mean the same in every type.
@@ -163,7 +177,7 @@ var meanings = map[string]string{
 	"mean_us":        "mean, in microseconds",
 	"message":        "text for people",
 	"mode":           "mode of the request or the hold",
-	"name":           "name; that of a lock is 1 to 128 bytes of UTF-8 without control characters",
+	"name":           "name of the lock: 1 to 128 bytes of UTF-8 without control characters",
 	"offset":         "place on the device, in bytes",
 	"outcome":        "how it ended",
 	"p50_us":         "median, in microseconds",

@@ -145,5 +145,5 @@ var imports = []struct{ path, imports string }{
 	{"packaging/docs", ""},
 	{"packaging/generate", ""},
 	{"packaging/grafana", ""},
-	{"packaging/schema", "daemon/api"},
+	{"packaging/schema", "daemon/api layout"},
 }

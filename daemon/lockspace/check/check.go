@@ -28,8 +28,7 @@ const (
 	SeverityNote    Severity = "note"    // unusual but correct
 )
 
-// Finding is a fault of a record, a contradiction between records, or a fault of a member disk. Kind
-// is empty if it is not about a single record.
+// Finding is a fault of a record, a contradiction between records, or a fault of a member disk.
 type Finding struct {
 	Severity Severity             `json:"severity"`
 	What     string               `json:"what"`                                        // name of the record

@@ -39,9 +39,9 @@ type Options struct {
 	Counter lockspace.Counter // progress of the measurement; nil if not needed
 }
 
-// Measurement is the result of Run.
+// Measurement is the result of a measurement.
 type Measurement struct {
-	Lockspace bool            `json:"lockspace"`  // whether Patch was a slot of the lock "probe", not an unused block
+	Lockspace bool            `json:"lockspace"`  // whether the patch was a slot of the lock "probe", not an unused block
 	Write     latency.Summary `json:"write"`      // durable writes of one block
 	Read      latency.Summary `json:"read"`       // reads of one block
 	ReadMany  latency.Summary `json:"read_slots"` // reads of several blocks at once

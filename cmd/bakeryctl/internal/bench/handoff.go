@@ -31,7 +31,7 @@ type handOffs struct {
 	PerSecond          int64   `json:"per_second"`                     // of handOffClients, through the socket
 	InProcessPerSecond int64   `json:"in_process_per_second,omitzero"` // 0: not measured
 	Clients            int     `json:"clients"`
-	Ratio              float64 `json:"ratio"`      // of PerSecond to that of the toy
+	Ratio              float64 `json:"ratio"`      // of the times per second to those of the toy
 	ByClients          []crowd `json:"by_clients"` // for each number of clients
 }
 

@@ -37,7 +37,7 @@ type Report struct {
 
 // omission is a skipped measurement.
 type omission struct {
-	Name   string `json:"name"`
+	Name   string `json:"name"`   // of the measurement
 	Reason string `json:"reason"` // why it was skipped
 }
 

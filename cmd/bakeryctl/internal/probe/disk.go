@@ -53,8 +53,8 @@ type Loop struct {
 
 // Mapper is a device-mapper device.
 type Mapper struct {
-	Name string `json:"name"`
-	UUID string `json:"uuid"`
+	Name string `json:"name"` // below /dev/mapper
+	UUID string `json:"uuid"` // as device-mapper has it: no UUID of a lockspace
 }
 
 // Disk describes the block device with a number. It returns fs.ErrNotExist (for errors.Is) if

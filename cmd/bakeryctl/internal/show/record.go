@@ -55,7 +55,7 @@ func membersOf(m layout.Members) *membersJSON {
 // superblockJSON is the superblock or its copy.
 type superblockJSON struct {
 	UUID      layout.UUID   `json:"uuid"`
-	Name      string        `json:"name"`
+	Name      string        `json:"name"` // its name, at most 64 bytes; may be empty
 	Stride    int           `json:"stride"`
 	Hosts     int           `json:"hosts"` // greatest number of hosts
 	Locks     int           `json:"locks"` // greatest number of locks
@@ -69,7 +69,7 @@ type superblockJSON struct {
 // hostJSON is the record of a host.
 type hostJSON struct {
 	State         layout.HostState `json:"state"`
-	Name          string           `json:"name"`
+	Name          string           `json:"name"` // its name, at most 64 bytes; may be empty
 	Incarnation   text.Hex         `json:"incarnation"`
 	Sequence      uint64           `json:"sequence,string"`
 	Highest       int              `json:"read_horizon"`
@@ -84,7 +84,8 @@ type hostJSON struct {
 	Epoch         uint64           `json:"epoch,string,omitempty"`
 }
 
-// complaintJSON is an unreadable record that blocks a host: a slot or, if Host is 0, the entry of a lock.
+// complaintJSON is an unreadable record that blocks a host: a slot or, if the host
+// is 0, the entry of a lock.
 type complaintJSON struct {
 	Host int `json:"host,omitempty"`
 	Lock int `json:"lock_number"`
