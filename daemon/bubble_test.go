@@ -110,7 +110,7 @@ func (cs *calls) request(t *testing.T, srv *server.Server, method, path, body st
 		srv.HTTP().Handler.ServeHTTP(a, r)
 	})
 	<-a.began
-	return c, &http.Response{Status: fmt.Sprint(a.code), StatusCode: a.code, Header: a.header, Body: a}
+	return c, &http.Response{Status: fmt.Sprint(a.code), StatusCode: a.code, Header: a.sent, Body: a}
 }
 
 func socketPair(t *testing.T) (server, client net.Conn) {
@@ -144,7 +144,8 @@ func (c *inMemory) Close() error {
 // answer is the answer to a call: the client reads what the handler writes.
 type answer struct {
 	header http.Header
-	began  chan struct{} // closed when code is set
+	began  chan struct{} // closed when the fields below are set
+	sent   http.Header
 	code   int
 
 	mu    sync.Mutex // guards the fields below
@@ -169,7 +170,7 @@ func (a *answer) Close() error { return nil }
 
 func (a *answer) WriteHeader(code int) {
 	if a.code == 0 {
-		a.code = code
+		a.code, a.sent = code, a.header.Clone()
 		close(a.began)
 	}
 }

@@ -193,7 +193,7 @@ func (s *space) check() {
 type dumped struct {
 	Offset int64
 	Kind   string
-	Lock   *int
+	Lock   *int `json:"lock_number"`
 	Host   int
 	Error  string
 	Record struct {

@@ -41,7 +41,7 @@ func badNight(o object) {
 	latencies(1)(o)
 	since, end := object{"words": "no renewal for", "ms": 21_200, "left": false}, object{"words": "dead in", "ms": 14_100, "left": true, "over": "being declared dead"}
 	set("report.hosts.1", object{"name": longHost, "health": "silent", "silent_ms": 21_200, "dead_in_ms": 14_100, "silence": "no renewal for 21 s, dead in 15 s",
-		"times": []object{end, since}, "watchdog_armed": true, "watchdog_seconds": 10})(o)
+		"times": []object{end, since}, "watchdog_armed": true, "watchdog_ms": 10_000})(o)
 	set("report.hosts.3", object{"name": longHost, "health": "dead", "dead": true, "silent_ms": 700_000})(o)
 	set("report.hosts.4", object{"health": "joining", "unreadable": true})(o)
 	in(o, "report.hosts.0")["verdicts"] = []object{{"host": 4, "incarnation": "4", "kind": "dead"}}

@@ -49,6 +49,24 @@ class Losses(space.Case):
         """The same if bakeryd stands still: the connection does not break, and no event arrives."""
         self.assertIn("the lease ended without a renewal", self.lose("stopped").message)
 
+    def test_standing_still_since_the_grant(self) -> None:
+        """The block does not run on a lock that another host has got meanwhile."""
+        other, hold = self.another_host(2), self.client.lock("paused")
+        worker = self.worker("""
+try:
+    with client.lock("paused", on_waiting=lambda *_: say("waits")): say("inside")
+except bakeryd.LostError: say("lost")
+""")
+        self.assert_said(worker, "waits")
+        pid = worker.process.pid
+        worker.process.send_signal(signal.SIGSTOP)
+        hold.unlock()
+        space.eventually("it is granted", lambda: [c["pid"] for c in self.host.clients("paused") if "token" in c] == [pid])
+        self.host.end(signal.SIGKILL)
+        with other.client.lock("paused"):
+            worker.process.send_signal(signal.SIGCONT)
+            self.assert_said(worker, "lost")
+
     def test_host_loses_its_lease(self) -> None:
         """bakeryd reports the loss, with the reason; the exception of the block is passed on."""
         other = self.another_host(2)

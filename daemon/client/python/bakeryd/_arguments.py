@@ -9,7 +9,7 @@ import secrets
 import sys
 from typing import Any, Dict, Optional
 
-from ._errors import InvalidError
+from ._errors import InvalidError, LostError
 
 MAX_NAME = 128  # bytes of a lock's name
 MAX_VALUE = 256  # bytes of a lock's value
@@ -51,6 +51,13 @@ def check_mode(mode: str) -> None:
     """Raise InvalidError for what is no mode."""
     if mode not in ("exclusive", "shared"):
         raise InvalidError(f'mode {mode!r}, want "exclusive" or "shared"')
+
+
+def check_process(request: Dict[str, Any]) -> None:
+    """Raise LostError in a fork of the process that made the request: both would hold the lock."""
+    if os.getpid() != request["pid"]:
+        why = f"process {request['pid']} requested it, and this one is a fork of that"
+        raise LostError(why, "take the lock in this process")
 
 
 def check_permits(permits: int, least: int) -> None:

@@ -16,7 +16,7 @@ import time
 from typing import Any, Callable, Dict, List, Literal, NamedTuple, Optional, Tuple, Union
 from urllib.parse import quote_plus
 
-from ._arguments import check_name, check_permits, lock_request, milliseconds
+from ._arguments import check_name, check_permits, check_process, lock_request, milliseconds
 from ._callbacks import Request
 from ._errors import Error, InvalidError, TimeoutError, UnavailableError, UnreachableError, doing, malformed
 from ._hold import FIRST_PAUSE, LAST_PAUSE, Hold
@@ -78,7 +78,9 @@ class Client:
         does not answer; None waits without limit. An exception, such as KeyboardInterrupt, gives
         the place in the queue up. If bakeryd cannot be reached at the first attempt,
         UnreachableError is raised immediately. If it goes away during the wait, the client tries to
-        reach it for one lease, in which bakeryd keeps the place.
+        reach it for one lease, in which bakeryd keeps the place. LostError is raised if this
+        process stood still until the lock was granted and lost, and in the child of a fork during
+        the wait.
 
         permits refuses a lock with another number of permits. command is shown in listings, the
         name of the program if None. linger=False releases the lock for other hosts as soon as
@@ -127,6 +129,8 @@ class Client:
         try:  # until the end: a KeyboardInterrupt at any moment must not leave a hold behind
             hold = Hold(self, waiter.request, link, granted, on_lost, on_request)
             hold._start()
+            if boottime() >= hold.deadline - hold.grace:  # this process was paused since the grant
+                hold.check()
             return hold
         except BaseException:
             if hold is None:
@@ -285,6 +289,7 @@ class _Waiter:
 
     def _attempt(self) -> Tuple[Link, Event]:
         """Request the lock once."""
+        check_process(self.request)
         link = Link(self._socket, CONNECT_TIMEOUT)
         try:
             self._reached = True

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import select
 import threading
+import time
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Type
 
-from ._arguments import check_mode, encode_value
+from ._arguments import check_mode, check_process, encode_value
 from ._callbacks import Request, Requests, call_apart
 from ._errors import Error, LostError, UnavailableError, UnreachableError, doing, malformed
 from ._wire import ANSWER_TIMEOUT, Alarm, Event, Link, boottime, forking, live
@@ -62,11 +63,13 @@ class Hold:
         self._thread = threading.Thread(target=self._run, name=f"bakeryd hold {self.name}", daemon=True)
         with forking:
             live.add(self)
+        with doing(f'lock "{self.name}"'):
+            check_process(request)  # a fork before that did not know this hold
 
     def _primitives(self) -> None:
-        # Guards what both the thread and callers change: from _mode to _closed_at. It is notified
-        # when the hold is renewed or over.
-        self._changed = threading.Condition(threading.RLock())
+        # Guards what both the thread and callers change: from _mode to _closed_at. It is no Condition:
+        # an interrupt may leave that locked.
+        self._mutex = threading.RLock()
         self.warned, self.lost = threading.Event(), threading.Event()
         self._over = threading.Event()  # lost or unlocked
         self._finished = threading.Event()  # the thread has ended
@@ -129,9 +132,10 @@ class Hold:
 
     def _loss(self) -> Optional[LostError]:
         """Return why the hold is over, None if it is not."""
-        with self._changed:
-            # If this process was paused beyond the deadline, the thread asks bakeryd now.
-            self._changed.wait_for(lambda: self._over.is_set() or self._until > boottime(), 2 * CATCH_UP)
+        end = boottime() + 2 * CATCH_UP
+        while not self._over.is_set() and self._until <= boottime() < end:
+            time.sleep(FIRST_PAUSE)  # this process was paused beyond the deadline: the thread asks bakeryd now
+        with self._mutex:
             if self._error is not None:
                 return LostError(self._error.message, self._error.hint)
             if self._closed_at is not None:
@@ -151,11 +155,10 @@ class Hold:
         because the device hangs; the hold is over then, too. If bakeryd is gone, the next bakeryd
         releases the lock, at the deadline that it knows.
         """
-        with self._changed:
+        with self._mutex:
             if self._closed_at is None:
                 self._closed_at = boottime()
                 self._over.set()
-                self._changed.notify_all()
                 if not self._finished.is_set():
                     self._alarm.set(0)
         self._finished.wait()
@@ -190,7 +193,7 @@ class Hold:
 
     def _apply_mode(self, event: Event) -> None:
         """Set the mode, unless a later change is known: answers and events arrive in any order."""
-        with self._changed:
+        with self._mutex:
             if event.number("change") >= self._change:
                 self._mode, self._change = event.text("mode"), event.number("change")
 
@@ -201,7 +204,7 @@ class Hold:
 
     def _abandon(self) -> None:
         """Give the lock up: the caller does not get the hold."""
-        with self._changed:
+        with self._mutex:
             self._closed_at = boottime()
             self._over.set()
             if self._thread.ident is None:  # it did not start
@@ -220,7 +223,7 @@ class Hold:
             self._lose(f"its thread ended: {e!r}")
             raise
         finally:
-            with self._changed:
+            with self._mutex:
                 self._end()
 
     def _end(self) -> None:
@@ -237,7 +240,7 @@ class Hold:
 
     def _wait(self, link: Optional[Link], seconds: float = 3600, unlocking: float = 0) -> None:
         """Wait for events, for the lease to need attention, or for that long after unlock."""
-        with self._changed:
+        with self._mutex:
             if self._closed_at is not None:
                 self._alarm.set(self._closed_at + unlocking)
             elif self._error is None:
@@ -280,13 +283,12 @@ class Hold:
             self._requests.add(Request(event.number("host"), event.text("host_name"), event.text("message")))
 
     def _renew(self, until: float) -> None:
-        with self._changed:
+        with self._mutex:
             self._until, self._judge_at = until, None
-            self._changed.notify_all()
 
     def _judge(self) -> None:
         """Warn or lose the hold if that is due."""
-        with self._changed:
+        with self._mutex:
             now, due = boottime(), self._due()
             if self._error is not None or self._closed_at is not None or now < due:
                 return
@@ -304,13 +306,12 @@ class Hold:
             self._lose("the lease ended without a renewal")
 
     def _lose(self, why: str) -> None:
-        with self._changed:
+        with self._mutex:
             if self._error is not None or self._closed_at is not None:
                 return
             self._error = self._lost_by(why)
             for event in (self.warned, self.lost, self._over):
                 event.set()
-            self._changed.notify_all()
         self._notify_lost()
 
     def _notify_lost(self) -> None:
@@ -364,7 +365,7 @@ class Hold:
     def _adopt(self, link: Link, granted: Event) -> None:
         if granted.text("name") != self.name or granted.token() != self.token:
             raise malformed(f'granted "{granted.text("name")}" with token {granted.token()}')
-        with self._changed:
+        with self._mutex:
             old, self._link, self._away = self._link, link, False
             self._grace = granted.seconds("grace_ms")
             # Another bakeryd restarts the count.

@@ -99,9 +99,10 @@ class Socket:
         self.socket.close()
 
     def close(self) -> None:
-        """Close the connection."""
-        live.discard(self)
-        self.socket.close()
+        """Close the connection. A fork in between would keep the descriptor."""
+        with forking:
+            live.discard(self)
+            self.socket.close()
 
 
 class Event:
