@@ -70,6 +70,29 @@ func TestNewerClient_UnknownCondition_KeepsTheLock(t *testing.T) {
 	})
 }
 
+// TestRemove_ConditionInAnotherForm_KeepsTheValue: null and another case are no removal without a
+// condition.
+func TestRemove_ConditionInAnotherForm_KeepsTheValue(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 4).host(1))
+		h := acquire(t, s.d, locks.Request{Name: "x"})
+		require.NoError(t, h.SetValue(t.Context(), []byte("v")))
+		require.NoError(t, h.Release())
+		for body, message := range map[string]string{
+			`{"name": "x", "if_no_value": null}`: `member \"if_no_value\" is null, want true or false`,
+			`{"name": "x", "If_No_Value": true}`: `member \"If_No_Value\" is misspelt, want \"if_no_value\"`,
+			`{"name": "x", "IF_NO_VALUE": null}`: `member \"IF_NO_VALUE\" is misspelt, want \"if_no_value\"`,
+		} {
+			status, answer := s.call("POST /v1/remove", body)
+			require.Equal(t, 400, status, body)
+			require.Contains(t, answer, message, body)
+		}
+		status, answer := s.call("GET /v1/value?name=x", "")
+		require.Equal(t, 200, status)
+		require.Contains(t, answer, `"value": "dg=="`)
+	})
+}
+
 // TestNewerClient_Stream_BeginsWithAWarning: and a refusal keeps its status.
 func TestNewerClient_Stream_BeginsWithAWarning(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -1,15 +1,18 @@
 // Package body decodes the JSON of requests. Members that this bakeryd does not know are ignored, so
-// that a newer client works with it, but for conditions: a request is refused if it has one that is
-// not known. It knows JSON and no call. Start reading at Decode.
+// that a newer client works with it. Never ignored are conditions, and members that differ from a
+// known one in upper and lower case only. It knows JSON and no call. Start reading at Decode.
 package body
 
 import (
 	"bytes"
+	"encoding"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,32 +30,34 @@ var conditions = []string{"if_", "require_"}
 
 // Decode decodes one JSON object into a struct, and returns the names of the members that the struct
 // does not have, which it ignores. Its errors wrap api.ErrInvalid: a value that does not fit, a member
-// that is given twice, text after the object, and an unknown condition.
+// that is given twice, a known name in another case, text after the object, and a condition that is
+// unknown or null.
 func Decode(text []byte, into any) (unknown []string, err error) {
-	names, err := members(text)
+	given, err := members(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: body: %w", api.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	if known := strictly(text, into); known != nil {
-		for _, name := range names {
-			if has(into, name) {
-				continue
+	known := names(into)
+	for _, m := range given {
+		if slices.Contains(known, m.name) {
+			if isCondition(m.name) && string(m.value) == "null" {
+				return nil, fmt.Errorf("%w: member %s is null, want true or false", api.ErrInvalid, quote(m.name))
 			}
-			if unknown = append(unknown, name); len(unknown) > maxUnknown {
-				return nil, fmt.Errorf("%w: body: more than %d members that this bakeryd does not know", api.ErrInvalid, maxUnknown)
-			}
+			continue
 		}
-		if len(unknown) == 0 {
-			return nil, fmt.Errorf("%w: body: %w", api.ErrInvalid, known)
+		// encoding/json would take it for the known one.
+		if i := slices.IndexFunc(known, func(name string) bool { return strings.EqualFold(name, m.name) }); i >= 0 {
+			return nil, fmt.Errorf("%w: member %s is misspelt, want %q", api.ErrInvalid, quote(m.name), known[i])
+		}
+		if unknown = append(unknown, m.name); len(unknown) > maxUnknown {
+			return nil, fmt.Errorf("%w: more than %d members that this bakeryd does not know", api.ErrInvalid, maxUnknown)
 		}
 	}
-	for _, name := range unknown {
-		if isCondition(name) {
-			return nil, &unknownCondition{name}
-		}
+	if i := slices.IndexFunc(unknown, isCondition); i >= 0 {
+		return nil, &unknownCondition{unknown[i]}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return nil, fmt.Errorf("%w: body: %w", api.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, misfit(given, into, err))
 	}
 	return unknown, nil
 }
@@ -74,38 +79,101 @@ func Warning(ignored []string) string {
 		strings.Join(shown, ", "), more)
 }
 
-// members returns the names of the members of the object that is all of a text.
-func members(text []byte) (names []string, err error) {
+// member is one member of a JSON object.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// members returns the members of the object that is all of a text.
+func members(text []byte) (all []member, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	switch t, err := dec.Token(); {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("body is empty, want a JSON object")
 	case err != nil:
-		return nil, err
+		return nil, notJSON(err)
 	case t != json.Delim('{'):
-		return nil, errors.New("want a JSON object")
+		return nil, errors.New("body is not a JSON object")
 	}
 	seen := map[string]bool{}
 	for dec.More() {
 		t, err := dec.Token()
 		if err != nil {
-			return nil, err
+			return nil, notJSON(err)
 		}
-		name := t.(string) // the decoder accepts nothing else there
-		if seen[folded(name)] {
-			return nil, fmt.Errorf("member %s is given twice", quote(name))
+		m := member{name: t.(string)} // the decoder accepts nothing else there
+		if seen[folded(m.name)] {
+			return nil, fmt.Errorf("member %s is given twice", quote(m.name))
 		}
-		seen[folded(name)] = true
-		names = append(names, name)
-		if err := dec.Decode(new(json.RawMessage)); err != nil {
-			return nil, err
+		seen[folded(m.name)] = true
+		if err := dec.Decode(&m.value); err != nil {
+			return nil, notJSON(err)
 		}
+		all = append(all, m)
 	}
 	if _, err := dec.Token(); err != nil {
-		return nil, err
+		return nil, notJSON(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one JSON value")
+		return nil, errors.New("body has more than one JSON value")
 	}
-	return names, nil
+	return all, nil
+}
+
+func notJSON(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("body is not JSON: %w", err)
+}
+
+// misfit returns an error that names the first of the members that does not fit into the struct, and
+// the value that it wants. For all of them together encoding/json returned err.
+func misfit(given []member, into any, err error) error {
+	for _, m := range given {
+		key, _ := json.Marshal(m.name) // strings have no error
+		one := json.Unmarshal(fmt.Appendf(nil, "{%s:%s}", key, m.value), reflect.New(reflect.TypeOf(into).Elem()).Interface())
+		if one == nil {
+			continue
+		}
+		if other, ok := errors.AsType[*json.UnmarshalTypeError](one); ok {
+			one = fmt.Errorf("want %s, found %.*s", wanted(other.Type), maxName, other.Value)
+		} else if _, ok := errors.AsType[base64.CorruptInputError](one); ok {
+			one = errors.New("want base64")
+		}
+		return fmt.Errorf("member %s: %w", quote(m.name), one)
+	}
+	return err
+}
+
+// wanted returns the JSON values that a type is read from.
+func wanted(t reflect.Type) string {
+	switch {
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Implements(textual) || reflect.PointerTo(t).Implements(textual) || t.Kind() == reflect.String:
+		return "a string"
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
+		return "a string of base64"
+	case t.Kind() == reflect.Slice:
+		return "an array"
+	case t.Kind() == reflect.Struct || t.Kind() == reflect.Map:
+		return "an object"
+	}
+	return "a whole number of at most 64 bits"
+}
+
+var textual = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// names returns the names of the members of the struct that into points to.
+func names(into any) (all []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(into).Elem()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // folded returns a name as encoding/json compares it, which ignores case.
@@ -118,19 +186,6 @@ func isCondition(name string) bool {
 		}
 	}
 	return false
-}
-
-// strictly decodes a text. It returns an error if there is an unknown member.
-func strictly(text []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	return dec.Decode(into)
-}
-
-// has reports whether encoding/json knows a member of that name in the struct that into points to.
-func has(into any, name string) bool {
-	key, _ := json.Marshal(name) // strings have no error
-	return strictly(fmt.Appendf(nil, "{%s:null}", key), reflect.New(reflect.TypeOf(into).Elem()).Interface()) == nil
 }
 
 // quote returns the beginning of a name that a client sent, quoted and in printable ASCII.
