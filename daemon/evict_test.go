@@ -51,6 +51,26 @@ func TestEvict_OtherNotationOfTheIncarnation_IsRefused(t *testing.T) {
 	})
 }
 
+// TestEvict_Refused_HasNoHintAboutTheDevice: the device is not the reason, and the message has the remedy.
+func TestEvict_Refused_HasNoHintAboutTheDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 4).host(1))
+		is := s.d.mem.Incarnation()
+		for body, message := range map[string]string{
+			`{"host": 1}`:                      "incarnation is missing: want that of the host, as GET /v1/status shows it",
+			`{"host": 1, "incarnation": null}`: "incarnation is missing",
+			fmt.Sprintf(`{"host": 1, "incarnation": "%016x"}`, is+1):               "the host has restarted since",
+			fmt.Sprintf(`{"host": 2, "incarnation": "%016x"}`, is):                 "no host has this id",
+			fmt.Sprintf(`{"host": 1, "incarnation": "%016x", "forget": true}`, is): "a host cannot forget itself",
+		} {
+			status, answer := s.call("POST /v1/evict", body)
+			require.Equal(t, 400, status, "%s: %s", body, answer)
+			require.Contains(t, answer, message)
+			require.NotContains(t, answer, "hint")
+		}
+	})
+}
+
 // TestEvictAgain: the outcome of an earlier eviction is not taken for that of the next one.
 func TestEvictAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {

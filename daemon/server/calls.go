@@ -293,9 +293,9 @@ func (s *Server) contain(host Host, r *http.Request, body *containRequest) (any,
 // evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
 // that it leaves.
 type evictRequest struct {
-	Host        int      `json:"host" jsonschema:"required"`        // id of the host
-	Incarnation text.Hex `json:"incarnation" jsonschema:"required"` // the one that the operator was shown
-	Forget      bool     `json:"forget"`                            // release the id for another machine
+	Host        int       `json:"host" jsonschema:"required"`        // id of the host
+	Incarnation *text.Hex `json:"incarnation" jsonschema:"required"` // the one that the operator was shown
+	Forget      bool      `json:"forget"`                            // release the id for another machine
 }
 
 // recordPatience limits how long a verdict, or a request to a holder, may take to be written to the
@@ -320,13 +320,16 @@ type evictAnswer struct {
 }
 
 func (s *Server) evict(host Host, r *http.Request, body *evictRequest) (any, error) {
+	if body.Incarnation == nil {
+		return nil, fmt.Errorf("%w: incarnation is missing: want that of the host, as GET /v1/status shows it", api.ErrInvalid)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), recordPatience)
 	defer cancel()
-	dead, err := host.Evict(ctx, body.Host, uint64(body.Incarnation), body.Forget)
+	dead, err := host.Evict(ctx, body.Host, uint64(*body.Incarnation), body.Forget)
 	if err != nil {
 		e := api.ErrorOf(err)
 		if slices.ContainsFunc(evictRefusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
-			e.Code = api.CodeInvalid
+			e.Code, e.Hint = api.CodeInvalid, "" // the message has the remedy
 		}
 		return nil, e
 	}
