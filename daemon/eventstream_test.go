@@ -94,7 +94,7 @@ func TestAPIEventsRefusesWhatItDoesNotKnow(t *testing.T) {
 		"name=a%0ab":                       `name="a\nb"`,
 		"since=-1":                         `since="-1"`,
 		"since=x":                          `since="x"`,
-		"limit=-1":                         `limit="-1": want 0 (all) to 10000`,
+		"limit=-1":                         `limit="-1": want a whole number from 0 (all) to 10000`,
 		"limit=1e9":                        `limit="1e9"`,
 		"from=yesterday":                   `from="yesterday"`,
 		"until=12:00":                      `until="12:00"`,

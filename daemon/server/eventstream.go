@@ -40,30 +40,42 @@ func parseEventsRequest(q url.Values) (r eventsRequest, err error) {
 }
 
 func (r *eventsRequest) set(key, value string) (err error) {
+	want := "" // instead of the text of err
 	switch key {
 	case "name":
 		r.Lock = value
 		err = layout.ValidateLockName(value)
 	case "follow":
 		r.follow, err = strconv.ParseBool(value)
+		want = "0 or 1"
 	case "since":
 		r.Since, err = strconv.ParseUint(value, 10, 64)
+		want = "a whole number from 0, the seq of an event"
 	case "limit":
-		if r.limit, err = strconv.Atoi(value); err == nil && (r.limit < 0 || r.limit > maxLast) {
-			err = fmt.Errorf("want 0 (all) to %d", maxLast)
+		r.limit, err = strconv.Atoi(value)
+		if err == nil && (r.limit < 0 || r.limit > maxLast) {
+			err = strconv.ErrRange
 		}
+		want = fmt.Sprintf("a whole number from 0 (all) to %d", maxLast)
 	case "from":
 		r.From, err = time.Parse(time.RFC3339Nano, value)
+		want = wantTime
 	case "until":
 		r.Until, err = time.Parse(time.RFC3339Nano, value)
+		want = wantTime
 	default:
 		err = errors.New("there is no such parameter")
 	}
-	if err != nil {
-		err = fmt.Errorf("%w: %s=%q: %w", api.ErrInvalid, text.Printable(key), value, err)
+	switch {
+	case err == nil:
+		return nil
+	case want != "":
+		err = errors.New("want " + want)
 	}
-	return err
+	return fmt.Errorf("%w: %s=%q: %w", api.ErrInvalid, text.Printable(key), value, err)
 }
+
+const wantTime = "a time such as 2006-01-02T03:12:00Z or 2006-01-02T03:12:00.5+01:00"
 
 // errGone is returned when the client is gone, or does not read.
 var errGone = errors.New("the client is gone")

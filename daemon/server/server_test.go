@@ -108,6 +108,27 @@ func FuzzLinkRequest(f *testing.F) {
 	})
 }
 
+// TestParseEventsRequest_BadValue_NamesTheWantedOnes.
+func TestParseEventsRequest_BadValue_NamesTheWantedOnes(t *testing.T) {
+	const wantLimit = "want a whole number from 0 (all) to 10000"
+	for query, message := range map[string]string{
+		"limit=x":        `limit="x": ` + wantLimit,
+		"limit=-1":       `limit="-1": ` + wantLimit,
+		"limit=10001":    `limit="10001": ` + wantLimit,
+		"limit=":         `limit="": ` + wantLimit,
+		"since=x":        `since="x": want a whole number from 0, the seq of an event`,
+		"from=yesterday": `from="yesterday": want a time such as 2006-01-02T03:12:00Z or 2006-01-02T03:12:00.5+01:00`,
+		"until=03:12":    `until="03:12": want a time such as 2006-01-02T03:12:00Z or 2006-01-02T03:12:00.5+01:00`,
+		"follow=yes":     `follow="yes": want 0 or 1`,
+		"x=1":            `x="1": there is no such parameter`,
+	} {
+		q, err := url.ParseQuery(query)
+		require.NoError(t, err)
+		_, err = parseEventsRequest(q)
+		require.EqualError(t, err, "invalid request: "+message)
+	}
+}
+
 // FuzzEventsQuery: the query of GET /v1/events is refused, or bounded.
 func FuzzEventsQuery(f *testing.F) { // 20000x
 	for _, seed := range []string{"name=x&since=1&limit=3", "limit=10000", "limit=-1", "from=2026-11-21T03:12:00.5Z&until=2026-11-21T03:12:00%2B01:00", "follow=true&follow=0", "name=%1b"} {
