@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func TestLoopbackOnly(t *testing.T) {
 		require.ErrorContains(t, err, `"`+address+`"`)
 		_, err = server.ListenLoopback(address)
 		require.ErrorIs(t, err, server.ErrNotLoopback)
+	}
+	for _, address := range []string{"127.0.0.1:65536", "127.0.0.1:-1", "[::1]:http", "localhost: 80"} {
+		require.EqualError(t, server.CheckLoopback(address), strconv.Quote(address)+": want a port from 0 to 65535")
 	}
 	ln, err := server.ListenLoopback("localhost:0")
 	require.NoError(t, err)

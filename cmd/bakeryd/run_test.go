@@ -214,6 +214,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x", "--fence", "exec", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-device is for --fence pr"},
 		{[]string{"--device", "x", "--listen", "0.0.0.0:9415"}, nil, `--listen: not a loopback address: "0.0.0.0:9415", want 127.0.0.1`},
 		{[]string{"--device", "x"}, []string{"BAKERYD_LISTEN=9415"}, `BAKERYD_LISTEN: not a loopback address: "9415", want ADDRESS:PORT`},
+		{[]string{"--device", "x", "--listen", "127.0.0.1:99999"}, nil, `--listen: "127.0.0.1:99999": want a port from 0 to 65535`},
+		{[]string{"--device", "x", "--listen", "localhost:-1"}, nil, `--listen: "localhost:-1": want a port from 0 to 65535`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_LISTEN=[::1]:http"}, `BAKERYD_LISTEN: "[::1]:http": want a port from 0 to 65535`},
 		{[]string{"--device", "x", "--policy-file", ""}, nil, "--policy-file is empty"},
 		{[]string{"--nonsense"}, nil, "unknown flag --nonsense"},
 	} {

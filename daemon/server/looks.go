@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,7 +112,7 @@ func (s *Server) judgePolicy(r *report.Report) {
 var ErrNotLoopback = errors.New("not a loopback address")
 
 // CheckLoopback returns ErrNotLoopback unless the address, with a port, is localhost or a loopback
-// address.
+// address, and an error for a port that no address has.
 func CheckLoopback(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	switch ip := net.ParseIP(host); {
@@ -120,6 +121,9 @@ func CheckLoopback(address string) error {
 	case host != "localhost" && (ip == nil || !ip.IsLoopback()):
 		return fmt.Errorf("%w: %q, want 127.0.0.1, [::1] or localhost; for other hosts use a reverse proxy that authenticates them",
 			ErrNotLoopback, address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: want a port from 0 to 65535", address)
 	}
 	return nil
 }
