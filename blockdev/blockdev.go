@@ -98,6 +98,9 @@ var (
 
 	// ErrTooSmall is returned when a device is smaller than one physical block.
 	ErrTooSmall = errors.New("device is too small")
+
+	// ErrDirectory is returned when this process is not permitted to create a file in its directory.
+	ErrDirectory = errors.New("cannot create a file in its directory")
 )
 
 // Op is a kind of request.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -18,7 +19,7 @@ import (
 // directory.
 //
 // It returns os.ErrExist (for errors.Is) if path exists, ErrNoDirectIO, ErrAlignment if the size
-// is not a multiple of the block, ErrTooSmall, the error of size or fill, or wraps an errno.
+// is not a multiple of the block, ErrTooSmall, ErrDirectory, the error of size or fill, or wraps an errno.
 func Create(path string, size func(Info) (int64, error), fill func(Device) error) error {
 	if err := create(path, size, fill); err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
@@ -36,7 +37,10 @@ func create(path string, size func(Info) (int64, error), fill func(Device) error
 		dir = "." // CreateTemp would use the system's directory for temporary files
 	}
 	f, err := os.CreateTemp(dir, "."+base+".*")
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", ErrDirectory, cause(err))
+	case err != nil:
 		return cause(err)
 	}
 	if err := makeFile(f, path, size, fill); err != nil {

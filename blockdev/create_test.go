@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -60,6 +61,22 @@ func TestCreateFailures(t *testing.T) {
 		})
 	}
 	require.ErrorIs(t, blockdev.Create(filepath.Join(diskDir(t), "no", "image"), bytesLong(testSize), noFill), os.ErrNotExist)
+}
+
+// TestCreate_DirectoryOfAnotherUser_IsNamed: no hint can concern a device.
+func TestCreate_DirectoryOfAnotherUser_IsNamed(t *testing.T) {
+	dir := diskDir(t)
+	require.NoError(t, os.Chmod(dir, 0o500))
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with this goroutine
+		_ = unix.Setfsuid(65534)
+		failed <- blockdev.Create(filepath.Join(dir, "image"), bytesLong(testSize), noFill)
+	}()
+	err := <-failed
+	require.ErrorIs(t, err, blockdev.ErrDirectory)
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.EqualError(t, err, "create "+filepath.Join(dir, "image")+": cannot create a file in its directory: permission denied")
 }
 
 func TestCreateLeavesNothingAfterPanic(t *testing.T) {

@@ -105,6 +105,7 @@ var formatAdvice = slices.Concat([]cli.Advice{
 	{Err: format.ErrDisks, Code: cli.ExitUsage, Hint: "run bakeryctl format --help"},
 	{Err: format.ErrForeignVersion, Hint: "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"},
 	{Err: format.ErrOccupied, Hint: "use --force to destroy the contents"},
+	{Err: lockspace.ErrDeviceSize, Hint: "use a larger device, or format for fewer --hosts or --locks"},
 	ondevice.NewFile,
 }, ondevice.Advice)
 

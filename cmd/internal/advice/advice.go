@@ -22,6 +22,7 @@ type Hint struct {
 // Device are the hints for errors of devices. The first that matches counts.
 var Device = []Hint{
 	{syscall.EPERM, notPermitted()},
+	{blockdev.ErrDirectory, "give a path in a directory that this user may write"},
 	{fs.ErrPermission, noPermission()},
 	{lockspace.ErrNoAnswer, "check the disks that do not answer: dmesg, multipath -ll, cables"},
 	{lockspace.ErrMajority, "correct the paths that are wrong, and check the disks that fail: dmesg, multipath -ll"},
@@ -31,14 +32,12 @@ var Device = []Hint{
 	{layout.ErrMagic, "check the device name: lsblk -f shows what the device holds, and bakeryctl format would destroy that"},
 	{lockspace.ErrNoLockspace, "check the device name; to create a lockspace, run bakeryctl format"},
 	{lockspace.ErrStride, "use --stride auto when formatting; a lockspace cannot move to a device with larger blocks"},
-	{lockspace.ErrDeviceSize, size},
+	{lockspace.ErrDeviceSize, "check the path, or restore the size of the device: it was larger when it was formatted"},
 	{blockdev.ErrTooSmall, "check the path: a lockspace needs a larger device or file"},
 	{blockdev.ErrReadOnly, "check the export or mapping of the device: blockdev --getro shows whether it is read-only"},
 	{blockdev.ErrNoDirectIO, "use a block device, or a file on a filesystem with direct IO, such as ext4 or XFS; tmpfs has none"},
 	{blockdev.ErrBusy, "run lsblk or findmnt to find its user; --force does not help"},
 }
-
-const size = "use a larger device, or format for fewer --hosts or --locks"
 
 // NotDevice is the hint for a path that is no device.
 var NotDevice = Hint{blockdev.ErrNotDevice, "check the device name: want a block device, or a file that was formatted"}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -23,6 +24,8 @@ func TestFind_FirstThatMatches(t *testing.T) {
 		{fmt.Errorf("%w; a: %w within 2s", lockspace.ErrSilent, lockspace.ErrNoAnswer), "check the disks that do not answer"},
 		{fmt.Errorf("%w: %w", lockspace.ErrNoLockspace, layout.ErrBlank), "to create a lockspace, run bakeryctl format"},
 		{fmt.Errorf("%w: %w", lockspace.ErrNoLockspace, layout.ErrMagic), "bakeryctl format would destroy that"},
+		{fmt.Errorf("lockspace on x: %w: it needs more", lockspace.ErrDeviceSize), "restore the size of the device"},
+		{fmt.Errorf("create x: %w: %w", blockdev.ErrDirectory, syscall.EACCES), "give a path in a directory that this user may write"},
 	} {
 		require.Contains(t, Find(c.err, Device), c.hint)
 	}
