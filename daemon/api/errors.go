@@ -137,6 +137,7 @@ func Codes() (all []string) {
 }
 
 const (
+	hintHolder = "bakeryctl status shows the holder"
 	hintLog    = "see the log of bakeryd"
 	hintRecord = "bakeryctl check names the damaged record and what to do about it"
 	hintDevice = "dmesg and the log of bakeryd show what is wrong with the device"
@@ -151,8 +152,8 @@ type row struct {
 var table = []row{
 	{ErrInvalid, CodeInvalid, ""},
 	{ErrForbidden, CodeForbidden, ""},
-	{ErrBusy, CodeBusy, ""},
-	{ErrTimeout, CodeTimeout, ""},
+	{ErrBusy, CodeBusy, hintHolder},
+	{ErrTimeout, CodeTimeout, hintHolder},
 	{ErrFull, CodeFull, "remove a lock that is not used any more, or format with more --locks"},
 	{ErrPermits, CodePermits, "use the permits of the lock; to change them, remove it with bakeryctl rm and create it again"},
 	{ErrValue, CodeValue, "bakeryctl value get shows the value; bakeryctl rm removes the lock with it"},
