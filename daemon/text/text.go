@@ -62,7 +62,7 @@ func (h Hex) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 func (h *Hex) UnmarshalText(digits []byte) error {
 	n, err := strconv.ParseUint(string(digits), 16, 64)
 	if err != nil || Hex(n).String() != string(digits) {
-		return fmt.Errorf("%.40q: want 16 hexadecimal digits, such as 05ecc8dd11c0d831", digits)
+		return fmt.Errorf("%.40q: want 16 lower-case hexadecimal digits, such as 05ecc8dd11c0d831", digits)
 	}
 	*h = Hex(n)
 	return nil

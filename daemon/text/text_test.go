@@ -66,5 +66,6 @@ func TestHex_IsSixteenDigitsAndNothingElse(t *testing.T) {
 		require.Error(t, json.Unmarshal([]byte(bad), &h), bad)
 		require.EqualValues(t, 7, h, bad)
 	}
-	require.EqualError(t, new(Hex).UnmarshalText([]byte("17")), `"17": want 16 hexadecimal digits, such as 05ecc8dd11c0d831`)
+	require.EqualError(t, new(Hex).UnmarshalText([]byte("17")), `"17": want 16 lower-case hexadecimal digits, such as 05ecc8dd11c0d831`)
+	require.EqualError(t, new(Hex).UnmarshalText([]byte("9713331C2200CC19")), `"9713331C2200CC19": want 16 lower-case hexadecimal digits, such as 05ecc8dd11c0d831`)
 }
