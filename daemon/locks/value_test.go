@@ -79,7 +79,9 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 		require.NoError(t, h.SetValue(t.Context(), []byte("v")))
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
 		require.Equal(t, "v", string(valueOf(t, a).Value))
-		require.ErrorIs(t, h.SetValue(t.Context(), nil), api.ErrInvalid)
+		err = h.SetValue(t.Context(), nil)
+		require.ErrorIs(t, err, api.ErrInvalid)
+		require.ErrorContains(t, err, "acquire it exclusively")
 		require.NoError(t, h.Release())
 
 		guard, err := a.attach(lockspace.DirectoryEntry)

@@ -163,7 +163,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	value = bytes.Clone(value) // the caller may return before the driver is done
 	return h.change(ctx, func(t *acquisition) error {
 		if t.mode != layout.Exclusive {
-			return fmt.Errorf("%w: lock %q is held shared, and only an exclusive holder sets its value: acquire it without --shared", api.ErrInvalid, t.lk.Entry.Name)
+			return fmt.Errorf("%w: lock %q is held shared, and only an exclusive holder sets its value: acquire it exclusively", api.ErrInvalid, t.lk.Entry.Name)
 		}
 		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.Token() })
 	})
