@@ -200,7 +200,7 @@ func (r Rules) explain(no *Refusal) {
 		no.Reason = what + "; until it is fixed and reloaded, only root and bakeryd's own user have access"
 		return
 	}
-	no.Reason = what + "; the policy that was read before stays in force, and no line of that allows it"
+	no.Reason = what + "; the policy that was read before stays in force, and none of its lines allows it"
 }
 
 // allows reports whether the policy grants a lock to a caller.

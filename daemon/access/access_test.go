@@ -123,7 +123,7 @@ func TestRefusal_FileNotInForce_NamesTheFault(t *testing.T) {
 	former := parse(t, "allow user alice x\n")
 	const want = "want allow user NAME PATTERN..., or allow group NAME PATTERN..."
 	const nothing = "; until it is fixed and reloaded, only root and bakeryd's own user have access"
-	const before = "; the policy that was read before stays in force, and no line of that allows it"
+	const before = "; the policy that was read before stays in force, and none of its lines allows it"
 	const add = `; if it is refused even then, add the line "allow user 1001 x"`
 	for _, c := range []struct {
 		policy       *Policy
