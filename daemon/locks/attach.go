@@ -64,7 +64,9 @@ func (m *Manager) lock(ctx context.Context, req Request) (*Lock, error) {
 	}
 	e, err := m.dir.Lookup(req.Name)
 	if errors.Is(err, api.ErrNoLock) {
-		e, _, err = m.create(ctx, req.Name, req.Permits)
+		if e, _, err = m.create(ctx, req.Name, req.Permits); err != nil {
+			err = fmt.Errorf("create lock %q: %w", req.Name, err)
+		}
 	}
 	if err == nil {
 		err = agree(e, req.Permits)

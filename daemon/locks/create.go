@@ -88,10 +88,7 @@ func (m *Manager) create(ctx context.Context, name string, permits int) (e layou
 		e, created, err = m.createGuarded(guard, name, permits)
 		return err
 	})
-	if err != nil {
-		return e, false, fmt.Errorf("create lock %q: %w", name, err)
-	}
-	return e, created, nil
+	return e, created && err == nil, err
 }
 
 func (m *Manager) createGuarded(guard *Lock, name string, permits int) (e layout.Entry, created bool, err error) {
