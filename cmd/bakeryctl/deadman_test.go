@@ -85,8 +85,9 @@ func TestLock_BakerydIsGone_CommandIsStoppedInTime(t *testing.T) {
 			if gone {
 				lines = lines[1:]
 			}
-			if len(lines) != 3 || !strings.HasPrefix(lines[0], "bakeryctl: stopping the command under \"x\": the lease ends in ") ||
-				lines[1] != "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time" {
+			if len(lines) != 4 || !strings.HasPrefix(lines[0], "bakeryctl: stopping the command under \"x\": the lease ends in ") ||
+				!strings.HasPrefix(lines[1], "hint: see the log of bakeryd") ||
+				lines[2] != "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time" {
 				t.Errorf("standard error %q", p.messages())
 			}
 		})
@@ -141,7 +142,7 @@ func TestLock_RenewalAfterTheWarning_CommandIsStopped(t *testing.T) {
 	require.True(t, b.Held(), "released while the command runs")
 	p.exits(cli.ExitLost)
 	require.False(t, alive(pid), "the command runs")
-	require.Contains(t, p.messages(), "was not renewed\n")
+	require.Contains(t, p.messages(), "was not renewed\nhint: see the log of bakeryd, and dmesg for the device\n")
 	require.Contains(t, p.messages(), "did not stop in time\n")
 	b.AwaitRelease()
 }

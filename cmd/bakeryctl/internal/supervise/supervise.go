@@ -265,7 +265,8 @@ func (s *supervisor) why() string {
 		return err.Error()
 	}
 	left := time.Until(s.grant.Deadline())
-	return fmt.Sprintf("the lease ends in %v and was not renewed", max(0, left).Round(10*time.Millisecond))
+	return fmt.Sprintf("the lease ends in %v and was not renewed\nhint: see the log of bakeryd, and dmesg for the device",
+		max(0, left).Round(10*time.Millisecond))
 }
 
 // isOver reports whether the command had to stop. If this process and the command were stopped
