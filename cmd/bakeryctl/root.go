@@ -136,7 +136,7 @@ line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unrea
 	root.SetVersionTemplate("bakeryctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		err = flags.Explain(cmd.Flags(), err)
-		return usage.OfUnknown(cmd, &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: flags.Hint(err, cmd.CommandPath()+" --help")})
+		return usage.OfUnknown(cmd, &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: usage.FlagHint(cmd, err)})
 	})
 	call.SocketFlag(root.PersistentFlags(), &a.socket)
 	named := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && args[0] == c.name() })

@@ -3,6 +3,7 @@
 package usage
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,6 +163,14 @@ func unknown(cmd *cobra.Command, word string) error {
 		hint = fmt.Sprintf("did you mean %s? %s", strings.Join(meant, " or "), hint)
 	}
 	return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("unknown command %q%s", word, of), Hint: hint}
+}
+
+// FlagHint returns the hint for an error of a flag.
+func FlagHint(cmd *cobra.Command, err error) string {
+	if f, ok := errors.AsType[*flags.Unknown](err); ok && f.Flag == "--permits" {
+		return "create the lock with bakeryctl create NAME --permits N: only that command has the flag"
+	}
+	return flags.Hint(err, cmd.CommandPath()+" --help")
 }
 
 // OfUnknown returns the error for the first word of a command line if that is no command, and otherwise err, the
