@@ -77,7 +77,13 @@ func Want(f *pflag.Flag, value string, cause error) string {
 		return cause.Error()
 	}
 	name, _ := pflag.UnquoteUsage(f)
-	return "want " + name
+	switch {
+	case name == strings.ToUpper(name):
+		return "want " + name
+	case strings.ContainsRune("aeiou", rune(name[0])):
+		return "want an " + name
+	}
+	return "want a " + name
 }
 
 // nearest returns the visible flag with a name like this one; empty if none is.

@@ -22,6 +22,8 @@ func TestExplain_ValueRefused_NamesFlagValueAndRemedy(t *testing.T) {
 		"--policy=x":       `--policy "x": want lease, fence or manual`,
 		"--policy":         `--policy has no value: want lease, fence or manual`,
 		"--name":           `--name has no value: want NAME`,
+		"--device":         `--device has no value: want a device`,
+		"--address":        `--address has no value: want an address`,
 		"---name":          `invalid flag "---name": want --NAME or --NAME=VALUE`,
 		"-q":               "unknown flag -q",
 		"--force=perhaps":  `--force "perhaps": want true or false`,
@@ -44,6 +46,8 @@ func someFlags() *pflag.FlagSet {
 	Int(f, &limit, "limit", "", 1, math.MaxInt, "")
 	Choice(f, &policy, "policy", []string{"lease", "fence", "manual"}, "")
 	f.String("name", "", "`NAME` of the lockspace")
+	f.String("device", "", "block `device` with the lockspace")
+	f.String("address", "", "`address` and port")
 	f.Bool("force", false, "")
 	f.IPMask("listen", nil, "")
 	f.Bool("hidden", false, "")
