@@ -32,7 +32,7 @@ type Report struct {
 
 // Lockspace has the parameters of the lockspace.
 type Lockspace struct {
-	Name    string        `json:"name"` // its name, at most 64 bytes; may be empty
+	Name    string        `json:"name"` // name of the lockspace, at most 64 bytes; may be empty
 	UUID    layout.UUID   `json:"uuid"`
 	Device  string        `json:"device"`
 	Stride  int           `json:"stride"` // bytes
@@ -49,7 +49,7 @@ type Lockspace struct {
 // ThisHost is the state of the daemon that made the report.
 type ThisHost struct {
 	ID          int      `json:"id"`
-	Name        string   `json:"name"` // its name, at most 64 bytes; may be empty
+	Name        string   `json:"name"` // name of the host, at most 64 bytes; may be empty
 	Incarnation text.Hex `json:"incarnation"`
 	// State is leaving while this host stops its clients to leave the lockspace, lost if it has lost
 	// its lease, and joining after that in what the status page shows.
@@ -81,7 +81,7 @@ type Latency struct {
 // Host is a host and its published state.
 type Host struct {
 	ID           int              `json:"id"`
-	Name         string           `json:"name"`           // its name, at most 64 bytes; may be empty
+	Name         string           `json:"name"`           // name of the host, at most 64 bytes; may be empty
 	State        layout.HostState `json:"state"`          // as written last by the host, dead or not
 	Health       Health           `json:"health"`         // as its renewals show it
 	Dead         bool             `json:"dead"`           // whether a verdict on it exists

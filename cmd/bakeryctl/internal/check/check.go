@@ -25,7 +25,7 @@ import (
 // Report is the result of a check, after the repairs.
 type Report struct {
 	UUID     layout.UUID `json:"uuid"`
-	Name     string      `json:"name"`     // its name, at most 64 bytes; may be empty
+	Name     string      `json:"name"`     // name of the lockspace, at most 64 bytes; may be empty
 	Errors   int         `json:"errors"`   // number of findings of that severity
 	Warnings int         `json:"warnings"` // number of findings of that severity
 	Notes    int         `json:"notes"`    // number of findings of that severity

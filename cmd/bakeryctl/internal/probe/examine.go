@@ -67,7 +67,7 @@ type Report struct {
 // spaceReport describes the lockspace on a device.
 type spaceReport struct {
 	UUID    layout.UUID   `json:"uuid"`
-	Name    string        `json:"name"` // its name, at most 64 bytes; may be empty
+	Name    string        `json:"name"` // name of the lockspace, at most 64 bytes; may be empty
 	Stride  int           `json:"stride"`
 	Hosts   int           `json:"hosts"` // greatest number of hosts
 	Locks   int           `json:"locks"` // greatest number of locks

@@ -55,7 +55,7 @@ func membersOf(m layout.Members) *membersJSON {
 // superblockJSON is the superblock or its copy.
 type superblockJSON struct {
 	UUID      layout.UUID   `json:"uuid"`
-	Name      string        `json:"name"` // its name, at most 64 bytes; may be empty
+	Name      string        `json:"name"` // name of the lockspace, at most 64 bytes; may be empty
 	Stride    int           `json:"stride"`
 	Hosts     int           `json:"hosts"` // greatest number of hosts
 	Locks     int           `json:"locks"` // greatest number of locks
@@ -69,7 +69,7 @@ type superblockJSON struct {
 // hostJSON is the record of a host.
 type hostJSON struct {
 	State         layout.HostState `json:"state"`
-	Name          string           `json:"name"` // its name, at most 64 bytes; may be empty
+	Name          string           `json:"name"` // name of the host, at most 64 bytes; may be empty
 	Incarnation   text.Hex         `json:"incarnation"`
 	Sequence      uint64           `json:"sequence,string"`
 	Highest       int              `json:"read_horizon"`
