@@ -219,27 +219,69 @@ func (h *Host) Glance() *report.Glance {
 			err = late
 		}
 	}
-	a := &report.Glance{At: time.Now().UTC()}
-	if err != nil {
-		a.Error = api.ErrorOf(err)
-	} else if kept == nil {
-		a.Error = &api.Error{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."}
+	if kept == nil && err == nil {
+		return &report.Glance{At: time.Now().UTC(), Error: &api.Error{Code: "device", Message: "the lockspace is still being read",
+			Hint: "Is the device slow? See dmesg, and multipath -ll."}}
 	}
+	a := h.known(kept, pause)
 	switch {
-	case kept == nil && err != nil:
-		a.Report = h.tell(&inspection{began: h.clock.Now(), snapshot: h.unread()})
+	case err == nil:
+	case kept == nil:
+		a.Error = api.ErrorOf(err)
 		a.Report.AddProblem(report.Problem{Severity: report.SeverityError, Kind: "device", Subject: "device", Text: "the disk cannot be read",
 			Why: a.Error.Message, Remedy: "the locks are not known, because bakeryd has not read them yet; " + a.Error.Hint})
-	case kept != nil:
-		a.Report = h.tell(kept)
-		age := h.clock.Now() - kept.began
-		a.Read = report.GlanceRead{AgoMS: age.Milliseconds(), TookMS: kept.took.Milliseconds(), Bytes: kept.bytes.Load(),
-			EveryMS: max(pause, glanceEvery).Milliseconds()}
-		if a.Error != nil {
-			a.Report.AddReadError(a.Error.Message, a.Error.Hint, age)
-		}
+	default:
+		a.Error = api.ErrorOf(err)
+		a.Report.AddReadError(a.Error.Message, a.Error.Hint, time.Duration(a.Read.AgoMS)*time.Millisecond)
 	}
 	return a
+}
+
+// remembered returns what this host knows now, for pages after the end of its term. It reads nothing.
+func (h *Host) remembered() *report.Glance {
+	g := &h.inspected
+	g.mu.Lock()
+	kept, pause := g.kept, g.pause
+	g.mu.Unlock()
+	return h.known(kept, pause)
+}
+
+// known returns what this host knows now, with the locks of the last inspection; without locks if that is nil.
+func (h *Host) known(kept *inspection, pause time.Duration) *report.Glance {
+	a := &report.Glance{At: time.Now().UTC()}
+	if kept == nil {
+		a.Report = h.tell(&inspection{began: h.clock.Now(), snapshot: h.unread()})
+		return a
+	}
+	a.Report = h.tell(kept)
+	a.Read = report.GlanceRead{AgoMS: (h.clock.Now() - kept.began).Milliseconds(), TookMS: kept.took.Milliseconds(), Bytes: kept.bytes.Load(),
+		EveryMS: max(pause, glanceEvery).Milliseconds()}
+	return a
+}
+
+// withHosts returns the snapshot of an inspection with the other hosts as the host table shows them, if that was
+// read later: it is read for every renewal.
+func (h *Host) withHosts(in *inspection) *lockspace.Snapshot {
+	s := *in.snapshot
+	s.Hosts = slices.Clone(s.Hosts)
+	hosts, _ := h.mem.Known()
+	for i, known := range hosts {
+		id := i + 1
+		damaged := slices.ContainsFunc(s.Damaged, func(d lockspace.Record) bool { return d.Kind == lockspace.KindHost && d.Host == id })
+		if id == h.mem.ID() || damaged || known.Incarnation == 0 || known.Read <= in.began+in.took {
+			continue
+		}
+		at := slices.IndexFunc(s.Hosts, func(r layout.HostRecord) bool { return r.ID == id })
+		switch {
+		case at < 0:
+			s.Hosts = append(s.Hosts, report.Remembered(id, known))
+		case s.Hosts[at].Incarnation != known.Incarnation:
+			s.Hosts[at] = report.Remembered(id, known)
+		default:
+			s.Hosts[at].State = known.State
+		}
+	}
+	return &s
 }
 
 // unread returns what this host knows of the lockspace before the first inspection: its parameters, and

@@ -144,7 +144,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 		require.Regexp(t, "^reading the lockspace takes longer than [0-9.]+m?s: IO to memory hangs$", a.Error.Message, "the report has the state of the lease, as of now")
 		require.Equal(t, report.Problem{Severity: "error", Kind: "device", Subject: "device", Text: "the disk cannot be read", Why: a.Error.Message,
 			Remedy: a.Report.Problems[0].Remedy, Times: a.Report.Problems[0].Times}, a.Report.Problems[0])
-		require.Contains(t, a.Report.Problems[0].Remedy, "the state shown is of ")
+		require.Contains(t, a.Report.Problems[0].Remedy, "the locks shown are of ")
 		require.Len(t, a.Report.Locks, 1)
 		require.Equal(t, "live", a.Report.ThisHost.State)
 		hang.Release()

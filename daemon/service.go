@@ -33,11 +33,12 @@ type Service struct {
 	draining context.Context // ended by Drain
 	drain    context.CancelFunc
 
-	mu      sync.Mutex // guards the rest
-	joiner  *joiner    // of the current term, also once it has joined; nil before Run
-	host    *Host      // of the current term; nil while it joins
-	trouble error      // why the last attempt to join again failed
-	pausing bool       // the next attempt has not begun
+	mu      sync.Mutex     // guards the rest
+	joiner  *joiner        // of the current term, also once it has joined; nil before Run
+	host    *Host          // of the current term; nil while it joins
+	last    *report.Glance // what the last term knew when its lease was lost; nil if none
+	trouble error          // why the last attempt to join again failed
+	pausing bool           // the next attempt has not begun
 }
 
 // NewService returns a service that does not run yet. onJoined, unless nil, is called with every
@@ -100,6 +101,19 @@ func (s *Service) Joined() (*Host, error) {
 		err = fmt.Errorf("%w; the attempt before failed: %w", err, trouble)
 	}
 	return nil, err
+}
+
+// Last returns what the last term knew when its lease was lost; nil if none was. Its receiver must not change it.
+func (s *Service) Last() *report.Glance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+func (s *Service) keep(last *report.Glance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = last
 }
 
 // Waiting returns what the service waits for before it serves locks; nothing if it serves them, or does not run.
@@ -251,6 +265,7 @@ func (s *Service) serve(ctx context.Context, h *Host) error {
 		}
 		return fmt.Errorf("%w, by way of host %d (%s)", ErrEvicted, by.By, by.Name)
 	case <-h.Lost():
+		s.keep(h.remembered())
 		s.log.Info("waiting for all holders and all IO to end, then joining again")
 	}
 	if err := s.end(ctx, h, "their lease is over", h.giveUp); err != nil {

@@ -86,7 +86,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	if c.real() {
 		serve = serveCurrent
 	}
-	r.served = serve(c.t, r.svc.Serving, func(cfg *server.Config) { cfg.Events = r.svc.Events() })
+	r.served = serve(c.t, r.svc.Serving, func(cfg *server.Config) { cfg.Events, cfg.Last = r.svc.Events(), r.svc.Last })
 	c.t.Cleanup(func() {
 		if r.ended != nil {
 			r.leaves()

@@ -18,7 +18,7 @@ func (h *Host) Status() (*report.Report, error) {
 
 // tell adds what this host knows now to the snapshot of an inspection.
 func (h *Host) tell(in *inspection) *report.Report {
-	snapshot := in.snapshot
+	snapshot := h.withHosts(in)
 	hosts, _ := h.mem.Known()
 	times := h.cfg.Tally.Renewals.Times()
 	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts, Began: h.began, Taken: in.began, FailedFences: h.mem.FailedFences()})

@@ -107,7 +107,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	defer context.AfterFunc(interrupted, s.Drain)()
 	// Serve from the beginning: clients learn that the host is still joining.
 	policy := openPolicy(o.policy, log)
-	srv := server.New(server.Config{Host: s.Serving, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s, validity(policy)), Policy: policy})
+	srv := server.New(server.Config{Host: s.Serving, Last: s.Last, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s, validity(policy)), Policy: policy})
 	defer srv.FlushRefusals()
 	go reload(hangups, policy, log)
 	served := make(chan error, 1)

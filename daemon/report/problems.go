@@ -143,9 +143,12 @@ func (r *Report) AddProblem(p Problem) {
 	sortProblems(r.Problems)
 }
 
-// AddReadError adds that the lockspace could not be read since: its state is of that age.
+// locksOf begins the age of the locks shown. The hosts are those of the last read of the host table.
+const locksOf = "the locks shown are of"
+
+// AddReadError adds that the lockspace could not be read since: its locks are of that age.
 func (r *Report) AddReadError(message, hint string, age time.Duration) {
-	old := elapsed("the state shown is of", age.Milliseconds())
+	old := elapsed(locksOf, age.Milliseconds())
 	r.Problems = slices.Insert(r.Problems, 0, Problem{SeverityError, ProblemDevice, "device", "the disk cannot be read", message,
 		fmt.Sprintf("%v ago; %s", old, cmp.Or(hint, checkDevice)), []Moving{old}})
 }

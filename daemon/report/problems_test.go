@@ -147,7 +147,7 @@ func TestReport_ReadError_ComesFirst(t *testing.T) {
 	r.Judge()
 	r.AddReadError("IO to /dev/x hangs", "", 9*time.Second)
 	require.Len(t, r.Problems, 2)
-	require.Equal(t, "error device: the disk cannot be read: IO to /dev/x hangs -> the state shown is of 9 s ago; "+checkDevice, r.Problems[0].String())
+	require.Equal(t, "error device: the disk cannot be read: IO to /dev/x hangs -> the locks shown are of 9 s ago; "+checkDevice, r.Problems[0].String())
 }
 
 func TestReport_ManyProblemsOfAKind_AreShortened(t *testing.T) {

@@ -133,15 +133,19 @@ func (r *Report) Unanswered(d time.Duration) *Report {
 }
 
 // Past returns a report of an earlier term, of age d, as what is known while this host is not in the
-// lockspace, for the reason why. The disk was read before that, at the age read. Past does not change r.
+// lockspace, for the reason why. The locks were read before that, at the age read; 0: never. Past does not change r.
 func (r *Report) Past(why, hint string, d, read time.Duration) *Report {
 	past := r.Unanswered(d)
 	own := past.ThisHost
 	own.State, own.LeaseLeftMS, own.IO = stateJoining, min(0, own.LeaseLeftMS-d.Milliseconds()), nil
 	past.Disks = nil
 	past.Judge()
-	old := elapsed("the state shown is of", read.Milliseconds())
-	past.Problems = slices.Insert(past.Problems, 0, Problem{SeverityError, ProblemJoining, "this host", "this host is not in the lockspace", why,
-		strings.TrimSuffix(old.String()+" ago; "+hint, "; "), []Moving{old}})
+	p := Problem{SeverityError, ProblemJoining, "this host", "this host is not in the lockspace", why, "the locks are not known; " + hint, nil}
+	if read > 0 {
+		old := elapsed(locksOf, read.Milliseconds())
+		p.Remedy, p.Times = old.String()+" ago; "+hint, []Moving{old}
+	}
+	p.Remedy = strings.TrimSuffix(p.Remedy, "; ")
+	past.Problems = slices.Insert(past.Problems, 0, p)
 	return past
 }

@@ -114,7 +114,7 @@ func TestReport_Past_ClaimsNothingOfThePresent(t *testing.T) {
 	require.Equal(t, HealthUnknown, past.Locks[0].Doubt())
 	require.Empty(t, past.Locks[0].Stuck, "the waiter may have the lock by now")
 	require.Equal(t, "joining", past.ThisHost.State)
-	require.Equal(t, "error joining: this host is not in the lockspace: it is still joining -> the state shown is of 44 s ago; see the log", past.Problems[0].String())
+	require.Equal(t, "error joining: this host is not in the lockspace: it is still joining -> the locks shown are of 44 s ago; see the log", past.Problems[0].String())
 	require.Equal(t, "error lease: this host has lost its lease and its locks -> "+joinsAgain, past.Problems[1].String())
 	require.Len(t, past.Problems, 2)
 
@@ -133,7 +133,7 @@ func TestReport_Past_ClaimsNothingOfThePresent(t *testing.T) {
 
 	past = r.Past("it is still joining", "", time.Second, time.Second)
 	require.Equal(t, "its lease is lost", past.Hosts[0].Silence, "the term ended before its lease")
-	require.Equal(t, "the state shown is of 1 s ago", past.Problems[0].Remedy)
+	require.Equal(t, "the locks shown are of 1 s ago", past.Problems[0].Remedy)
 }
 
 func TestLock_Doubt(t *testing.T) {

@@ -15,18 +15,19 @@ import (
 
 // lastGlance is the last report of a page in the current or an earlier term. The zero value has none.
 type lastGlance struct {
-	mu sync.Mutex // guards the fields below
+	mu sync.Mutex // guards the field below
 	of *report.Glance
-	at time.Time
 }
 
 func (l *lastGlance) keep(g *report.Glance) {
-	if g.Report == nil || g.Report.ThisHost == nil {
+	if g == nil || g.Report == nil || g.Report.ThisHost == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of, l.at = g, time.Now()
+	if l.of == nil || g.At.After(l.of.At) {
+		l.of = g
+	}
 }
 
 // past returns the answer while there is no host, for the reason why: with the last report, if there is
@@ -35,11 +36,13 @@ func (l *lastGlance) past(why error) *report.Glance {
 	e := &api.Error{Code: "unavailable", Message: why.Error(), Hint: "the log of bakeryd says more; bakeryctl status --device reads the disk without it"}
 	g := &report.Glance{At: time.Now().UTC(), Error: e}
 	l.mu.Lock()
-	of, age := l.of, time.Since(l.at)
+	of := l.of
 	l.mu.Unlock()
 	if of != nil {
-		g.Read = of.Read
-		g.Read.AgoMS += age.Milliseconds()
+		age := time.Since(of.At)
+		if g.Read = of.Read; g.Read.Bytes > 0 {
+			g.Read.AgoMS += age.Milliseconds()
+		}
 		g.Report = of.Report.Past(strings.TrimPrefix(e.Message, api.ErrUnavailable.Error()+": "), e.Hint, age, time.Duration(g.Read.AgoMS)*time.Millisecond)
 	}
 	return g
@@ -50,6 +53,9 @@ func (l *lastGlance) past(why error) *report.Glance {
 func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 	var a *report.Glance
 	if host, err := s.cfg.Host(); err != nil {
+		if s.cfg.Last != nil {
+			s.seen.keep(s.cfg.Last())
+		}
 		a = s.seen.past(err)
 	} else {
 		a = host.Glance()

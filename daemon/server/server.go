@@ -81,7 +81,8 @@ type Server struct {
 
 // Config is the configuration of a server.
 type Config struct {
-	Host    func() (Host, error) // returns the host of the current term, or why there is none
+	Host    func() (Host, error)  // returns the host of the current term, or why there is none
+	Last    func() *report.Glance // returns what the last term knew when it ended, nil if none; nil: only what pages saw is known
 	Log     *slog.Logger
 	Events  *events.Log  // nil: none
 	Tally   *tally.Tally // counts refusals; nil: one of its own

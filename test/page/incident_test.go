@@ -95,7 +95,7 @@ func incidents(t *testing.T, real string) {
 			o["error"] = object{"code": "device", "message": "IO hangs"}
 			o["read"].(object)["ago_ms"] = 44_000
 			problem("error", "device", "the disk cannot be read", "reading the lockspace takes longer than 3s: IO to /dev/mapper/vote-b, /dev/mapper/vote-c hangs",
-				"the state shown is of 44 s ago; check the device: dmesg, multipath -ll, iostat -x 1")(o)
+				"the locks shown are of 44 s ago; check the device: dmesg, multipath -ll, iostat -x 1")(o)
 			problem("error", "lease", "this host has lost its lease and its locks", "", "it joins again when its commands have ended and the device answers; for the reason, see journalctl -u bakeryd")(o)
 			set("report.this_host", object{"state": "lost", "lease_left_ms": -12_300})(o)
 			over, seen := object{"words": "its lease has been over for", "ms": 12_300}, object{"words": "no renewal seen for", "ms": 43_100}

@@ -260,5 +260,5 @@ func Known(ctx context.Context, socket string) (r *report.Report, age string, er
 	if g.Read.Bytes == 0 {
 		return g.Report, "what bakeryd has in memory, without locks", nil
 	}
-	return g.Report, fmt.Sprintf("what bakeryd read %s ago", report.Elapsed(time.Duration(g.Read.AgoMS)*time.Millisecond)), nil
+	return g.Report, fmt.Sprintf("what bakeryd has in memory, with the locks of %s ago", report.Elapsed(time.Duration(g.Read.AgoMS)*time.Millisecond)), nil
 }

@@ -78,7 +78,7 @@ func TestAsk_DiskHangs_ReturnsWhatIsInMemory(t *testing.T) {
 		known  bool
 		want   string
 	}{
-		"read before": {`{"report":{"hosts":[{"id":1}]},"read":{"ago_ms":12900,"bytes":5}}`, true, "IO to b hangs; the output is what bakeryd read 12 s ago"},
+		"read before": {`{"report":{"hosts":[{"id":1}]},"read":{"ago_ms":12900,"bytes":5}}`, true, "IO to b hangs; the output is what bakeryd has in memory, with the locks of 12 s ago"},
 		"never read":  {`{"report":{"hosts":[{"id":1}]},"read":{}}`, true, "IO to b hangs; the output is what bakeryd has in memory, without locks"},
 		"no report":   {`{"error":{"code":"device","message":"the lockspace is still being read"}}`, false, "IO to b hangs"},
 	} {
