@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"time"
@@ -32,24 +33,31 @@ took at most the first one, and 99 % of them at most the second one, since baker
 is the number of requests that failed. BEHIND is the number of records that this host wrote and that the
 disk lacks: they are written when it answers. Other hosts may reach other disks.
 
-Without --device bakeryd is asked, which answers from memory even if no disk does. With --device the disks are read, without bakeryd.`
+Without --device bakeryd is asked, which answers from memory even if no disk does. While it is not joined, disks
+prints the states at the end of its lease, and then the error: exit code 69. With --device the disks are read,
+without bakeryd.`
 	cmd.Example = `  bakeryctl disks
   bakeryctl disks --json | jq '.disks[] | select(.state != "up")'
   bakeryctl disks --device /dev/mapper/locks1 --device /dev/mapper/locks2`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		status, err := a.disks(cmd.Context())
-		if err != nil {
+		if status == nil {
 			return err
 		}
+		seen := time.Now()
+		if err != nil { // not joined: FOR ends with the lease
+			seen = seen.Add(-show.SinceLost(status))
+		}
 		disks := diskList{append([]report.Disk{}, status.Disks...)}
-		return a.print(disks, func(w io.Writer) { show.DiskTable(w, status, time.Now(), a.paint()) })
+		return cmp.Or(a.print(disks, func(w io.Writer) { show.DiskTable(w, status, seen, a.paint()) }), err)
 	}
 	a.colourFlag(cmd)
 	cmd.Flags().StringArrayVar(&a.devices, "device", nil, "read the lockspace at `PATH` instead of asking bakeryd; repeated for several disks")
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 }
 
-// disks returns a report with the disks, which bakeryd knows without reading them.
+// disks returns a report with the disks, which bakeryd knows without reading them. The report may be there with an
+// error, as from show.Known.
 func (a *app) disks(ctx context.Context) (*report.Report, error) {
 	if len(a.devices) > 0 {
 		return ondevice.Status(ctx, a.devices)

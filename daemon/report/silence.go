@@ -133,12 +133,11 @@ func (r *Report) Unanswered(d time.Duration) *Report {
 }
 
 // Past returns a report of an earlier term, of age d, as what is known while this host is not in the
-// lockspace, for the reason why. The locks were read before that, at the age read; 0: never. Past does not change r.
+// lockspace, for the reason why. Its disks are shown as they were then. The locks were read before that, at the age read; 0: never. Past does not change r.
 func (r *Report) Past(why, hint string, d, read time.Duration) *Report {
 	past := r.Unanswered(d)
 	own := past.ThisHost
 	own.State, own.LeaseLeftMS, own.IO = stateJoining, min(0, own.LeaseLeftMS-d.Milliseconds()), nil
-	past.Disks = nil
 	past.Judge()
 	p := Problem{SeverityError, ProblemJoining, "this host", "this host is not in the lockspace", why, "the locks are not known; " + hint, nil}
 	if read > 0 {

@@ -136,6 +136,22 @@ func TestReport_Past_ClaimsNothingOfThePresent(t *testing.T) {
 	require.Equal(t, "the locks shown are of 1 s ago", past.Problems[0].Remedy)
 }
 
+// TestReport_PastOfSeveralDisks_KeepsTheDisks: those that failed are the reason.
+func TestReport_PastOfSeveralDisks_KeepsTheDisks(t *testing.T) {
+	r := ownLock()
+	r.Disks = []Disk{{Position: 1, Device: "/dev/a", State: "up"}, {Position: 2, Device: "/dev/b", State: "down"}, {Position: 3, Device: "/dev/c", State: "hangs"}}
+	r.Judge()
+	past := r.Past("it is still joining", "", time.Second, 0)
+	require.Equal(t, r.Disks, past.Disks)
+	require.Equal(t, "the locks are not known", past.Problems[0].Remedy, "they were never read")
+	var texts []string
+	for _, p := range past.Problems {
+		texts = append(texts, p.Text)
+	}
+	require.Contains(t, texts, "member disk 2 (/dev/b) is down")
+	require.Contains(t, texts, "member disk 3 (/dev/c) hangs")
+}
+
 func TestLock_Doubt(t *testing.T) {
 	for want, of := range map[Health][][]Health{
 		"":            {nil, {HealthLive}, {HealthLost, HealthLive}, {HealthUnknown, HealthSilent}, {""}},

@@ -245,7 +245,8 @@ func Ask(ctx context.Context, socket string) (*report.Report, error) {
 	return r, nil
 }
 
-// Known requests what the bakeryd at socket has in memory, and says how old that is.
+// Known requests what the bakeryd at socket has in memory, and says how old that is. If bakeryd is not joined, Known
+// also returns what it knew when its lease was lost, with the error; nil if that is nothing.
 func Known(ctx context.Context, socket string) (r *report.Report, age string, err error) {
 	g := new(report.Glance)
 	switch err := call.Ask(ctx, socket, "GET", "/page/status", nil, g); {
@@ -257,8 +258,23 @@ func Known(ctx context.Context, socket string) (r *report.Report, age string, er
 		return nil, "", call.Failure(g.Error)
 	}
 	Complete(g.Report)
+	if g.Error != nil && g.Error.Code == api.CodeUnavailable {
+		f := call.Failure(g.Error)
+		if f.Err = fmt.Errorf("%w; the output is what bakeryd knew", f.Err); g.Report.ThisHost != nil {
+			f.Err = fmt.Errorf("%w when its lease was lost, %s ago", f.Err, report.Elapsed(SinceLost(g.Report)))
+		}
+		return g.Report, "", f
+	}
 	if g.Read.Bytes == 0 {
 		return g.Report, "what bakeryd has in memory, without locks", nil
 	}
 	return g.Report, fmt.Sprintf("what bakeryd has in memory, with the locks of %s ago", report.Elapsed(time.Duration(g.Read.AgoMS)*time.Millisecond)), nil
+}
+
+// SinceLost returns the time since the host that made a report lost its lease; 0 if it has not.
+func SinceLost(r *report.Report) time.Duration {
+	if r.ThisHost == nil {
+		return 0
+	}
+	return max(0, -time.Duration(r.ThisHost.LeaseLeftMS)*time.Millisecond)
 }

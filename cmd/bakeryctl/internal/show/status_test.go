@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,6 +70,27 @@ func TestShow_HostileProblem_KeepsItsLine(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { Show(w, r, showtest.Noon, false) }))
 	require.Contains(t, out.String(), "\n  error: \"a\\x1b[2J: b\\nc\"\n    \"d\\te\"\n")
+}
+
+// TestKnown_NotJoined_ReturnsWhatWasKnown: with the error, and how long ago the lease was lost.
+func TestKnown_NotJoined_ReturnsWhatWasKnown(t *testing.T) {
+	answer := `{"report":{"this_host":{"id":1,"state":"joining","lease_left_ms":-42300},"disks":[{"position":1},{"position":2},{"position":3}]},
+		"error":{"code":"unavailable","message":"not joined to the lockspace: it is still joining","hint":"see the log"}}`
+	socket := calltest.ServeBy(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, answer) })
+	r, _, err := Known(t.Context(), socket)
+	require.EqualError(t, err, "not joined to the lockspace: it is still joining; the output is what bakeryd knew when its lease was lost, 42 s ago")
+	var f *cli.Failure
+	require.True(t, errors.As(err, &f))
+	require.Equal(t, cli.ExitUnavailable, f.Code)
+	require.Equal(t, "see the log", f.Hint)
+	require.Len(t, r.Disks, 3)
+	require.Equal(t, 42300*time.Millisecond, SinceLost(r))
+	require.Zero(t, SinceLost(showtest.Report()))
+
+	answer = `{"error":{"code":"unavailable","message":"not joined to the lockspace"}}`
+	r, _, err = Known(t.Context(), socket)
+	require.EqualError(t, err, "not joined to the lockspace")
+	require.Nil(t, r)
 }
 
 // TestAsk_DiskHangs_ReturnsWhatIsInMemory: with the error, which says how old that is.
