@@ -206,6 +206,9 @@ func openDisk(path string, readOnly bool) (dev blockdev.Device, sb layout.Superb
 	return disk, sb, copyUsed, nil
 }
 
+// HangAfter is the age of a request, or of a check, at which a disk is reported as hanging.
+const HangAfter = 5 * time.Second
+
 // MemberDisk is a member disk of a lockspace on several, or a vacant position: its Err is ErrVacant. The
 // Name of its Status is its path, the paths that may lead to it, or "member N" if there is none.
 type MemberDisk struct {

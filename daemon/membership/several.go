@@ -257,7 +257,11 @@ func (mb *Member) silentDisks() string {
 	var silent []string
 	for _, m := range mb.set.Members() {
 		if oldest := m.Stats.Oldest; m.State != mirror.Up || oldest > mb.times().Budget() {
-			silent = append(silent, fmt.Sprintf("%s (%v, oldest request %v)", m.Name, m.State, oldest.Round(time.Millisecond)))
+			state := m.State.String()
+			if m.State == mirror.Up && oldest > lockspace.HangAfter { // as bakeryctl disks shows it
+				state = "hangs"
+			}
+			silent = append(silent, fmt.Sprintf("%s (%s, oldest request %v)", m.Name, state, oldest.Round(time.Millisecond)))
 		}
 	}
 	return strings.Join(silent, ", ")

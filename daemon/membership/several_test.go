@@ -114,9 +114,9 @@ func TestSeveral_IOHangs_LogNamesTheDisks(t *testing.T) {
 		<-m.Lost()
 		m.view(2).RemoveFaults()
 		m.Wait()
-		require.Regexp(t, `msg="lease lost, every hold is over" err="the lease ran out: IO hangs: reading the host table, for \d.*s, on disk0 \(down, oldest request 0s\), disk2 \(up, oldest request \d.*s\)"`, m.log.String())
+		require.Regexp(t, `msg="lease lost, every hold is over" err="the lease ran out: IO hangs: reading the host table, for \d.*s, on disk0 \(down, oldest request 0s\), disk2 \(hangs, oldest request \d.*s\)"`, m.log.String())
 		require.ErrorIs(t, m.Err(), lease.ErrExpired)
-		require.Regexp(t, `msg="IO hangs" .*what="reading the host table" not_answering="disk0 \(down, oldest request 0s\), disk2 \(up, oldest request \d.*s\)"`, m.log.String())
+		require.Regexp(t, `msg="IO hangs" .*what="reading the host table" not_answering="disk0 \(down, oldest request 0s\), disk2 \(hangs, oldest request \d.*s\)"`, m.log.String())
 	})
 }
 

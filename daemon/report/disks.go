@@ -31,9 +31,6 @@ type Disk struct {
 	IO       IO        `json:"io"`               // latencies of its requests
 }
 
-// hangAfter is the age of a request, or of a check, at which a disk is reported as hanging.
-const hangAfter = 5 * time.Second
-
 // Up reports whether the disk is read and written, and answers.
 func (d Disk) Up() bool { return d.State == "up" }
 
@@ -75,9 +72,9 @@ func DisksOf(members []lockspace.MemberDisk) (disks []Disk) {
 			d.Device = ""
 		}
 		switch oldest, checked := m.Stats.Oldest, time.Since(m.Since); {
-		case d.Up() && oldest > hangAfter:
+		case d.Up() && oldest > lockspace.HangAfter:
 			d.State, d.Since, d.Error = "hangs", time.Now().Add(-oldest).UTC(), "a request has not returned for "+Elapsed(oldest)
-		case d.State == "checking" && checked > hangAfter:
+		case d.State == "checking" && checked > lockspace.HangAfter:
 			d.State = "hangs"
 			d.Error = strings.TrimSuffix("its check has not returned for "+Elapsed(checked)+", after: "+d.Error, ", after: ")
 		}
