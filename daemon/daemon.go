@@ -87,6 +87,7 @@ type Config struct {
 	Alive      func()
 	AliveEvery time.Duration // above 0 if Alive is not nil
 
+	earlier    uint64            // incarnation of the last term; 0 if there was none. Used by Service
 	quarantine *stall.Quarantine // of earlier terms; nil if there were none. Used by Service
 
 	// opens the device instead of Device, such as a disk in memory, for every term of membership, which

@@ -248,7 +248,7 @@ func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousPro
 	cfg := membership.Config{
 		Dev: j.devices.Lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fence: j.cfg.Fence, NewAgent: j.agent, Events: j.cfg.Events, Tally: j.cfg.Tally,
 		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, Lease: lease.Config{ID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim},
-		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery, Take: j.members.Take,
+		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery, Take: j.members.Take, Earlier: j.cfg.earlier,
 		WarnOfName: j.cfg.Keep, // not for a command with --device: several on one machine have its name
 	}
 	if p != nil {

@@ -82,7 +82,8 @@ func TestService_LeaseLost_PageHasWhatTheTermKnewThen(t *testing.T) {
 		require.Equal(t, report.HealthUnknown, a.Report.HostByID(2).Health)
 		require.InDelta(t, time.Since(lost).Milliseconds(), -a.Report.ThisHost.LeaseLeftMS, 1000, "since the end of the lease")
 		fault.Release()
-		r.term()
+		first := r.d.mem.Incarnation()
+		require.Equal(t, first, r.term().cfg.earlier, "it names its own record as that of this bakeryd")
 		r.leaves()
 	})
 }

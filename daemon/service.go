@@ -184,6 +184,7 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 			if err = s.serve(ctx, h); errors.Is(err, errRejoin) {
 				s.keepID(h.HostID(), h.Err())
+				s.cfg.earlier = h.mem.Incarnation()
 				continue
 			}
 			dog.clean = err == nil || errors.Is(err, ErrEvicted)

@@ -109,7 +109,9 @@ type Config struct {
 	Stalls     *stall.Watch      // IO of locks that other hosts may wait for
 	Quarantine *stall.Quarantine // locks with IO by which the lease ended
 
-	Lease lease.Config // ID, Self, Reclaim and Resume; Join sets the others
+	Lease   lease.Config // ID, Self, Reclaim and Resume; Join sets the others
+	Earlier uint64       // incarnation of the last term of this process; 0 if none
+
 	// Previous is the handover file of the process that Lease.Resume continues. It gets the terms of
 	// that incarnation until KeepTerms.
 	Previous *handover.File

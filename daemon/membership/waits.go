@@ -87,6 +87,9 @@ func (mb *Member) others(id int) bool {
 // this boot is that of this machine; a copy of the machine has the same machine id, and booted by itself.
 func (mb *Member) describeEarlier(r layout.HostRecord) string {
 	self, host := mb.cfg.Lease.Self, text.HostName(r.ID, r.Name)
+	if r.Incarnation == mb.cfg.Earlier && r.Incarnation != 0 {
+		return "this bakeryd was live as " + host + " until it lost its lease: nothing to do, it joins again by itself"
+	}
 	if r.BootID != self.BootID || r.BootID == [16]byte{} || r.MachineID == [16]byte{} {
 		return host + " has the machine id of this machine, did not leave and is silent: nothing to do, this one joins by itself; " +
 			"if that is another machine, a copy of this one, choose another host id"

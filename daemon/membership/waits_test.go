@@ -30,6 +30,7 @@ func TestMember_EarlierHostDidNotLeave_SaysWhoseItIsAndWhenItJoins(t *testing.T)
 		"killed while it was live": {layout.StateLive, boot, false,
 			"an earlier bakeryd of this machine was live as host 1 (db1) and is silent: nothing to do, this one joins by itself"},
 		"killed and declared dead": {layout.StateLive, boot, true, "an earlier bakeryd of this machine was live as host 1"},
+		"it lost its lease":        {layout.StateLive, boot, false, "this bakeryd was live as host 1 (db1) until it lost its lease: nothing to do, it joins again by itself"},
 		"the machine lost power": {layout.StateLive, before, false,
 			"host 1 (db1) has the machine id of this machine, did not leave and is silent: nothing to do, this one joins by itself; " +
 				"if that is another machine, a copy of this one, choose another host id"},
@@ -46,6 +47,9 @@ func TestMember_EarlierHostDidNotLeave_SaysWhoseItIsAndWhenItJoins(t *testing.T)
 				var log bytes.Buffer
 				mb := live(t, s, s.Disk.Open(), func(cfg *Config) {
 					cfg.Identity.MachineID, cfg.Identity.BootID = machine, c.boot
+					if name == "it lost its lease" {
+						cfg.Earlier = 7
+					}
 					if c.boot == before {
 						cfg.Identity.BootID = boot
 					}
