@@ -99,7 +99,9 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 	if !l.Formatted.IsZero() {
 		fmt.Fprintf(w, ", formatted %s", l.Formatted.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
-	joined := only(r.Hosts, func(h report.Host) bool { return !h.Dead && h.State != layout.StateLeft })
+	joined := only(r.Hosts, func(h report.Host) bool {
+		return !h.Dead && h.State != layout.StateLeft && h.State != layout.StateJoining
+	})
 	named := only(r.Locks, func(l report.Lock) bool { return l.Number != 0 })
 	fmt.Fprintf(w, "\n  %d of %s joined, %d of %s in use, lease %v, policy %v\n",
 		len(joined), render.Count(l.Hosts, "host"), len(named), render.Count(l.Locks, "lock"),

@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/calltest"
 	"github.com/bakeryd/bakeryd/test/showtest"
 )
@@ -125,4 +126,13 @@ func TestAsk_DiskHangs_ReturnsWhatIsInMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestShow_HostIsJoining_IsNotCountedAsJoined: it has no lease yet.
+func TestShow_HostIsJoining_IsNotCountedAsJoined(t *testing.T) {
+	r := showtest.Report()
+	r.Hosts = []report.Host{{ID: 1, State: layout.StateLive}, {ID: 2, State: layout.StateJoining}, {ID: 3, State: layout.StateLeft}, {ID: 4, State: layout.StateLive, Dead: true}}
+	var out bytes.Buffer
+	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { Show(w, r, showtest.Noon, false) }))
+	require.Contains(t, out.String(), "\n  1 of ")
 }

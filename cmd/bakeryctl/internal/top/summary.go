@@ -227,14 +227,18 @@ func (s *screen) tally() {
 	}
 	stuck, held, wanted, free, doubt := 0, 0, 0, 0, map[report.Health]int{}
 	for _, k := range s.answer.Report.Locks {
-		if d := k.Doubt(); d == "" {
-			held += min(1, len(k.Holders))
-		} else if k.Stuck == "" {
+		switch d := k.Doubt(); { // each lock counts once, by the state that matters most
+		case k.Stuck != "":
+			stuck++
+		case d != "":
 			doubt[d]++
+		case len(k.Queue)+len(k.Local) > 0:
+			wanted++
+		case len(k.Holders) > 0:
+			held++
+		default:
+			free++
 		}
-		wanted += min(1, len(k.Queue)+len(k.Local))
-		stuck += min(1, len(k.Stuck))
-		free += lockRank(k) / 4
 	}
 	s.line(s.of(render.Soft, "hosts   "), s.counts("none ever joined", count{hosts[report.HealthLive], render.Good, "live"},
 		count{hosts[report.HealthJoining], render.Warn, "joining"}, count{hosts[report.HealthSilent], render.Bad, "silent"},

@@ -281,3 +281,17 @@ func TestView_LittleRoom_PrefersLocksToEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestTally_LockIsStuckAndHeldAndWaitedFor_CountsOnce: the counts add up to the number of locks.
+func TestTally_LockIsStuckAndHeldAndWaitedFor_CountsOnce(t *testing.T) {
+	holder, waiter := report.Holder{Host: 1}, report.Queued{Host: 2, Place: 1}
+	r := &report.Report{Locks: []report.Lock{
+		{Stuck: "held by host 1", Holders: []report.Holder{holder}, Queue: []report.Queued{waiter}},
+		{Holders: []report.Holder{holder}, Local: []report.Local{{Place: 1}}},
+		{Holders: []report.Holder{{Host: 3, HostHealth: report.HealthUnknown}}, Queue: []report.Queued{waiter}},
+		{Holders: []report.Holder{holder}}, {},
+	}}
+	s := &screen{model: model{width: 200, answer: &report.Glance{Report: r}}}
+	s.tally()
+	require.Contains(t, strings.Join(s.lines, "\n"), "locks 1 stuck, 1 unknown, 1 held, 1 waited for, 1 free")
+}
