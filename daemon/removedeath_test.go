@@ -161,7 +161,7 @@ func TestRemoveWhatMayComeBack(t *testing.T) {
 		h := acquire(t, other, locks.Request{Name: "x"})
 		require.Equal(t, 2, h.Lock().Entry.Permits)
 		require.NoError(t, h.Release())
-		require.ErrorIs(t, other.Remove(t.Context(), "x", false), api.ErrUnavailable)
+		require.ErrorIs(t, other.Remove(t.Context(), "x", false), api.ErrIntended)
 		_, err = m.disk.Land()
 		require.NoError(t, err)
 		require.Equal(t, 1, c.named("x"))

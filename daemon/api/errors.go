@@ -42,6 +42,8 @@ var (
 	// ErrInFlight is returned when this host can create and remove no lock, because a copy of the last
 	// entry that it wrote is in flight to a member disk.
 	ErrInFlight = errors.New("a write of the lock directory has not returned from a member disk")
+	// ErrIntended is returned when a lock cannot be removed, because another host intends its entry.
+	ErrIntended = errors.New("another host may still write the entry of the lock")
 	// ErrUncontained is returned when bakeryd cannot put a command into a cgroup.
 	ErrUncontained = errors.New("bakeryd cannot contain the command")
 	// ErrUnconfirmed is returned when a client did not confirm its grant in time.
@@ -163,6 +165,7 @@ var table = []row{
 	{ErrOverload, CodeUnavailable, "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"},
 	{ErrStuck, CodeUnavailable, "take the lock on another host; dmesg here and bakeryctl check tell what is wrong with that sector"},
 	{ErrInFlight, CodeUnavailable, "do it on another host, or wait; bakeryctl disks shows the disk that does not answer"},
+	{ErrIntended, CodeUnavailable, "run bakeryctl disks there, and start bakeryd there if it does not run; then remove the lock"},
 	{ErrUnavailable, CodeUnavailable, hintLog},
 	{ErrUncontained, CodeUnavailable, ""},
 	{ErrUnconfirmed, CodeUnconfirmed, "ask again"},

@@ -29,7 +29,7 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		// its scrub restores it
 		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond)
 		require.NoError(t, h.Release())
-		if err := ended(t, removed); errors.Is(err, api.ErrUnavailable) {
+		if err := ended(t, removed); errors.Is(err, api.ErrIntended) {
 			t.Log(err)
 			f.RemoveFaults()
 			return

@@ -206,9 +206,15 @@ func (m *Manager) takeBackIntent() bool {
 	return err == nil
 }
 
-// intents returns the intents of the other hosts. A host with an unreadable intent may be about to
-// write any entry, so no lock can be created unless that host is gone: see [membership.Member.Gone].
+// intents returns the intents of the other hosts: see [Manager.intentsOf].
 func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
+	of, err := m.intentsOf(dev)
+	return slices.Concat(slices.Collect(maps.Values(of))...), err
+}
+
+// intentsOf returns the intents of the other hosts, by host. A host with an unreadable intent may be about to
+// write any entry, so no lock can be created unless that host is gone: see [membership.Member.Gone].
+func (m *Manager) intentsOf(dev blockdev.Device) (map[int][]layout.Intent, error) {
 	n := m.SlotCount()
 	for try := 1; ; try++ {
 		found, bad, err := m.disk.Intents(dev, 1, n)
@@ -216,7 +222,7 @@ func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
 		delete(bad, m.mem.ID())
 		if err == nil && (try == store.SlotTries || m.stayLost(bad)) {
 			if err = m.lostIntents(bad); err == nil || try == store.SlotTries {
-				return slices.Concat(slices.Collect(maps.Values(found))...), err
+				return found, err
 			}
 		}
 		for host := range bad {

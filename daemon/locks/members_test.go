@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/directory"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/disktest"
 )
@@ -402,7 +403,10 @@ func TestDirectory_MemberHangs_HostCreatesOneLock(t *testing.T) {
 		create(t, b.testHost, "z", 1)
 		require.NoError(t, acquire(t, b.testHost, Request{Name: "x"}).Release())
 		require.NoError(t, b.Remove(t.Context(), "z", false))
-		require.ErrorIs(t, b.Remove(t.Context(), "x", false), api.ErrUnavailable, "it is intended")
+		err = b.Remove(t.Context(), "x", false)
+		require.EqualError(t, err, "another host may still write the entry of the lock: an intent of "+text.HostName(1, a.disk.HostName(1))+" is open: a disk hangs there, or the host died")
+		require.Equal(t, api.CodeUnavailable, api.ErrorOf(err).Code)
+		require.Contains(t, api.ErrorOf(err).Hint, "run bakeryctl disks there")
 		hung.Release()
 		c.resolved()
 		create(t, a.testHost, "y", 1)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/locks/driver"
 	"github.com/bakeryd/bakeryd/daemon/locks/queue"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -70,7 +70,7 @@ func (m *Manager) remove(ctx context.Context, name string, try bool, removable f
 	})
 }
 
-// removable returns the entry of a lock that can be removed. While a dead host may still write the
+// removable returns the entry of a lock that can be removed. While another host may still write the
 // entry, a cleared entry could come back. removable reports that before any client has to wait.
 // clear checks it again, because a host that restores an unreadable entry intends it, too.
 func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, err error) {
@@ -82,14 +82,24 @@ func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, e
 		if e, err = m.findIn(s, name, true); err != nil {
 			return err
 		}
-		intents, err := m.intents(guard.Dev())
-		if err == nil && slices.Contains(intents, layout.Intent(e)) {
-			err = fmt.Errorf("%w: a host that died while it created lock %q may still write its entry; start bakeryd there, then remove it",
-				api.ErrUnavailable, name)
-		}
-		return err
+		return m.unintended(guard, e)
 	})
 	return e, err
+}
+
+// unintended returns ErrIntended, with the host, if another host intends an entry.
+func (m *Manager) unintended(guard *Lock, e layout.Entry) error {
+	of, err := m.intentsOf(guard.Dev())
+	if err != nil {
+		return err
+	}
+	for host, intents := range of {
+		if slices.Contains(intents, layout.Intent(e)) {
+			return fmt.Errorf("%w: an intent of %s is open: a disk hangs there, or the host died",
+				api.ErrIntended, text.HostName(host, m.disk.HostName(host)))
+		}
+	}
+	return nil
 }
 
 // clearEntry makes the entry of a lock a free one, in a goroutine of its own: see [Host].
@@ -112,17 +122,13 @@ func (m *Manager) clear(lk *Lock, creation uint64) error {
 			}
 			// A host that restored the entry while this host waited for the lock may still write
 			// it.
-			intents, err := m.intents(guard.Dev())
-			if err != nil {
+			if err := m.unintended(guard, e); err != nil {
 				return err
-			}
-			if slices.Contains(intents, layout.Intent(e)) {
-				return fmt.Errorf("%w: lock %q", driver.ErrIntended, e.Name)
 			}
 			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation}, false)
 		})
 		switch {
-		case err == nil, errors.Is(err, driver.ErrIntended), errors.Is(err, api.ErrInFlight), errors.Is(err, api.ErrStuck):
+		case err == nil, errors.Is(err, api.ErrIntended), errors.Is(err, api.ErrInFlight), errors.Is(err, api.ErrStuck):
 			return err
 		case m.host.Stopping():
 			return queue.ErrStopped

@@ -229,7 +229,7 @@ func (c *client) take(ctx context.Context, s subject, req locks.Request, length 
 // expected reports whether a client has to expect the error.
 func expected(err error) bool {
 	for _, e := range []error{context.Canceled, context.DeadlineExceeded, api.ErrBusy, api.ErrUnavailable,
-		api.ErrLeaseLost, api.ErrUpgrade, api.ErrUnreadable, api.ErrDamaged, api.ErrNoLock, api.ErrStuck, api.ErrInFlight,
+		api.ErrLeaseLost, api.ErrUpgrade, api.ErrUnreadable, api.ErrDamaged, api.ErrNoLock, api.ErrStuck, api.ErrInFlight, api.ErrIntended,
 		api.ErrLost} {
 		if errors.Is(err, e) {
 			return true

@@ -242,7 +242,7 @@ func (lk *Lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		}
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
-		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, ErrIntended) || errors.Is(err, api.ErrInFlight) || errors.Is(err, api.ErrStuck) {
+		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, api.ErrIntended) || errors.Is(err, api.ErrInFlight) || errors.Is(err, api.ErrStuck) {
 			lk.Queue.Refuse(err, queue.Removers)
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {

@@ -3,7 +3,6 @@ package driver
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-// ErrIntended is returned when an entry cannot be cleared because a host may still write it again.
-var ErrIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
 
 // Remove removes the lock when the request is next in the queue. It blocks until then, or until ctx
 // ends.
