@@ -38,6 +38,7 @@ const (
 	ProblemSilent       ProblemKind = "silent"         // a host does not renew its lease
 	ProblemDead         ProblemKind = "dead"           // a host is declared dead
 	ProblemAskedToLeave ProblemKind = "asked_to_leave" // a host was asked to leave, and still renews its lease
+	ProblemJoiningHost  ProblemKind = "joining_host"   // another host began to join, and does not go on
 	ProblemName         ProblemKind = "name"           // several machines have the same name
 	ProblemStuck        ProblemKind = "stuck"          // a lock does not move
 	ProblemOrphan       ProblemKind = "orphan"         // a lock is kept by the command of a client that has ended
@@ -111,6 +112,7 @@ var further = map[ProblemKind][2]string{
 	ProblemSilent:       {"silent host", "silent hosts"},
 	ProblemDead:         {"dead host", "dead hosts"},
 	ProblemAskedToLeave: {"host that was asked to leave", "hosts that were asked to leave"},
+	ProblemJoiningHost:  {"host that does not finish joining", "hosts that do not finish joining"},
 	ProblemName:         {"name of several hosts", "names of several hosts"},
 	ProblemStuck:        {"stuck lock", "stuck locks"},
 	ProblemOrphan:       {"lock that the command of an ended client keeps", "locks that commands of ended clients keep"},
@@ -197,6 +199,11 @@ func (r *Report) hostProblems() (all []Problem) {
 		case h.Health == HealthDead && !h.Forgotten:
 			all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemDead, Subject: name, Text: name + " is dead", Why: "its locks are free",
 				Remedy: startThere + ", and it joins again;" + r.unfenced(h) + fmt.Sprintf(" only if it is gone for good: bakeryctl evict %d --forget frees its id", h.ID)})
+		}
+		if h.Health == HealthJoining && h.SilentMS != nil && *h.SilentMS > 2*r.Lockspace.LeaseMS {
+			since := elapsed("its record has not changed for", *h.SilentMS)
+			all = append(all, Problem{SeverityWarning, ProblemJoiningHost, name, name + " began to join and is not live", since.String(),
+				fmt.Sprintf("it holds nothing and blocks no lock; start bakeryd on its machine with --host-id %d, which takes the id; use another id for another machine", h.ID), []Moving{since}})
 		}
 		if h.AskedToLeave {
 			all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemAskedToLeave, Subject: name, Text: name + " was asked to leave, and still renews",

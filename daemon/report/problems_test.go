@@ -91,6 +91,10 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			[]string{"warning dead: host 2 (db2) is dead: its locks are free -> " + start + ", and it joins again;" + forget}},
 		{"forgotten", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].Forgotten = HealthDead, true }, nil},
 		{"left", func(r *Report) { r.Hosts[1].Health = HealthLeft }, nil},
+		{"joining", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].SilentMS = HealthJoining, new(int64(60_000)) }, nil},
+		{"joining, and killed", func(r *Report) { r.Hosts[1].Health, r.Hosts[1].SilentMS = HealthJoining, new(int64(61_000)) },
+			[]string{"warning joining_host: host 2 (db2) began to join and is not live: its record has not changed for 61 s" +
+				" -> it holds nothing and blocks no lock; start bakeryd on its machine with --host-id 2, which takes the id; use another id for another machine"}},
 		{"asked to leave", func(r *Report) { r.Hosts[1].AskedToLeave = true },
 			[]string{"warning asked_to_leave: host 2 (db2) was asked to leave, and still renews -> it stops its holders and leaves; until then its locks stay held"}},
 		{"lease late", func(r *Report) { r.ThisHost.LeaseLeftMS = 17_000 },
