@@ -56,6 +56,7 @@ type Member struct {
 	reason      error
 	cut         time.Duration // holds end then at the latest, whatever the lease says
 	turned      time.Duration // when the loop began its last turn
+	ringsAt     time.Duration // what the alarm is set to
 	reading     underWay
 	writing     underWay
 	suspect     stall.IO                // IO of a lock that is nearly stuck
@@ -277,7 +278,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 		case lease.Wished:
 			mb.wished[layout.Verdict{Host: a.Host, Incarnation: a.Incarnation}] = true
 		case lease.Lost:
-			mb.end(mb.withHang(a.Reason), a.Incarnation, true)
+			mb.end(mb.withCause(a.Reason), a.Incarnation, true)
 		case lease.Refused:
 			mb.end(a.Reason, 0, false)
 		case lease.Left:

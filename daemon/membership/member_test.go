@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,31 @@ func TestMember_IOHangs_ReasonNamesIt(t *testing.T) {
 		require.EqualError(t, mb.Err(), "the lease ran out: IO hangs: reading the host table, for 8m20s, on memory")
 		require.ErrorIs(t, mb.Err(), lease.ErrExpired)
 		release()
+	})
+}
+
+// pausedClock is the clock of a process that is paused: all timers fire late.
+type pausedClock struct {
+	clocktest.Clock
+	paused *atomic.Int64
+}
+
+func (c pausedClock) Now() time.Duration { return c.Clock.Now() + time.Duration(c.paused.Load()) }
+
+// TestMember_ProcessDoesNotRun_ReasonSaysIt: the request that was in flight is not blamed.
+func TestMember_ProcessDoesNotRun_ReasonSaysIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := space(t)
+		var paused atomic.Int64
+		f := disktest.NewFaulty(s.Disk.Open(), disktest.FaultyOptions{})
+		mb := live(t, s, f, func(cfg *Config) { cfg.Clock = pausedClock{paused: &paused} })
+		hung := f.Inject(disktest.Fault{Hang: true})
+		<-hung.Hit()
+		paused.Store(int64(19 * time.Minute))
+		<-mb.Lost()
+		require.Regexp(t, `^the lease ran out: this bakeryd did not run for 1[89]m[0-9.]+s$`, mb.Err().Error())
+		require.ErrorIs(t, mb.Err(), lease.ErrExpired)
+		hung.Release()
 	})
 }
 

@@ -44,8 +44,13 @@ func (mb *Member) overdueAt(u *underWay) (time.Duration, bool) {
 	return u.since + 2*mb.times().Budget(), u.since != 0 && !u.reported
 }
 
-// withHang adds IO of the lease that hangs to the reason why the lease is over. Called with mu held.
-func (mb *Member) withHang(reason error) error {
+// withCause adds to the reason why the lease is over that this process did not run, or IO of the lease
+// that hangs. Called with mu held.
+func (mb *Member) withCause(reason error) error {
+	// No turn follows a pause before the lease ends, so the alarm is that from before it.
+	if late := mb.cfg.Clock.Now() - mb.ringsAt; errors.Is(reason, lease.ErrExpired) && late > mb.times().Renew() {
+		return fmt.Errorf("%w: this bakeryd did not run for %v", reason, late.Round(time.Millisecond))
+	}
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
 		if u.since == 0 || !u.reported || !errors.Is(reason, lease.ErrExpired) {
 			continue
@@ -73,6 +78,7 @@ func (mb *Member) ring(at time.Duration) {
 	if mb.cfg.Alive != nil {
 		at = min(at, mb.turned+mb.cfg.AliveEvery)
 	}
+	mb.ringsAt = at
 	_ = mb.alarm.Set(at) // fails only once closed
 }
 
