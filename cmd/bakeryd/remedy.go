@@ -63,6 +63,8 @@ func (o *options) remedyOfSocket(err error) string {
 	other := fmt.Sprintf("set %s to another path", name)
 	dir := filepath.Dir(o.socket)
 	switch {
+	case errors.Is(err, server.ErrKilled):
+		return "check the disks (dmesg); if the IO never ends, reboot this host"
 	case errors.Is(err, server.ErrServed):
 		return other + ", for a second bakeryd on this host, or stop the one that runs"
 	case errors.Is(err, fs.ErrPermission):

@@ -98,6 +98,23 @@ func (id ID) Alive() bool {
 	}
 }
 
+// Killed reports whether the process that has this number was killed, and has threads that have not
+// ended. A thread in IO that does not return cannot end.
+func Killed(pid int) bool {
+	s, err := Read(pid)
+	if err != nil {
+		return false
+	}
+	return s.State == 'Z' && s.Threads > 1 || slices.ContainsFunc([]string{"SigPnd:", "ShdPnd:"}, func(name string) bool {
+		words, err := status(pid, name)
+		if err != nil || len(words) != 1 {
+			return false
+		}
+		pending, err := strconv.ParseUint(words[0], 16, 64)
+		return err == nil && pending&(1<<(unix.SIGKILL-1)) != 0
+	})
+}
+
 // RunsAs reports whether all user ids of the process that has this number are those of one user.
 func (id ID) RunsAs(uid int) (bool, error) {
 	ids, err := status(id.PID, "Uid:")

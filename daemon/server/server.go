@@ -36,7 +36,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/locks/measuring"
+	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/policy"
+	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/server/body"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -146,11 +148,18 @@ func (s *Server) serverOf(h http.Handler, of *fdlimit.Budget) *http.Server {
 // ErrServed is returned when another process serves a socket.
 var ErrServed = errors.New("another bakeryd serves this socket")
 
+// ErrKilled is returned when the process that serves a socket was killed, and has not ended.
+var ErrKilled = errors.New("the bakeryd of this socket was killed, and waits for its IO to end")
+
 // Listen creates the Unix socket at path. The group bakery, if it exists, may use it. Listen
-// replaces a socket that no process serves. It returns ErrServed.
+// replaces a socket that no process serves. It returns ErrServed or ErrKilled.
 func Listen(path string) (net.Listener, error) {
 	if c, err := net.Dial("unix", path); err == nil {
+		pid, _, _ := peer.Credentials(c.(*net.UnixConn))
 		c.Close()
+		if process.Killed(pid) {
+			return nil, fmt.Errorf("listen on %s: %w: process %d", path, ErrKilled, pid)
+		}
 		return nil, fmt.Errorf("listen on %s: %w", path, ErrServed)
 	} else if info, e := os.Lstat(path); e == nil && info.Mode().Type() == os.ModeSocket && errors.Is(err, unix.ECONNREFUSED) {
 		if err := os.Remove(path); err != nil {
