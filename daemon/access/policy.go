@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -28,6 +29,7 @@ type Fault struct {
 	Path string
 	Line int // the first invalid line; 0: the file is not usable as a whole
 	Err  error
+	Read time.Time // when the file was read
 }
 
 // Error names the place as PATH:LINE.
@@ -51,6 +53,18 @@ func (f *Fault) Text() (what, why string) {
 		return what + " does not exist", ""
 	}
 	return what + " cannot be used", f.Err.Error()
+}
+
+// Past returns the fact of Text for a file that has changed since it was read.
+func (f *Fault) Past() string {
+	was := "could not be used"
+	switch {
+	case f.Line != 0:
+		was = "was invalid"
+	case errors.Is(f.Err, fs.ErrNotExist):
+		was = "did not exist"
+	}
+	return fmt.Sprintf("the policy file %s %s when it was read at %s, and has changed since", f.Path, was, f.Read.Format(time.TimeOnly))
 }
 
 // Remedy returns an instruction for the operator.
@@ -117,7 +131,7 @@ func Parse(path string, text []byte, names Names) (*Policy, error) {
 	for line := range strings.Lines(string(text)) {
 		n++
 		if err := p.add(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"), n, names); err != nil {
-			return nil, &Fault{path, n, err}
+			return nil, &Fault{Path: path, Line: n, Err: err}
 		}
 	}
 	return p, nil

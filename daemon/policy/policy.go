@@ -79,6 +79,7 @@ const maxUnknown = 20
 func (p *File) read() error {
 	policy, err := p.parse()
 	if fault, ok := errors.AsType[*access.Fault](err); ok {
+		fault.Read = time.Now()
 		p.Current.Store(p.Current.Load().Faulty(fault))
 		return fault
 	}
@@ -90,7 +91,7 @@ func (p *File) read() error {
 		p.log.Warn("a line of the policy allows nothing until the policy is reloaded: create the user or group, or give its number", "line", who)
 	}
 	p.Current.Store(policy)
-	p.log.Info("policy in force", "path", p.path, "lines", policy.Lines)
+	p.log.Info("policy in force", "path", p.path, "rules", policy.Lines)
 	return nil
 }
 

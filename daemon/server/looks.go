@@ -89,7 +89,7 @@ func (s *Server) judgePolicy(r *report.Report) {
 		}
 	}
 	if fault != nil && changed {
-		why = append(why, "the file has changed since it was read")
+		p.Text = fault.Past()
 	}
 	if policy.InForce() {
 		p.Severity = report.SeverityWarning
