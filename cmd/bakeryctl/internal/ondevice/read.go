@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,11 @@ func Read[T any](ctx context.Context, paths []string, f func(blockdev.Device) (T
 		return none, Failure(hangs)
 	}
 	if err != nil {
-		return contents, Failure(err)
+		f := Failure(err)
+		if len(paths) == 1 && errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(paths[0], " ,") {
+			f.Hint = "give each disk as an argument, or a --device, of its own; lsblk --paths lists the block devices"
+		}
+		return contents, f
 	}
 	return contents, nil
 }
