@@ -65,6 +65,15 @@ func TestNewerClient_UnknownCondition_KeepsTheLock(t *testing.T) {
 			_, answer = s.call("GET /v1/locks", "")
 			require.Contains(t, answer, `"x"`)
 		}
+		for call, body := range map[string]string{
+			"POST /v1/remove": `{"name": "x", "dry_run": true}`,
+			"POST /v1/evict":  `{"host": 2, "incarnation": "0000000000000007", "dry_run": true}`,
+		} {
+			status, answer := s.call(call, body)
+			require.Equal(t, 400, status, "it cannot be undone")
+			require.Contains(t, answer, `the request has the member \"dry_run\", which this bakeryd does not know`)
+			require.Contains(t, answer, "check the spelling, or update bakeryd")
+		}
 		status, _ := s.call("POST /v1/remove", `{"name": "x", "if_no_value": true}`)
 		require.Equal(t, 200, status)
 	})

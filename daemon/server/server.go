@@ -315,6 +315,9 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, action access.Ac
 	if err != nil {
 		return "", err
 	}
+	if len(unknown) > 0 && (action == access.Remove || action == access.Evict) {
+		return "", body.Final(unknown[0])
+	}
 	if warning = s.ignored(r.Method+" "+r.URL.Path, callerOf(r), unknown); warning != "" {
 		w.Header().Set("Warning", "299 - "+strconv.Quote(warning))
 	}

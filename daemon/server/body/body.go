@@ -54,7 +54,7 @@ func Decode(text []byte, into any) (unknown []string, err error) {
 		}
 	}
 	if i := slices.IndexFunc(unknown, isCondition); i >= 0 {
-		return nil, &unknownCondition{unknown[i]}
+		return nil, &unknownMember{"condition", unknown[i], "update bakeryd on this host; a condition is never ignored"}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, misfit(given, into, err))
@@ -196,18 +196,23 @@ func quote(name string) string {
 	return strconv.QuoteToASCII(name)
 }
 
-// unknownCondition is returned for a request with a condition that this bakeryd does not know.
-type unknownCondition struct{ name string }
+// unknownMember is returned for a request with a member that this bakeryd does not know and must not
+// ignore.
+type unknownMember struct{ what, name, why string }
+
+// Final returns the error of a call that cannot be undone, and has a member that this bakeryd does not
+// know.
+func Final(name string) error {
+	return &unknownMember{"member", name, "check the spelling, or update bakeryd on this host; the call cannot be undone, and ignores no member"}
+}
 
 // Error implements error.
-func (e *unknownCondition) Error() string {
-	return fmt.Sprintf("%v: the request has the condition %s, which this bakeryd does not know", api.ErrInvalid, quote(e.name))
+func (e *unknownMember) Error() string {
+	return fmt.Sprintf("%v: the request has the %s %s, which this bakeryd does not know", api.ErrInvalid, e.what, quote(e.name))
 }
 
 // Unwrap returns api.ErrInvalid.
-func (e *unknownCondition) Unwrap() error { return api.ErrInvalid }
+func (e *unknownMember) Unwrap() error { return api.ErrInvalid }
 
 // Hint returns what the user can do.
-func (e *unknownCondition) Hint() string {
-	return "update bakeryd on this host; a condition is never ignored"
-}
+func (e *unknownMember) Hint() string { return e.why }
