@@ -114,7 +114,7 @@ func incidents(t *testing.T, real string) {
 		s := newStage(t, real, answer(3, 5, 3, 1, unread))
 		b := browser.Visit(t, s.url, ready)
 		says(b, "#headline", "The disk cannot be read: ")
-		says(b, "#todo", "The state shown is of 44 s ago")
+		says(b, "#todo", "The locks shown are of 44 s ago")
 		says(b, "#link", "the disk does not answer · disk read 44 s ago")
 		require.Equal(t, []string{"lost", "unknown", "unknown"}, browser.Eval[[]string](b, `[...document.querySelectorAll('#hostlist .chip')].map((c) => c.textContent)`))
 		require.Equal(t, []string{"bad", "warn", "warn"}, browser.Eval[[]string](b, `[...document.querySelectorAll('#hostlist .chip')].map((c) => c.dataset.level)`))
