@@ -228,7 +228,7 @@ func (h *Host) Glance() *report.Glance {
 	case err == nil:
 	case kept == nil:
 		a.Error = api.ErrorOf(err)
-		a.Report.AddProblem(report.Problem{Severity: report.SeverityError, Kind: "device", Subject: "device", Text: "the disk cannot be read",
+		a.Report.AddProblem(report.Problem{Severity: report.SeverityError, Kind: report.ProblemDevice, Subject: "device", Text: "the disk cannot be read",
 			Why: a.Error.Message, Remedy: "the locks are not known, because bakeryd has not read them yet; " + a.Error.Hint})
 	default:
 		a.Error = api.ErrorOf(err)

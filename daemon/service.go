@@ -154,8 +154,8 @@ func (s *Service) Drain() { s.drain() }
 // must continue within the lease; this process must end. If nothing is held it leaves the
 // lockspace.
 //
-// It returns an error of the first Join, unless a disk does not answer, ErrHandedOver, ErrLeaseLost if holders did not stop, or
-// ErrEvicted.
+// It returns an error of the first Join, unless disks did not answer: then it tries again. It also returns
+// ErrHandedOver, ErrLeaseLost if holders did not stop, or ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	joining, cancel := context.WithCancel(ctx) // ends with Drain, too
 	defer cancel()

@@ -358,9 +358,18 @@ func (l *Lock) Doubt() (doubt Health) {
 	return doubt
 }
 
-// Free returns in a word the state of a lock that no client has or waits for.
-func (l *Lock) Free() string {
-	if l.Lingering {
+// Old reports whether other hosts may hold the locks that the report shows as free: the host that made it
+// has no lease of its own any more, or has not answered since.
+func (r *Report) Old() bool {
+	return r.ThisHost != nil && slices.Contains([]string{string(HealthLost), stateJoining, string(HealthUnknown)}, r.ThisHost.State)
+}
+
+// Free returns in a word the state of a lock that has no holder and no waiter in the report.
+func (r *Report) Free(l *Lock) string {
+	switch {
+	case r.Old():
+		return string(HealthUnknown)
+	case l.Lingering:
 		return "lingering"
 	}
 	return "free"

@@ -123,7 +123,8 @@ func incidents(t *testing.T, real string) {
 		require.Equal(t, []string{"unknown", "unknown", "lost"}, browser.Eval[[]string](b, `[...document.querySelectorAll('.lockline .chip')].map((c) => c.textContent)`))
 		says(b, "#locklist > li:nth-child(3) .holders .chip", "lost")
 		require.Contains(t, text(b, "#self"), "over for 1")
-		says(b, "#summary", "0 hosts live · 0 locks held · 1 waiting")
+		says(b, "#summary", "0 hosts live · 0 locks held · 1 waiting · 2 locks free when last read")
+		require.Equal(t, "Free when last read", text(b, "#freehead"))
 		pictures(b, "lost")
 
 		joining := answer(3, 5, 3, 1, unread)
@@ -142,6 +143,7 @@ func unanswered(t *testing.T, real string) {
 	s.set(object{"read": object{}, "error": object{"code": "unavailable", "message": "not joined to the lockspace: it is still joining", "hint": "the log says more"}})
 	b.Until(`[...document.querySelectorAll('#hostlist .chip')].every((c) => c.textContent === 'unknown')`)
 	says(b, "#hostlist", "live when last seen")
+	says(b, "#freehead", "Free when last read")
 	require.Equal(t, []string{"unknown", "unknown"}, browser.Eval[[]string](b, `[...document.querySelectorAll('.lockline .chip')].map((c) => c.textContent)`))
 	says(b, "#todo", "The state shown is of ")
 	says(b, "#headline", "bakeryd runs, but has not joined the lockspace: it is still joining")

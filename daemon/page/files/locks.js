@@ -43,6 +43,7 @@ export function drawLocks(m, now) {
   const busy = found.filter((l) => l.rank < 4).slice(0, shown), free = found.filter((l) => l.rank === 4).slice(0, (shown - busy.length) * perLine);
   keyed($('locklist'), busy, (l) => l.number, lockRow, m, m.age(now));
   keyed($('freelist'), free, (l) => l.number, freeRow);
+  say($('freehead'), m.old() ? 'Free when last read' : 'Free');
   show($('free'), free.length > 0);
   const more = found.length - busy.length - free.length;
   tell($('morelocks'), more > 0 ? `${many(more, 'more lock')}: search, or show some` : '');

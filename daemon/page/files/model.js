@@ -21,6 +21,11 @@ export class Model {
     this.tally = this.count();
   }
 
+  // old reports whether other hosts may hold the locks that are shown as free: Old of package report.
+  old() {
+    return this.over || ['lost', 'joining', 'unknown'].includes(this.self?.state);
+  }
+
   // waits returns the number of waiters: hosts, and instead of this host its clients.
   waits(l) {
     const local = l.local?.length ?? 0;

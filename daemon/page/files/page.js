@@ -144,7 +144,7 @@ function troubleRow() {
 function summary(m) {
   const t = m.tally, free = m.locks.filter((l) => l.rank === 4).length;
   const parts = [`${many(t.live, 'host')} live`, `${many(t.held, 'lock')} held`,
-    t.waits ? `${t.waits.toLocaleString('en')} waiting` : 'no waiters', `${many(free, 'lock')} free`];
+    t.waits ? `${t.waits.toLocaleString('en')} waiting` : 'no waiters', `${many(free, 'lock')} free${m.old() ? ' when last read' : ''}`];
   return parts.join(' · ');
 }
 

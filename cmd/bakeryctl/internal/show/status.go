@@ -36,7 +36,7 @@ func Show(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
 	showProblems(w, r.Problems, p)
 	showLockspace(w, r, p)
 	showHosts(w, r, p)
-	showLocks(w, r.Locks, now, p)
+	showLocks(w, r, now, p)
 	showStuck(w, r, p)
 	if len(r.Damaged) > 0 {
 		fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "DAMAGED\tBYTE\tERROR"))
@@ -147,22 +147,22 @@ func showHosts(w io.Writer, r *report.Report, p render.Paint) {
 	fmt.Fprint(w, left)
 }
 
-func showLocks(w io.Writer, locks []report.Lock, now time.Time, p render.Paint) {
-	if len(locks) == 0 {
+func showLocks(w io.Writer, r *report.Report, now time.Time, p render.Paint) {
+	if len(r.Locks) == 0 {
 		fmt.Fprintf(w, "\nno locks\n")
 		return
 	}
 	fmt.Fprintf(w, "\n%s\n", p.Of(render.Head, "LOCK\tSTATE\tHOST\tMODE\tSINCE\tPID\tCOMMAND"))
 	free := func(l report.Lock) bool { return len(l.Holders)+len(l.Queue)+len(l.Local) == 0 }
-	for _, l := range slices.DeleteFunc(slices.Clone(locks), free) {
+	for _, l := range slices.DeleteFunc(slices.Clone(r.Locks), free) {
 		name := LockName(l) + permitsText(l)
 		for _, row := range lockRows(l, now, p) {
 			fmt.Fprintf(w, "%s\t%s\n", name, row)
 			name = "" // only in the first row
 		}
 	}
-	for _, l := range only(locks, free) {
-		fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\n", LockName(l)+permitsText(l), p.Of(render.Soft, l.Free()))
+	for _, l := range only(r.Locks, free) {
+		fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\n", LockName(l)+permitsText(l), p.Of(render.Soft, r.Free(&l)))
 	}
 }
 

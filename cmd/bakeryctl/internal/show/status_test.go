@@ -56,13 +56,20 @@ func TestShow_LostLease_ShowsNoHold(t *testing.T) {
 func TestShow_Lingering_IsNotFree(t *testing.T) {
 	r := &report.Report{Locks: []report.Lock{{Name: "kept", Number: 1, Permits: 1, Lingering: true}, {Name: "unused", Number: 2, Permits: 1}}}
 	var out bytes.Buffer
-	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { showLocks(w, r.Locks, showtest.Noon, false) }))
+	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { showLocks(w, r, showtest.Noon, false) }))
 	require.Regexp(t, `(?m)^kept +lingering *$`, out.String())
 	require.Regexp(t, `(?m)^unused +free *$`, out.String())
 	text, err := json.Marshal(r.Locks)
 	require.NoError(t, err)
 	require.Regexp(t, `"name":"kept"[^{}]*"lingering":true`, string(text))
 	require.NotRegexp(t, `"name":"unused"[^{}]*"lingering"`, string(text))
+
+	// Other hosts may have got both since the lease was lost.
+	r.ThisHost = &report.ThisHost{State: string(report.HealthLost)}
+	out.Reset()
+	require.NoError(t, render.WriteTable(&out, func(w io.Writer) { showLocks(w, r, showtest.Noon, false) }))
+	require.Regexp(t, `(?m)^kept +unknown *$`, out.String())
+	require.Regexp(t, `(?m)^unused +unknown *$`, out.String())
 }
 
 func TestShow_HostileProblem_KeepsItsLine(t *testing.T) {

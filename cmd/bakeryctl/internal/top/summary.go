@@ -236,6 +236,8 @@ func (s *screen) tally() {
 			wanted++
 		case len(k.Holders) > 0:
 			held++
+		case s.answer.Report.Old():
+			doubt[report.HealthUnknown]++
 		default:
 			free++
 		}

@@ -181,7 +181,7 @@ func (s *screen) lockState(l report.Lock) string {
 	case len(l.Queue)+len(l.Local) > 0:
 		return s.of(render.Warn, "entering")
 	}
-	return s.of(render.Soft, l.Free())
+	return s.of(render.Soft, s.answer.Report.Free(&l))
 }
 
 // lockTable adds the locks and a heading, at most room lines.
