@@ -45,11 +45,9 @@ func TestFiles_Generated_AreThoseOfTheRepository(t *testing.T) {
 	}
 }
 
-// TestFiles_EveryMember_IsDescribed: each type, and each of its members, has a comment in the
-// source.
-func TestFiles_EveryMember_IsDescribed(t *testing.T) {
-	t.Parallel()
-	members := 0
+// eachType calls f with each type of each file.
+func eachType(t *testing.T, f func(file, of string, d definition)) {
+	t.Helper()
 	for _, name := range files(t, ".") {
 		text, err := Files.ReadFile(name)
 		require.NoError(t, err)
@@ -60,14 +58,24 @@ func TestFiles_EveryMember_IsDescribed(t *testing.T) {
 		require.NoError(t, json.Unmarshal(text, &document))
 		for _, all := range []map[string]definition{document.Definitions, document.Components.Schemas} {
 			for of, d := range all {
-				require.NotEmpty(t, d.Description, "%s: type %s", name, of)
-				for member, p := range d.Properties {
-					members++
-					require.True(t, p.Description != "" || len(p.OneOf) == 2 && p.OneOf[0].Description != "", "%s: %s of %s", name, member, of)
-				}
+				f(name, of, d)
 			}
 		}
 	}
+}
+
+// TestFiles_EveryMember_IsDescribed: each type, and each of its members, has a comment in the
+// source.
+func TestFiles_EveryMember_IsDescribed(t *testing.T) {
+	t.Parallel()
+	members := 0
+	eachType(t, func(file, of string, d definition) {
+		require.NotEmpty(t, d.Description, "%s: type %s", file, of)
+		for member, p := range d.Properties {
+			members++
+			require.True(t, p.Description != "" || len(p.OneOf) == 2 && p.OneOf[0].Description != "", "%s: %s of %s", file, member, of)
+		}
+	})
 	require.Greater(t, members, 300)
 }
 
@@ -78,26 +86,15 @@ func TestFiles_Descriptions_NameMembersAsJSONDoes(t *testing.T) {
 	require.Equal(t, []string{"LeaseMS", "Text"}, goNames("why continues Text until LeaseMS, mode", definition{
 		Properties: map[string]definition{"lease_ms": {}, "text": {}, "mode": {}},
 	}))
-	for _, name := range files(t, ".") {
-		text, err := Files.ReadFile(name)
-		require.NoError(t, err)
-		var document struct {
-			Definitions map[string]definition `json:"$defs"`
-			Components  struct{ Schemas map[string]definition }
-		}
-		require.NoError(t, json.Unmarshal(text, &document))
-		for _, all := range []map[string]definition{document.Definitions, document.Components.Schemas} {
-			for of, d := range all {
-				require.Empty(t, goNames(strings.TrimPrefix(d.Description, of), d), "%s: %s", name, of)
-				for member, p := range d.Properties {
-					for _, about := range append([]definition{p}, p.OneOf...) {
-						require.Empty(t, goNames(about.Description, d), "%s: %s of %s", name, member, of)
-						require.Empty(t, goNames(strings.Join(about.Meanings, "\n"), d), "%s: %s of %s", name, member, of)
-					}
-				}
+	eachType(t, func(file, of string, d definition) {
+		require.Empty(t, goNames(strings.TrimPrefix(d.Description, of), d), "%s: %s", file, of)
+		for member, p := range d.Properties {
+			for _, about := range append([]definition{p}, p.OneOf...) {
+				require.Empty(t, goNames(about.Description, d), "%s: %s of %s", file, member, of)
+				require.Empty(t, goNames(strings.Join(about.Meanings, "\n"), d), "%s: %s of %s", file, member, of)
 			}
 		}
-	}
+	})
 }
 
 var capitalised = regexp.MustCompile(`\b[A-Z][A-Za-z]*\b`)
