@@ -77,9 +77,11 @@ func (r *reporter) run(done <-chan struct{}) {
 			r.log.Warn("not serving locks yet, waiting", attributes(now)...)
 			logged[why] = true
 		case time.Since(began) >= repeat:
-			more := []any{"waited", repeat, "remedy", cmp.Or(now.Do, "none needed: it ends by itself")}
+			more := []any{"waited", time.Since(began).Round(time.Second), "remedy", cmp.Or(now.Do, "none needed: it ends by itself")}
 			r.log.Warn("still not serving locks, waiting", append(attributes(now), more...)...)
-			repeat *= 2
+			for repeat <= time.Since(began) {
+				repeat *= 2
+			}
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (e *Event) AppendLine(to []byte) []byte {
 // and another name of the boot id.
 func (e *Event) Parse(line []byte) error {
 	err := json.Unmarshal(line, e)
-	if err == nil {
+	if err == nil && !bytes.Contains(line, []byte(`"boot":`)) { // 16 decimal digits look like the others
 		return nil
 	}
 	old := struct {

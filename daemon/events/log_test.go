@@ -144,7 +144,7 @@ func TestAddTellsWhoAndWhen(t *testing.T) {
 // TestParse_IncarnationInDecimal_IsThatOfAnEarlierVersion: a journal outlives an update.
 func TestParse_IncarnationInDecimal_IsThatOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
-	for written, want := range map[string]text.Hex{`"18364758544493064720"`: 0xfedcba9876543210, `"17"`: 17} {
+	for written, want := range map[string]text.Hex{`"18364758544493064720"`: 0xfedcba9876543210, `"17"`: 17, `"1234567890123456"`: 1234567890123456} {
 		path := filepath.Join(t.TempDir(), "old.events")
 		line := `{"seq":"8","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"dead","host":3,"boot":"b1","incarnation":` + written + "}\n"
 		require.NoError(t, os.WriteFile(path, []byte(line), 0o600))

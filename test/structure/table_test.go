@@ -12,7 +12,6 @@ var http = map[string]string{
 	"daemon/fdlimit": "the limit of connections",
 	"daemon/metrics": "the handler that Prometheus asks",
 	"daemon/page":    "the handler of the status page",
-	"ctl/top":        "a call of the API",
 }
 
 // atOnce has the packages that bakeryctl-lock must not link, not even by others, and why: each makes the start of
@@ -136,7 +135,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/stress", "ctl/call ctl/cli ctl/ondevice daemon/api daemon/stress daemon/text layout"},
 	{"ctl/usage", "cmd/internal/flags ctl/cli"},
 	{"ctl/complete", "ctl/call daemon/client daemon/report daemon/text"},
-	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
+	{"ctl/top", "ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
 	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/acquire ctl/bench ctl/call ctl/check ctl/cli ctl/complete ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/stress ctl/supervise ctl/term ctl/top ctl/topics ctl/usage daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/text daemon/timeline layout"},
 	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server daemon/waiting"},

@@ -39,7 +39,7 @@ const (
 	askMoved = 2 * time.Second
 )
 
-// unknown is a number of waiters.
+// unknown is a number of waiters that bakeryd has not sent.
 const unknown = -1
 
 // startWaitLine returns a running waitLine.

@@ -89,20 +89,23 @@ func answers(conn net.Conn, until time.Time) bool {
 
 // silent returns the error of a server that has accepted a connection, or its kernel for it, and has
 // answered nothing for the time.
-func silent(conn net.Conn, socket string, time time.Duration) error {
-	who := ""
+func silent(conn net.Conn, socket string, limit time.Duration) error {
+	server := ""
 	if c, ok := conn.(*net.UnixConn); ok {
 		if pid, _, _ := peer.Credentials(c); pid > 1 { // of another namespace it is 0; 1 may listen for others
-			who = fmt.Sprintf(": its process %d %s", pid, condition(pid))
+			server = fmt.Sprintf(": its process %d %s", pid, condition(pid))
 		}
 	}
-	return fmt.Errorf("%w on %s within %v%s", client.ErrNoAnswer, socket, time, who)
+	return fmt.Errorf("%w on %s within %v%s", client.ErrNoAnswer, socket, limit, server)
 }
 
 // condition returns why a process does not answer.
 func condition(pid int) string {
 	if s, err := process.Read(pid); err == nil && s.State == 'T' {
 		return "is stopped (kill -CONT continues it)"
+	}
+	if process.Killed(pid) {
+		return "was killed, and waits for its IO to end"
 	}
 	return "hangs"
 }

@@ -15,7 +15,7 @@ import (
 type Patience struct {
 	Out    io.Writer
 	Notice time.Duration
-	Limit  time.Duration // 0: none
+	Limit  time.Duration // 0: none. A device has twice that; bakeryd has none if Notice is 0
 }
 
 // DefaultPatience returns the Patience of the programs. A bakeryd under load may pause for seconds.

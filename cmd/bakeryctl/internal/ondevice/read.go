@@ -27,8 +27,8 @@ const (
 )
 
 // Read opens the device at a path, or the lockspace on the disks at several, for reading, and returns what
-// f reads from it. While one request takes long it has the [cli.Patience] of ctx: f then still runs when Read returns
-// an error that wraps ErrHangs, and the caller must not use what f writes.
+// f reads from it. While one request takes long it has the [cli.Patience] of ctx. If ctx ends, or a request takes too
+// long, which is an error that wraps ErrHangs, f still runs: the caller must not use what f writes.
 func Read[T any](ctx context.Context, paths []string, f func(blockdev.Device) (T, error)) (T, error) {
 	r := reading{paths: paths, begun: time.Now(), done: make(chan struct{})}
 	var contents T
@@ -37,7 +37,7 @@ func Read[T any](ctx context.Context, paths []string, f func(blockdev.Device) (T
 		defer close(r.done)
 		contents, err = use(&r, f)
 	}()
-	if hangs := r.await(cli.PatienceOf(ctx)); hangs != nil {
+	if hangs := r.await(ctx, cli.PatienceOf(ctx)); hangs != nil {
 		var none T
 		return none, Failure(hangs)
 	}
@@ -74,16 +74,14 @@ type reading struct {
 	done   chan struct{}
 }
 
-// await blocks until the reading is done, or returns an error if one request takes too long.
-func (r *reading) await(p cli.Patience) error {
-	if p.Notice == 0 && p.Limit == 0 {
-		<-r.done
-		return nil
-	}
+// await blocks until the reading is done, or returns an error if ctx ends or one request takes too long.
+func (r *reading) await(ctx context.Context, p cli.Patience) error {
 	for said := false; ; {
 		select {
 		case <-r.done:
 			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
 		}
 		what, since := r.late(p.Notice)

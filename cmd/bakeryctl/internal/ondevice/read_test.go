@@ -1,6 +1,7 @@
 package ondevice
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,13 +38,15 @@ func (l lines) Write(p []byte) (int, error) {
 }
 
 // watched returns a reading of the device, nil if it is not opened yet, and what awaiting it prints and returns.
-func watched(dev blockdev.Device) (r *reading, out lines, ended chan error) {
+func watched(t *testing.T, dev blockdev.Device) (r *reading, out lines, ended chan error) {
 	r = &reading{paths: []string{"/dev/a", "/dev/b"}, begun: time.Now(), done: make(chan struct{})}
 	if dev != nil {
 		r.opened.Store(&dev)
 	}
 	out, ended = make(lines, 10), make(chan error, 1)
-	go func() { ended <- r.await(cli.Patience{Out: out, Notice: 3 * time.Second, Limit: 15 * time.Second}) }()
+	go func() {
+		ended <- r.await(t.Context(), cli.Patience{Out: out, Notice: 3 * time.Second, Limit: 15 * time.Second})
+	}()
 	return r, out, ended
 }
 
@@ -54,7 +57,7 @@ func TestReading_Hangs_IsPrintedAndGivenUp(t *testing.T) {
 			if opened {
 				dev = newBusyDevice()
 			}
-			_, out, ended := watched(dev)
+			_, out, ended := watched(t, dev)
 			time.Sleep(3*time.Second - time.Millisecond)
 			synctest.Wait()
 			require.Empty(t, out)
@@ -70,11 +73,19 @@ func TestReading_Hangs_IsPrintedAndGivenUp(t *testing.T) {
 	}
 }
 
+// TestReading_Interrupted_Returns: the request in flight cannot be ended.
+func TestReading_Interrupted_Returns(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &reading{begun: time.Now(), done: make(chan struct{})}
+	require.ErrorIs(t, r.await(ctx, cli.Patience{}), context.Canceled)
+}
+
 // TestReading_RequestsReturn_HasNoLimit: to check a large lockspace takes minutes.
 func TestReading_RequestsReturn_HasNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dev := newBusyDevice()
-		r, out, ended := watched(dev)
+		r, out, ended := watched(t, dev)
 		for range 100 {
 			time.Sleep(2900 * time.Millisecond)
 			synctest.Wait()

@@ -182,6 +182,21 @@ func LockName(l report.Lock) string {
 }
 
 // lockRows returns the cells from STATE on: one row for each holder and waiter.
+// HoldState returns the state of a hold in words.
+func HoldState(h report.Holder) (words string, of render.Level) {
+	words, of = "held", render.Good
+	switch h.HostHealth {
+	case report.HealthLost:
+		words, of = "lost", render.Bad
+	case report.HealthUnknown:
+		words, of = "unknown", render.Warn
+	}
+	if h.Orphan {
+		words, of = words+", orphan", max(of, render.Warn)
+	}
+	return words, of
+}
+
 func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 	row := func(of render.Level, state, host string, mode layout.Mode, since time.Time, pid int, command string) {
 		age, id := "", ""
@@ -194,21 +209,15 @@ func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 		rows = append(rows, strings.Join([]string{p.Of(of, state), host, mode.String(), age, id, text.PrintableLine(command)}, "\t"))
 	}
 	for _, h := range l.Holders {
-		of, state, pid := render.Good, "held", h.PID
-		switch h.HostHealth {
-		case report.HealthLost:
-			of, state = render.Bad, "lost"
-		case report.HealthUnknown:
-			of, state = render.Warn, "unknown"
-		}
+		state, of := HoldState(h)
+		pid := h.PID
 		if h.Orphan {
-			of, state = render.Warn, state+", orphan"
 			if pid = 0; len(h.Processes) > 0 { // the PID of its client is stale
 				pid = h.Processes[0]
 			}
 		}
 		if strings.HasPrefix(h.Containment, "weak") {
-			of, state = render.Warn, state+", weak"
+			of, state = max(of, render.Warn), state+", weak"
 		}
 		if l.Stuck != "" {
 			of = render.Bad
@@ -247,19 +256,31 @@ func Ask(ctx context.Context, socket string) (*report.Report, error) {
 	return r, nil
 }
 
+// Glance requests what the bakeryd at socket has in memory. The answer has a report, an error or both.
+func Glance(ctx context.Context, socket string) (*report.Glance, error) {
+	g := new(report.Glance)
+	if err := call.Ask(ctx, socket, "GET", "/page/status", nil, g); err != nil {
+		return nil, err
+	}
+	switch {
+	case g.Report != nil:
+		Complete(g.Report)
+	case g.Error == nil:
+		return nil, call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
+	}
+	return g, nil
+}
+
 // Known requests what the bakeryd at socket has in memory, and says how old that is. If bakeryd is not joined, Known
 // also returns what it knew when its lease was lost, with the error; nil if that is nothing.
 func Known(ctx context.Context, socket string) (r *report.Report, age string, err error) {
-	g := new(report.Glance)
-	switch err := call.Ask(ctx, socket, "GET", "/page/status", nil, g); {
-	case err != nil:
+	g, err := Glance(ctx, socket)
+	if err != nil {
 		return nil, "", err
-	case g.Report == nil && g.Error == nil:
-		return nil, "", call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
-	case g.Report == nil:
+	}
+	if g.Report == nil {
 		return nil, "", call.Failure(g.Error)
 	}
-	Complete(g.Report)
 	if g.Error != nil && g.Error.Code == api.CodeUnavailable {
 		f := call.Failure(g.Error)
 		if f.Err = fmt.Errorf("%w; the output is what bakeryd knew", f.Err); g.Report.ThisHost != nil {

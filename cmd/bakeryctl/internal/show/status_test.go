@@ -72,6 +72,12 @@ func TestShow_Lingering_IsNotFree(t *testing.T) {
 	require.Regexp(t, `(?m)^unused +unknown *$`, out.String())
 }
 
+func TestHoldState_LostOrphan_IsAsBadAsLost(t *testing.T) {
+	words, of := HoldState(report.Holder{HostHealth: report.HealthLost, Orphan: true})
+	require.Equal(t, "lost, orphan", words)
+	require.Equal(t, render.Bad, of)
+}
+
 func TestShow_HostileProblem_KeepsItsLine(t *testing.T) {
 	r := showtest.Report()
 	r.Problems = []report.Problem{{Severity: report.SeverityError, Text: "a\x1b[2J", Why: "b\nc", Remedy: "d\te"}}

@@ -91,16 +91,10 @@ func (s *screen) lockDetails(l report.Lock) {
 		if h.PID != 0 {
 			pid = fmt.Sprint("pid ", h.PID)
 		}
-		word, of := "held", render.Good
-		switch h.HostHealth {
-		case report.HealthLost:
-			word, of = "lost", render.Bad
-		case report.HealthUnknown:
-			word, of = "unknown", render.Warn
-		}
+		word, of := show.HoldState(h)
 		if h.Orphan {
 			pids := h.Processes[:min(4, len(h.Processes))]
-			word, of, pid = word+", orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(pids), "[]")
+			pid = "left: " + strings.Trim(fmt.Sprint(pids), "[]")
 		}
 		rows = append(rows, s.item(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), s.heldFor(h.Since), pid))
 		if h.Command != "" {

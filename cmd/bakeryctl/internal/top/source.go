@@ -3,9 +3,7 @@ package top
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,7 +12,6 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -80,18 +77,11 @@ func Bakeryd(socket string) Source {
 func (s socketSource) read(ctx context.Context) (*report.Glance, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("%w within %v", client.ErrNoAnswer, answerTimeout))
 	defer cancel()
-	g := new(report.Glance)
-	if err := call.Ask(ctx, s.socket, http.MethodGet, "/page/status", nil, g); err != nil {
-		return nil, err
-	}
-	switch {
-	case g.Report == nil && g.Error == nil:
-		return nil, call.Unreachable(errors.New("read its answer: it has neither a report nor an error"))
-	case g.Report == nil:
+	g, err := show.Glance(ctx, s.socket)
+	if err == nil && g.Report == nil {
 		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: (*notReady)(g.Error), Hint: g.Error.Hint}
 	}
-	show.Complete(g.Report)
-	return g, nil
+	return g, err
 }
 
 func (s socketSource) follow(ctx context.Context, send func(tea.Msg)) {

@@ -16,7 +16,6 @@ const unlimited = 1 << 20
 // screen collects the lines of a view. It creates only visible rows.
 type screen struct {
 	model
-	width int // in columns
 	paint render.Paint
 	g     render.Glyphs
 	lines []string
@@ -30,7 +29,7 @@ func (s *screen) line(texts ...string) { s.lines = append(s.lines, strings.Join(
 
 // right puts coloured text at the right end of line i, if it fits.
 func (s *screen) right(i int, text string) {
-	if s.model.width <= 0 {
+	if s.width == unlimited {
 		s.lines[i] += "  " + text
 	} else if gap := s.width - render.Width(s.lines[i]) - render.Width(text); gap > 0 {
 		s.lines[i] += strings.Repeat(" ", gap) + text
@@ -59,10 +58,10 @@ func (s *screen) barWidth() int {
 
 // view returns the screen of the model, at most height lines of at most width columns.
 func (m model) view(p render.Paint, g render.Glyphs) string {
-	s := &screen{model: m, paint: p, g: g, width: m.width}
-	if s.width <= 0 {
-		s.width = unlimited
+	if m.width <= 0 {
+		m.width = unlimited
 	}
+	s := &screen{model: m, paint: p, g: g}
 	if m.failed != nil && m.answer != nil && m.passed() > m.lease() { // hosts that were live may be dead by now
 		s.answer = &report.Glance{At: m.answer.At, Report: m.answer.Report.Unanswered(m.passed()), Read: m.answer.Read}
 	}
