@@ -58,6 +58,6 @@ func (a *app) status(ctx context.Context) (*report.Report, error) {
 	if len(a.devices) > 0 {
 		return ondevice.Status(ctx, a.devices)
 	}
-	status, err := show.Ask(ctx, a.socket)
+	status, err := show.AskOrKnown(ctx, a.socket)
 	return status, call.OrDevice(err)
 }

@@ -237,23 +237,26 @@ func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 	return rows
 }
 
-// Ask requests a report from the bakeryd at socket. If bakeryd cannot read the disk, Ask also returns what it has in
-// memory, with the error; nil if that is nothing.
+// Ask requests a report from the bakeryd at socket.
 func Ask(ctx context.Context, socket string) (*report.Report, error) {
 	r := new(report.Report)
-	err := call.Ask(ctx, socket, "GET", "/v1/status", nil, r)
-	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code == api.CodeDevice {
-		known, age, knownErr := Known(ctx, socket)
-		if knownErr != nil {
-			return nil, err
-		}
-		return known, &cli.Failure{Code: refusal.ExitCode(), Err: fmt.Errorf("%w; the output is %s", err, age), Hint: refusal.Hint}
-	}
-	if err != nil {
+	if err := call.Ask(ctx, socket, "GET", "/v1/status", nil, r); err != nil {
 		return nil, err
 	}
 	Complete(r)
 	return r, nil
+}
+
+// AskOrKnown is Ask. If bakeryd cannot read the disk, it also returns what bakeryd has in memory, to be printed, with
+// the error; nil if that is nothing.
+func AskOrKnown(ctx context.Context, socket string) (*report.Report, error) {
+	r, err := Ask(ctx, socket)
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code == api.CodeDevice {
+		if known, age, knownErr := Known(ctx, socket); knownErr == nil {
+			return known, &cli.Failure{Code: refusal.ExitCode(), Err: fmt.Errorf("%w; the output is %s", err, age), Hint: refusal.Hint}
+		}
+	}
+	return r, err
 }
 
 // Glance requests what the bakeryd at socket has in memory. The answer has a report, an error or both.

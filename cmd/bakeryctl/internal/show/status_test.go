@@ -107,8 +107,8 @@ func TestKnown_NotJoined_ReturnsWhatWasKnown(t *testing.T) {
 	require.Nil(t, r)
 }
 
-// TestAsk_DiskHangs_ReturnsWhatIsInMemory: with the error, which says how old that is.
-func TestAsk_DiskHangs_ReturnsWhatIsInMemory(t *testing.T) {
+// TestAskOrKnown_DiskHangs_ReturnsWhatIsInMemory: with the error, which says how old that is.
+func TestAskOrKnown_DiskHangs_ReturnsWhatIsInMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		memory string // the answer to GET /page/status
 		known  bool
@@ -127,7 +127,7 @@ func TestAsk_DiskHangs_ReturnsWhatIsInMemory(t *testing.T) {
 				w.WriteHeader(http.StatusInternalServerError)
 				fmt.Fprint(w, `{"error":{"code":"device","message":"IO to b hangs","hint":"dmesg"}}`)
 			})
-			r, err := Ask(t.Context(), socket)
+			r, err := AskOrKnown(t.Context(), socket)
 			require.EqualError(t, err, c.want)
 			var f *cli.Failure
 			require.True(t, errors.As(err, &f))
