@@ -64,7 +64,7 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 	r := Host{
 		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.Dead, Forgotten: w.Forgotten, Unreadable: unreadable,
 		Incarnation: text.Hex(h.Incarnation), Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
-		MachineID: hex.EncodeToString(h.MachineID[:]), BootID: hex.EncodeToString(h.BootID[:]),
+		MachineID: hexOf(h.MachineID), BootID: hexOf(h.BootID),
 		WatchdogArmed: h.WatchdogArmed, WatchdogMS: int64(h.WatchdogSeconds) * 1000, PRKey: text.Hex(h.PRKey),
 		Verdicts: []Verdict{},
 	}
@@ -82,6 +82,14 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 	r.AskedToLeave = w.Wish && r.Health != HealthLeft && r.Health != HealthDead
 	r.addSilence(k, s.Superblock.Policy)
 	return r
+}
+
+// hexOf returns an id in hexadecimal digits; "" if it is not known.
+func hexOf(id [16]byte) string {
+	if id == [16]byte{} {
+		return ""
+	}
+	return hex.EncodeToString(id[:])
 }
 
 // addSilence adds the time since the last change of a host's record, and the time until a silent host
@@ -152,7 +160,7 @@ func (k *Knowledge) host(id int) lease.Host {
 // remembered returns the record of a host as of its last successful read; no incarnation: none.
 func (k *Knowledge) remembered(id int) layout.HostRecord { return Remembered(id, k.host(id)) }
 
-// Remembered returns the record of a host as it was last read.
+// Remembered returns the record of a host as it was last read, without machine, boot and verdicts.
 func Remembered(id int, h lease.Host) layout.HostRecord {
 	return layout.HostRecord{
 		ID: id, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,

@@ -168,3 +168,13 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	require.Equal(t, HealthDead, r.Hosts[1].Health)
 	require.Len(t, r.Locks[1].Queue, 1, "its slot is void")
 }
+
+// TestReport_HostFromMemory_IDsAreEmpty: zeros would be the machine and the boot of every such host.
+func TestReport_HostFromMemory_IDsAreEmpty(t *testing.T) {
+	record := Remembered(1, lease.Host{Name: "db1", Incarnation: 5, State: layout.StateLive})
+	s := &lockspace.Snapshot{Hosts: []layout.HostRecord{record, {ID: 2, Incarnation: 6, MachineID: [16]byte{1}, BootID: [16]byte{15: 2}}}}
+	r := FromSnapshot(s)
+	require.Empty(t, r.Hosts[0].MachineID+r.Hosts[0].BootID)
+	require.Equal(t, "01000000000000000000000000000000", r.Hosts[1].MachineID)
+	require.Equal(t, "00000000000000000000000000000002", r.Hosts[1].BootID)
+}

@@ -214,12 +214,13 @@ func (r *Report) hostProblems() (all []Problem) {
 }
 
 // nameProblems returns the names that several machines have at the same time. Several hosts of one boot
-// are one machine, such as commands with --device.
+// are one machine, such as commands with --device. A host whose boot is not known may be another host
+// of the same machine.
 func (r *Report) nameProblems() (all []Problem) {
 	of := map[string][]string{} // ids by name
 	boots := map[[2]string]bool{}
 	for _, h := range r.Hosts {
-		if boot := [2]string{h.Name, h.BootID}; h.Name != "" && (h.Health == HealthLive || h.Health == HealthSilent) && !boots[boot] {
+		if boot := [2]string{h.Name, h.BootID}; h.Name != "" && h.BootID != "" && (h.Health == HealthLive || h.Health == HealthSilent) && !boots[boot] {
 			boots[boot] = true
 			of[h.Name] = append(of[h.Name], strconv.Itoa(h.ID))
 		}

@@ -57,12 +57,13 @@ func TestReport_Judge_ListsProblemsWithRemedies(t *testing.T) {
 			r.Lockspace.Policy = layout.PolicyManual
 		}, []string{"error silent: host 2 (db2) is silent: no renewal for 300 s, until it is back or evicted" +
 			" -> its locks stay held: with policy manual no host is declared dead by time" + evict}},
-		{"one name", func(r *Report) { r.Hosts[1].Name, r.Hosts[1].BootID = r.Hosts[0].Name, "b2" },
+		{"one name", func(r *Report) { r.Hosts[0].BootID, r.Hosts[1].BootID, r.Hosts[1].Name = "b1", "b2", r.Hosts[0].Name },
 			[]string{"warning name: 2 hosts have the name db1: host ids 1, 2 -> set --name or BAKERYD_NAME on all but one of them, and restart their bakeryd"}},
 		{"one name, but one of them has left", func(r *Report) {
-			r.Hosts[1].Name, r.Hosts[1].BootID, r.Hosts[1].Health = r.Hosts[0].Name, "b2", HealthLeft
+			r.Hosts[0].BootID, r.Hosts[1].BootID, r.Hosts[1].Name, r.Hosts[1].Health = "b1", "b2", r.Hosts[0].Name, HealthLeft
 		}, nil},
-		{"one machine", func(r *Report) { r.Hosts[1].Name = r.Hosts[0].Name }, nil},
+		{"one name, but one boot is not known", func(r *Report) { r.Hosts[0].BootID, r.Hosts[1].Name = "b1", r.Hosts[0].Name }, nil},
+		{"one machine", func(r *Report) { r.Hosts[0].BootID, r.Hosts[1].BootID, r.Hosts[1].Name = "b1", "b1", r.Hosts[0].Name }, nil},
 		{"being declared dead", func(r *Report) { silent(r, 37_000, 0) },
 			[]string{"error silent: host 2 (db2) is silent: no renewal for 37 s, being declared dead -> " + wait}},
 		{"being fenced", func(r *Report) {

@@ -92,8 +92,8 @@ type Host struct {
 	Incarnation   text.Hex  `json:"incarnation"`
 	Sequence      uint64    `json:"sequence,string"` // grows with every renewal
 	ReadHorizon   int       `json:"read_horizon"`
-	MachineID     string    `json:"machine_id"`
-	BootID        string    `json:"boot_id"`
+	MachineID     string    `json:"machine_id"` // empty if not known
+	BootID        string    `json:"boot_id"`    // empty if not known
 	WatchdogArmed bool      `json:"watchdog_armed"`
 	WatchdogMS    int64     `json:"watchdog_ms"`
 	PRKey         text.Hex  `json:"pr_key"`   // 0 if none

@@ -148,7 +148,7 @@ func nullable(f reflect.StructField) bool {
 
 // meanings are those of members that mean the same in every type.
 var meanings = map[string]string{
-	"boot_id":        "id of the boot of the host, from /proc/sys/kernel/random/boot_id",
+	"boot_id":        "id of the boot of the host, from /proc/sys/kernel/random/boot_id; empty if not known",
 	"by_host_name":   "name of the host by_host",
 	"clients":        "number of clients",
 	"command":        "command of the client, shortened; empty if unknown",
@@ -172,7 +172,7 @@ var meanings = map[string]string{
 	"lease_ms":       "how long a host may continue without a renewal of its lease, in milliseconds",
 	"lease_us":       "how long a host may continue without a renewal of its lease, in microseconds",
 	"lock_number":    "number of the lock: its place on the disk",
-	"machine_id":     "id of the machine, from /etc/machine-id",
+	"machine_id":     "id of the machine, from /etc/machine-id; empty if not known",
 	"max_us":         "the longest, in microseconds",
 	"mean_us":        "mean, in microseconds",
 	"message":        "text for people",
