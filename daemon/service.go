@@ -154,8 +154,9 @@ func (s *Service) Drain() { s.drain() }
 // must continue within the lease; this process must end. If nothing is held it leaves the
 // lockspace.
 //
-// It returns an error of the first Join, unless disks did not answer: then it tries again. It also returns
-// ErrHandedOver, ErrLeaseLost if holders did not stop, or ErrEvicted.
+// It returns an error of the first Join, unless so many disks did not answer that the others may be
+// correct: then it tries again. It also returns ErrHandedOver, ErrLeaseLost if holders did not stop, or
+// ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	joining, cancel := context.WithCancel(ctx) // ends with Drain, too
 	defer cancel()
@@ -194,7 +195,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case joining.Err() != nil || s.draining.Err() != nil: // joining ends soon after draining
 			dog.clean = true
 			return nil
-		case !again && !errors.Is(err, lockspace.ErrNoAnswer): // nothing is known to be wrong with the settings
+		case !again && !unanswered(err):
 			dog.clean = true
 			return err
 		}
@@ -217,6 +218,12 @@ func (s *Service) Run(ctx context.Context) error {
 		dog.clean = true
 		return nil
 	}
+}
+
+// unanswered reports whether joining failed because disks did not answer, and nothing is known to be
+// wrong with the settings.
+func unanswered(err error) bool {
+	return errors.Is(err, lockspace.ErrSilent) || errors.Is(err, lockspace.ErrMajority) && errors.Is(err, lockspace.ErrNoAnswer)
 }
 
 // keepID makes a host that chooses its id join again with the id that it lost to IO of a lock.

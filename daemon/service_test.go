@@ -350,6 +350,21 @@ func TestService_DisksDoNotAnswerAtTheStart_JoinsWhenTheyDo(t *testing.T) {
 	})
 }
 
+// TestService_WrongPathAtTheStart_IsRefused although another disk does not answer: no time corrects it.
+func TestService_WrongPathAtTheStart_IsRefused(t *testing.T) {
+	wrong := fmt.Errorf("%w: no lockspace was found; a: %w within 2s; b: %w", lockspace.ErrDisks, lockspace.ErrNoAnswer, unix.ENOENT)
+	var s *Service
+	tries := 0
+	s = NewService(Config{Devices: []string{"a", "b"}, HostID: 1, Open: func() (blockdev.Device, error) {
+		if tries++; tries > 1 {
+			s.Drain()
+		}
+		return nil, wrong
+	}}, nil)
+	require.ErrorIs(t, s.Run(t.Context()), wrong)
+	require.Equal(t, 1, tries)
+}
+
 func TestService_NothingIsWaitedForYet_ErrorHasNoReason(t *testing.T) {
 	s := NewService(Config{Devices: []string{"x"}, HostID: 1}, nil)
 	s.setTerm(newJoiner(s.cfg), nil, nil)

@@ -32,6 +32,8 @@ func TestChoose_NoDiskAnswers_IsSaid(t *testing.T) {
 	require.ErrorIs(t, err, ErrDisks)
 	require.ErrorIs(t, err, ErrSilent)
 	require.NotErrorIs(t, err, ErrMajority)
+	_, err = choose([]finding{silent("a")})
+	require.ErrorIs(t, err, ErrSilent, "one disk of one")
 	_, err = choose([]finding{silent("a"), silent("b"), {path: "c", err: errors.New("open c: no such file")}})
 	require.NotErrorIs(t, err, ErrSilent)
 	require.ErrorIs(t, err, ErrNoAnswer)
