@@ -219,12 +219,12 @@ func (h *Host) Glance() *report.Glance {
 			err = late
 		}
 	}
-	if kept == nil && err == nil {
-		return &report.Glance{At: time.Now().UTC(), Error: &api.Error{Code: "device", Message: "the lockspace is still being read",
-			Hint: "Is the device slow? See dmesg, and multipath -ll."}}
-	}
 	a := h.known(kept, pause)
 	switch {
+	case kept == nil && err == nil:
+		a.Error = &api.Error{Code: api.CodeDevice, Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."}
+		a.Report.AddProblem(report.Problem{Severity: report.SeverityWarning, Kind: report.ProblemDevice, Subject: "device", Text: "the locks are not known yet",
+			Why: a.Error.Message, Remedy: a.Error.Hint})
 	case err == nil:
 	case kept == nil:
 		a.Error = api.ErrorOf(err)
