@@ -296,12 +296,13 @@ func (s *served) browse(t *testing.T, path string, change ...func(*http.Request)
 func TestPageIsServed(t *testing.T) {
 	joined := realCluster(t, 8, 4).host(1)
 	var current atomic.Pointer[Host]
+	var last atomic.Pointer[report.Glance]
 	s := serveCurrent(t, func() (server.Host, error) {
 		if d := current.Load(); d != nil {
 			return d, nil
 		}
 		return nil, fmt.Errorf("%w: joining", api.ErrUnavailable)
-	})
+	}, func(cfg *server.Config) { cfg.Last = last.Load })
 	resp, body := s.browse(t, "/")
 	require.Equal(t, http.StatusOK, resp.StatusCode, "also while the host is joining")
 	require.Contains(t, string(body), `src="/page/page.js"`)
@@ -326,6 +327,7 @@ func TestPageIsServed(t *testing.T) {
 	require.NoError(t, json.Unmarshal(body, &a))
 	require.Equal(t, 1, a.Report.ThisHost.ID)
 
+	last.Store(joined.remembered())
 	current.Store(nil)
 	var past report.Glance
 	_, body = s.browse(t, "/page/status")

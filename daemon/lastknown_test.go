@@ -84,6 +84,7 @@ func TestService_LeaseLost_PageHasWhatTheTermKnewThen(t *testing.T) {
 		fault.Release()
 		first := r.d.mem.Incarnation()
 		require.Equal(t, first, r.term().cfg.earlier, "it names its own record as that of this bakeryd")
+		require.Nil(t, r.svc.Last(), "the host is live again")
 		r.leaves()
 	})
 }

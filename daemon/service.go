@@ -36,7 +36,7 @@ type Service struct {
 	mu      sync.Mutex     // guards the rest
 	joiner  *joiner        // of the current term, also once it has joined; nil before Run
 	host    *Host          // of the current term; nil while it joins
-	last    *report.Glance // what the last term knew when its lease was lost; nil if none
+	last    *report.Glance // what the last term knew when its lease was lost; released by setTerm; nil if none
 	trouble error          // why the last attempt to join again failed
 	pausing bool           // the next attempt has not begun
 }
@@ -66,10 +66,14 @@ func (s *Service) term() (*joiner, *Host) {
 	return s.joiner, s.host
 }
 
+// setTerm sets the current term. With a host, it releases what the last term knew.
 func (s *Service) setTerm(j *joiner, h *Host, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.joiner, s.host, s.trouble, s.pausing = j, h, trouble, false
+	if h != nil {
+		s.last = nil
+	}
 }
 
 func (s *Service) pause() {
@@ -103,7 +107,8 @@ func (s *Service) Joined() (*Host, error) {
 	return nil, err
 }
 
-// Last returns what the last term knew when its lease was lost; nil if none was. Its receiver must not change it.
+// Last returns what the last term knew when its lease was lost; nil if none was, or if a host is live
+// again. Its receiver must not change it.
 func (s *Service) Last() *report.Glance {
 	s.mu.Lock()
 	defer s.mu.Unlock()

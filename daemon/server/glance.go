@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -13,38 +12,19 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-// lastGlance is the last report of a page in the current or an earlier term. The zero value has none.
-type lastGlance struct {
-	mu sync.Mutex // guards the field below
-	of *report.Glance
-}
-
-func (l *lastGlance) keep(g *report.Glance) {
-	if g == nil || g.Report == nil || g.Report.ThisHost == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.of == nil || g.At.After(l.of.At) {
-		l.of = g
-	}
-}
-
-// past returns the answer while there is no host, for the reason why: with the last report, if there is
-// one, as what is known now.
-func (l *lastGlance) past(why error) *report.Glance {
-	e := &api.Error{Code: "unavailable", Message: why.Error(), Hint: "the log of bakeryd says more; bakeryctl status --device reads the disk without it"}
+// past returns the answer while there is no host, for the reason why: with what the last term knew as what
+// is known now; nil: there was none.
+func past(last *report.Glance, why error) *report.Glance {
+	e := &api.Error{Code: api.CodeUnavailable, Message: why.Error(), Hint: "the log of bakeryd says more; bakeryctl status --device reads the disk without it"}
 	g := &report.Glance{At: time.Now().UTC(), Error: e}
-	l.mu.Lock()
-	of := l.of
-	l.mu.Unlock()
-	if of != nil {
-		age := time.Since(of.At)
-		if g.Read = of.Read; g.Read.Bytes > 0 {
-			g.Read.AgoMS += age.Milliseconds()
-		}
-		g.Report = of.Report.Past(strings.TrimPrefix(e.Message, api.ErrUnavailable.Error()+": "), e.Hint, age, time.Duration(g.Read.AgoMS)*time.Millisecond)
+	if last == nil {
+		return g
 	}
+	age := time.Since(last.At)
+	if g.Read = last.Read; g.Read.Bytes > 0 {
+		g.Read.AgoMS += age.Milliseconds()
+	}
+	g.Report = last.Report.Past(strings.TrimPrefix(e.Message, api.ErrUnavailable.Error()+": "), e.Hint, age, time.Duration(g.Read.AgoMS)*time.Millisecond)
 	return g
 }
 
@@ -53,13 +33,13 @@ func (l *lastGlance) past(why error) *report.Glance {
 func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 	var a *report.Glance
 	if host, err := s.cfg.Host(); err != nil {
+		var last *report.Glance
 		if s.cfg.Last != nil {
-			s.seen.keep(s.cfg.Last())
+			last = s.cfg.Last()
 		}
-		a = s.seen.past(err)
+		a = past(last, err)
 	} else {
 		a = host.Glance()
-		defer s.seen.keep(a) // it does not change any more
 	}
 	s.judgePolicy(a.Report)
 	text, err := json.Marshal(a)

@@ -72,7 +72,6 @@ type Server struct {
 	followers chan struct{} // has one entry for each client that follows events by an address
 	asking    pace          // of all clients of an address
 	reading   turns         // of these at the journal
-	seen      lastGlance    // for pages while there is no host
 	lines     eventLines    // that clients are sent
 	rules     access.Rules  // without the policy
 	refused   *policy.Refusals
@@ -84,7 +83,7 @@ type Server struct {
 // Config is the configuration of a server.
 type Config struct {
 	Host    func() (Host, error)  // returns the host of the current term, or why there is none
-	Last    func() *report.Glance // returns what the last term knew when it ended, nil if none; nil: only what pages saw is known
+	Last    func() *report.Glance // returns what the last term knew when its lease was lost, with ThisHost; nil if none was; nil: none
 	Log     *slog.Logger
 	Events  *events.Log  // nil: none
 	Tally   *tally.Tally // counts refusals; nil: one of its own
