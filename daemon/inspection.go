@@ -225,12 +225,7 @@ func (h *Host) Glance() *report.Glance {
 		a.Error = &api.Error{Code: api.CodeDevice, Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."}
 		a.Report.AddProblem(report.Problem{Severity: report.SeverityWarning, Kind: report.ProblemDevice, Subject: "device", Text: "the locks are not known yet",
 			Why: a.Error.Message, Remedy: a.Error.Hint})
-	case err == nil:
-	case kept == nil:
-		a.Error = api.ErrorOf(err)
-		a.Report.AddProblem(report.Problem{Severity: report.SeverityError, Kind: report.ProblemDevice, Subject: "device", Text: "the disk cannot be read",
-			Why: a.Error.Message, Remedy: "the locks are not known, because bakeryd has not read them yet; " + a.Error.Hint})
-	default:
+	case err != nil:
 		a.Error = api.ErrorOf(err)
 		a.Report.AddReadError(a.Error.Message, a.Error.Hint, time.Duration(a.Read.AgoMS)*time.Millisecond)
 	}

@@ -199,7 +199,7 @@ func TestGlance_HangsBeforeTheFirstRead_HasWhatIsInMemory(t *testing.T) {
 			}
 		})
 		require.Contains(t, a.Report.Problems, report.Problem{Severity: report.SeverityError, Kind: "device", Subject: "device", Text: "the disk cannot be read",
-			Why: a.Error.Message, Remedy: "the locks are not known, because bakeryd has not read them yet; " + a.Error.Hint})
+			Why: a.Error.Message, Remedy: "the locks are not known; " + a.Error.Hint})
 		own := a.Report.HostByID(1)
 		require.NotNil(t, own)
 		require.Equal(t, a.Report.ThisHost.Incarnation, own.Incarnation)

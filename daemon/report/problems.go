@@ -145,14 +145,22 @@ func (r *Report) AddProblem(p Problem) {
 	sortProblems(r.Problems)
 }
 
-// locksOf begins the age of the locks shown. The hosts are those of the last read of the host table.
-const locksOf = "the locks shown are of"
-
-// AddReadError adds that the lockspace could not be read since: its locks are of that age.
+// AddReadError adds that the lockspace could not be read: its locks are of that age, or not known if it is 0.
 func (r *Report) AddReadError(message, hint string, age time.Duration) {
-	old := elapsed(locksOf, age.Milliseconds())
-	r.Problems = slices.Insert(r.Problems, 0, Problem{SeverityError, ProblemDevice, "device", "the disk cannot be read", message,
-		fmt.Sprintf("%v ago; %s", old, cmp.Or(hint, checkDevice)), []Moving{old}})
+	p := Problem{Severity: SeverityError, Kind: ProblemDevice, Subject: "device", Text: "the disk cannot be read", Why: message}
+	r.Problems = slices.Insert(r.Problems, 0, p.withAge(age, cmp.Or(hint, checkDevice)))
+}
+
+// withAge returns the problem with the age of the locks shown before its remedy; 0: they were never read. The
+// hosts are those of the last read of the host table.
+func (p Problem) withAge(age time.Duration, remedy string) Problem {
+	p.Remedy = "the locks are not known"
+	if age > 0 {
+		old := elapsed("the locks shown are of", age.Milliseconds())
+		p.Remedy, p.Times = old.String()+" ago", []Moving{old}
+	}
+	p.Remedy = strings.TrimSuffix(p.Remedy+"; "+remedy, "; ")
+	return p
 }
 
 // ownProblems returns the problems of the host that made the report: its lease and its device.

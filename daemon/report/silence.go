@@ -133,18 +133,14 @@ func (r *Report) Unanswered(d time.Duration) *Report {
 }
 
 // Past returns a report of an earlier term, of age d, as what is known while this host is not in the
-// lockspace, for the reason why. Its disks are shown as they were then. The locks were read before that, at the age read; 0: never. Past does not change r.
+// lockspace, for the reason why. Its disks are shown as they were then. The locks were read before that,
+// at the age read; 0: never. Past does not change r.
 func (r *Report) Past(why, hint string, d, read time.Duration) *Report {
 	past := r.Unanswered(d)
 	own := past.ThisHost
 	own.State, own.LeaseLeftMS, own.IO = stateJoining, min(0, own.LeaseLeftMS-d.Milliseconds()), nil
 	past.Judge()
-	p := Problem{SeverityError, ProblemJoining, "this host", "this host is not in the lockspace", why, "the locks are not known; " + hint, nil}
-	if read > 0 {
-		old := elapsed(locksOf, read.Milliseconds())
-		p.Remedy, p.Times = old.String()+" ago; "+hint, []Moving{old}
-	}
-	p.Remedy = strings.TrimSuffix(p.Remedy, "; ")
-	past.Problems = slices.Insert(past.Problems, 0, p)
+	p := Problem{Severity: SeverityError, Kind: ProblemJoining, Subject: "this host", Text: "this host is not in the lockspace", Why: why}
+	past.Problems = slices.Insert(past.Problems, 0, p.withAge(read, hint))
 	return past
 }
