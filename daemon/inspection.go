@@ -241,11 +241,14 @@ func (h *Host) remembered() *report.Glance {
 	return h.known(kept, pause)
 }
 
-// known returns what this host knows now, with the locks of the last inspection; without locks if that is nil.
+// known returns what this host knows now, with the locks of the last inspection; without locks if that is
+// nil.
 func (h *Host) known(kept *inspection, pause time.Duration) *report.Glance {
 	a := &report.Glance{At: time.Now().UTC()}
 	if kept == nil {
-		a.Report = h.tell(&inspection{began: h.clock.Now(), snapshot: h.unread()})
+		s := &lockspace.Snapshot{Device: h.disk.Dev.Info(), Superblock: h.disk.SB}
+		h.addKnown(s, -1)
+		a.Report = h.tell(&inspection{began: h.clock.Now(), snapshot: s})
 		return a
 	}
 	a.Report = h.tell(kept)
@@ -254,20 +257,17 @@ func (h *Host) known(kept *inspection, pause time.Duration) *report.Glance {
 	return a
 }
 
-// withHosts returns the snapshot of an inspection with the other hosts as the host table shows them, if that was
-// read later: it is read for every renewal.
-func (h *Host) withHosts(in *inspection) *lockspace.Snapshot {
-	s := *in.snapshot
+// addKnown adds to a snapshot the hosts as the host table shows them, if that was read after a time: it is
+// read for every renewal. A record of this host in the snapshot remains.
+func (h *Host) addKnown(s *lockspace.Snapshot, after time.Duration) {
 	s.Hosts = slices.Clone(s.Hosts)
 	hosts, _ := h.mem.Known()
 	for i, known := range hosts {
 		id := i + 1
 		damaged := slices.ContainsFunc(s.Damaged, func(d lockspace.Record) bool { return d.Kind == lockspace.KindHost && d.Host == id })
-		if id == h.mem.ID() || damaged || known.Incarnation == 0 || known.Read <= in.began+in.took {
-			continue
-		}
 		at := slices.IndexFunc(s.Hosts, func(r layout.HostRecord) bool { return r.ID == id })
 		switch {
+		case id == h.mem.ID() && at >= 0, damaged, known.Incarnation == 0, known.Read <= after:
 		case at < 0:
 			s.Hosts = append(s.Hosts, report.Remembered(id, known))
 		case s.Hosts[at].Incarnation != known.Incarnation:
@@ -276,20 +276,6 @@ func (h *Host) withHosts(in *inspection) *lockspace.Snapshot {
 			s.Hosts[at].State = known.State
 		}
 	}
-	return &s
-}
-
-// unread returns what this host knows of the lockspace before the first inspection: its parameters, and
-// the hosts.
-func (h *Host) unread() *lockspace.Snapshot {
-	s := &lockspace.Snapshot{Device: h.disk.Dev.Info(), Superblock: h.disk.SB}
-	hosts, _ := h.mem.Known()
-	for i, known := range hosts {
-		if known.Incarnation != 0 {
-			s.Hosts = append(s.Hosts, report.Remembered(i+1, known))
-		}
-	}
-	return s
 }
 
 // again returns a function that reads the locks of a snapshot that are held or waited for, up to

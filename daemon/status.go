@@ -18,10 +18,11 @@ func (h *Host) Status() (*report.Report, error) {
 
 // tell adds what this host knows now to the snapshot of an inspection.
 func (h *Host) tell(in *inspection) *report.Report {
-	snapshot := h.withHosts(in)
+	snapshot := *in.snapshot
+	h.addKnown(&snapshot, in.began+in.took)
 	hosts, _ := h.mem.Known()
 	times := h.cfg.Tally.Renewals.Times()
-	r := report.Build(snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts, Began: h.began, Taken: in.began, FailedFences: h.mem.FailedFences()})
+	r := report.Build(&snapshot, &report.Knowledge{Now: h.clock.Now(), Times: h.times(), Hosts: hosts, Began: h.began, Taken: in.began, FailedFences: h.mem.FailedFences()})
 	r.ThisHost = &report.ThisHost{
 		ID: h.mem.ID(), Name: h.ids.Name, Incarnation: text.Hex(h.mem.Incarnation()), State: h.state(), LeaseLeftMS: h.leaseLeft().Milliseconds(),
 		IO: report.IOOf(h.devices.Opened.Stats()), Renewals: &report.Latency{Count: uint64(times.Count()), Errors: h.cfg.Tally.RenewalFailures.Load(),

@@ -108,7 +108,8 @@ func (m *Manager) Blocker(ctx context.Context, name string) (string, error) {
 			return "", r.err
 		}
 		hosts, _ := m.mem.Known()
-		of := report.BuildLock(r.snapshot, &report.Knowledge{Now: m.disk.Clock.Now(), Taken: m.disk.Clock.Now(), Times: m.disk.Times(), Hosts: hosts},
+		now := m.disk.Clock.Now()
+		of := report.BuildLock(r.snapshot, &report.Knowledge{Now: now, Taken: now, Times: m.disk.Times(), Hosts: hosts},
 			layout.HostRecord{ID: m.mem.ID(), Name: m.host.Name, Incarnation: m.mem.Incarnation(), State: layout.StateLive})
 		if len(of.Locks) == 0 { // the entry is free
 			return "", nil

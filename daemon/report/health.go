@@ -37,7 +37,7 @@ type Knowledge struct {
 	Times timing.Times
 	Hosts []lease.Host  // 1..N
 	Began time.Duration // when the daemon had read all of them
-	Taken time.Duration // when the read of the snapshot began
+	Taken time.Duration // when the read of the host records in the snapshot began; Now if they are from Hosts
 
 	// FailedFences has the time at which the daemon's last attempt to fence a host failed, by id.
 	FailedFences map[int]time.Duration
