@@ -45,9 +45,9 @@ func (h *Host) tell(in *inspection) *report.Report {
 func (h *Host) state() string {
 	switch {
 	case h.mem.Moments().Lost:
-		return StateLost
+		return report.StateLost
 	case h.Stopping():
-		return StateLeaving
+		return report.StateLeaving
 	}
-	return StateLive
+	return report.StateLive
 }

@@ -11,19 +11,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The states of a host as seen by its own bakeryd.
-const (
-	StateJoining = "joining"
-	StateLive    = "live"
-	StateLeaving = "leaving"
-	StateLost    = "lost" // the lease; holders may still have to stop
-)
-
 // Vitals are the gauges of a host, by what its bakeryd knows without reading the device.
 type Vitals struct {
-	State       string
-	Descriptors int // in use by clients
-	MostClients int // limit for clients
+	State       string // report.StateJoining and the others
+	Descriptors int    // in use by clients
+	MostClients int    // limit for clients
 
 	Term *TermVitals // nil while joining
 }
@@ -50,7 +42,7 @@ type TermVitals struct {
 // Vitals returns the current gauges.
 func (s *Service) Vitals() Vitals {
 	c := fdlimit.Clients()
-	v := Vitals{State: StateJoining, Descriptors: c.InUse(), MostClients: c.Limit}
+	v := Vitals{State: report.StateJoining, Descriptors: c.InUse(), MostClients: c.Limit}
 	if h, err := s.Joined(); err == nil {
 		v.State, v.Term = h.state(), h.vitals()
 	}

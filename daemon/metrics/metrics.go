@@ -56,12 +56,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	p := put{out}
 	v, t := c.s.Vitals(), c.s.Tally()
 	p.gauge("build_info", "The bakeryd that runs: 1.", 1, "version", c.version, "goversion", runtime.Version())
-	for _, state := range []string{daemon.StateJoining, daemon.StateLive, daemon.StateLeaving, daemon.StateLost} {
+	for _, state := range []string{report.StateJoining, report.StateLive, report.StateLeaving, report.StateLost} {
 		p.gauge("state", "1 for the state of the host: joining, live, leaving, or lost (its lease).",
 			oneIf[v.State == state], "state", state)
 	}
 	p.gauge("joined", "Whether the host is in its lockspace: 1 or 0.",
-		oneIf[v.State == daemon.StateLive || v.State == daemon.StateLeaving])
+		oneIf[v.State == report.StateLive || v.State == report.StateLeaving])
 	p.gauge("client_descriptors", "File descriptors in use by clients.", float64(v.Descriptors))
 	p.gauge("client_descriptors_limit", "File descriptors available to clients. Further ones are refused.",
 		float64(v.MostClients))

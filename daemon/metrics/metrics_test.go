@@ -80,7 +80,7 @@ func has(m *dto.Metric, labels []string) bool {
 }
 
 func TestWhileJoining(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateJoining, MostClients: 100}}
+	f := &fake{vitals: daemon.Vitals{State: report.StateJoining, MostClients: 100}}
 	f.tally.IO[tally.Lease].Reads.Add(3*time.Millisecond, nil)
 	families := f.scrape(t)
 	require.Zero(t, value(t, families, "bakery_joined"))
@@ -102,7 +102,7 @@ func TestWhileJoining(t *testing.T) {
 }
 
 func TestOfATerm(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Descriptors: 7, MostClients: 100, Term: &daemon.TermVitals{
+	f := &fake{vitals: daemon.Vitals{State: report.StateLive, Descriptors: 7, MostClients: 100, Term: &daemon.TermVitals{
 		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, FenceAfter: 6 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
 		Hosts: []report.HostHealth{{ID: 1, Health: report.HealthDead}, {ID: 2, Name: "db2", Health: report.HealthSilent}, {ID: 3, Name: "db3", Health: report.HealthLive}, {ID: 4, Health: report.HealthDead, Forgotten: true}},
 		IO:    blockdev.Stats{InFlight: 2, Oldest: 4 * time.Second},
@@ -170,7 +170,7 @@ func TestOfATerm(t *testing.T) {
 }
 
 func TestMemberDisks(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "x", Disks: memberDisks()}}}
+	f := &fake{vitals: daemon.Vitals{State: report.StateLive, Term: &daemon.TermVitals{Device: "x", Disks: memberDisks()}}}
 	families := f.scrape(t)
 	for _, want := range []struct {
 		value  float64
@@ -203,7 +203,7 @@ func memberDisks() []report.Disk {
 
 // TestBounded: the number of series does not grow with the number of locks.
 func TestBounded(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "x"}}}
+	f := &fake{vitals: daemon.Vitals{State: report.StateLive, Term: &daemon.TermVitals{Device: "x"}}}
 	random := rand.New(rand.NewPCG(3, 4))
 	names := []string{"a\"b", `a\b`, "a\\\"", "{x=\"y\"}", "# HELP bakery_joined no", "日本", "\u202e", "a b", "}", strings.Repeat("x", 128), "NaN", "�"}
 	for len(names) < 10000 {
@@ -233,19 +233,19 @@ func TestBounded(t *testing.T) {
 
 // TestLockspaceWithoutAName: it has its UUID for a name.
 func TestLockspaceWithoutAName(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{HostID: 2, UUID: layout.UUID{7}, Device: "x"}}}
+	f := &fake{vitals: daemon.Vitals{State: report.StateLive, Term: &daemon.TermVitals{HostID: 2, UUID: layout.UUID{7}, Device: "x"}}}
 	require.Equal(t, 1.0, value(t, f.scrape(t), "bakery_lockspace_info", "lockspace", layout.UUID{7}.String(), "host_name", "host 2"))
 }
 
 // TestAnyBytes: a path need not be UTF-8.
 func TestAnyBytes(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "/dev/\xff\n", HostName: "\xc0"}}}
+	f := &fake{vitals: daemon.Vitals{State: report.StateLive, Term: &daemon.TermVitals{Device: "/dev/\xff\n", HostName: "\xc0"}}}
 	require.Equal(t, 1.0, value(t, f.scrape(t), "bakery_lockspace_info", "device", "/dev/\ufffd\n"))
 }
 
 // TestNames: the names of the metrics never change. Each has a description.
 func TestNames(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "x", Hosts: []report.HostHealth{{ID: 1, Health: report.HealthDead}}, Disks: memberDisks()}}}
+	f := &fake{vitals: daemon.Vitals{State: report.StateLive, Term: &daemon.TermVitals{Device: "x", Hosts: []report.HostHealth{{ID: 1, Health: report.HealthDead}}, Disks: memberDisks()}}}
 	f.tally.Refused.Know("busy")
 	f.tally.Locks.Of("x", time.Now())
 	var names []string

@@ -182,7 +182,7 @@ func (r *Report) ownProblems() (all []Problem) {
 		}
 		all = append(all, p)
 	}
-	if r.ThisHost.State == "leaving" {
+	if r.ThisHost.State == StateLeaving {
 		all = append(all, Problem{Severity: SeverityWarning, Kind: ProblemLeaving, Subject: "this host", Text: "this host is leaving the lockspace"})
 	}
 	if io := r.ThisHost.IO; io != nil && io.OldestMS > max(1000, lease/20) {

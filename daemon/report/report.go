@@ -361,7 +361,7 @@ func (l *Lock) Doubt() (doubt Health) {
 // Old reports whether other hosts may hold the locks that the report shows as free: the host that made it
 // has no lease of its own any more, or has not answered since.
 func (r *Report) Old() bool {
-	return r.ThisHost != nil && slices.Contains([]string{string(HealthLost), stateJoining, string(HealthUnknown)}, r.ThisHost.State)
+	return r.ThisHost != nil && slices.Contains([]string{StateLost, StateJoining, string(HealthUnknown)}, r.ThisHost.State)
 }
 
 // Free returns in a word the state of a lock that has no holder and no waiter in the report.

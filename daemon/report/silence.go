@@ -10,12 +10,14 @@ import (
 )
 
 // lost reports whether the host has lost its lease.
-func (t *ThisHost) lost() bool { return t.State == stateLost || t.LeaseLeftMS <= 0 }
+func (t *ThisHost) lost() bool { return t.State == StateLost || t.LeaseLeftMS <= 0 }
 
-// The states of ThisHost that are judged.
+// The states of a host as seen by its own bakeryd.
 const (
-	stateLost    = "lost"
-	stateJoining = "joining"
+	StateJoining = "joining"
+	StateLive    = "live"
+	StateLeaving = "leaving"
+	StateLost    = "lost" // the lease; holders may still have to stop
 )
 
 // judgeOwn sets the health of the host that made the report by its lease, whatever its record shows:
@@ -138,7 +140,7 @@ func (r *Report) Unanswered(d time.Duration) *Report {
 func (r *Report) Past(why, hint string, d, read time.Duration) *Report {
 	past := r.Unanswered(d)
 	own := past.ThisHost
-	own.State, own.LeaseLeftMS, own.IO = stateJoining, min(0, own.LeaseLeftMS-d.Milliseconds()), nil
+	own.State, own.LeaseLeftMS, own.IO = StateJoining, min(0, own.LeaseLeftMS-d.Milliseconds()), nil
 	past.Judge()
 	p := Problem{Severity: SeverityError, Kind: ProblemJoining, Subject: "this host", Text: "this host is not in the lockspace", Why: why}
 	past.Problems = slices.Insert(past.Problems, 0, p.withAge(read, hint))

@@ -150,7 +150,7 @@ func (r *Report) trouble(id int) string {
 	}
 	h := r.HostByID(id)
 	switch {
-	case h != nil && h.Health == HealthLost && r.ThisHost.State == stateJoining:
+	case h != nil && h.Health == HealthLost && r.ThisHost.State == StateJoining:
 		return "" // the others may have the lock by now
 	case h != nil && h.Health == HealthLost:
 		return ", which has lost its lease: the lock is free when that host is declared dead or joins again"

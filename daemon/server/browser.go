@@ -23,21 +23,21 @@ func restrict(byAddress bool, h http.Handler) http.Handler {
 		look := r.Method == http.MethodGet || r.Method == http.MethodHead
 		switch {
 		case (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "") && !look:
-			refuse(w, &api.Error{Code: "forbidden", Message: "a browser may only read: it cannot " + r.Method + " here",
+			refuse(w, &api.Error{Code: api.CodeForbidden, Message: "a browser may only read: it cannot " + r.Method + " here",
 				Hint: "use bakeryctl, or another client that is no browser"})
 		case !named(r.Host):
-			refuse(w, &api.Error{Code: "forbidden", Message: fmt.Sprintf("unknown host name %q", r.Host),
+			refuse(w, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("unknown host name %q", r.Host),
 				Hint: "use localhost or an IP address"})
 		case forAnotherPage(r):
-			refuse(w, &api.Error{Code: "forbidden", Message: "this is not for pages of other sites",
+			refuse(w, &api.Error{Code: api.CodeForbidden, Message: "this is not for pages of other sites",
 				Hint: "type the address, or follow a link to the status page"})
 		case look && r.ContentLength != 0:
 			// do not wait for the announced body
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 			w.Header().Set("Connection", "close")
-			refuse(w, &api.Error{Code: "invalid", Message: "a " + r.Method + " with a body", Hint: "leave the body out"})
+			refuse(w, &api.Error{Code: api.CodeInvalid, Message: "a " + r.Method + " with a body", Hint: "leave the body out"})
 		case byAddress && !look:
-			refuse(w, &api.Error{Code: "forbidden",
+			refuse(w, &api.Error{Code: api.CodeForbidden,
 				Message: fmt.Sprintf("this address is read-only: it does not serve %s %s", r.Method, r.URL.Path),
 				Hint:    "use the Unix socket"})
 		default:

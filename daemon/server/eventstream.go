@@ -92,7 +92,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			defer func() { <-s.followers }()
 		default:
 			w.Header().Set("Connection", "close") // free the connection for other clients
-			refuse(w, &api.Error{Code: "unavailable",
+			refuse(w, &api.Error{Code: api.CodeUnavailable,
 				Message: fmt.Sprintf("%d clients follow the events by this address, which is the limit", cap(s.followers)),
 				Hint:    "end some of them, or use the Unix socket"})
 			return
@@ -135,7 +135,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	s.cfg.Log.Warn("reading the events failed", "err", err)
 	if !sent {
-		refuse(w, &api.Error{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
+		refuse(w, &api.Error{Code: api.CodeDevice, Message: err.Error(), Hint: "the log of bakeryd says more"})
 		return
 	}
 	_ = write([]events.Event{{At: time.Now().UTC(), Kind: events.Gap, Reason: err.Error()}})

@@ -72,7 +72,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 	conn := callerOf(r).socket()
 	if conn == nil || r.Header.Get("Upgrade") != linkProtocol || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 		w.Header().Set("Upgrade", linkProtocol)
-		writeError(w, http.StatusUpgradeRequired, &api.Error{Code: "invalid", Message: "a link is an upgrade to " + linkProtocol,
+		writeError(w, http.StatusUpgradeRequired, &api.Error{Code: api.CodeInvalid, Message: "a link is an upgrade to " + linkProtocol,
 			Hint: "the guide api.md shows how to ask for one"})
 		return
 	}

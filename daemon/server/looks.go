@@ -56,7 +56,7 @@ func (s *Server) statusOfPage(host Host, _ *http.Request) (any, error) {
 const anyCall = "the guide api.md lists the calls"
 
 func noSuchCall(w http.ResponseWriter, r *http.Request, hint string) {
-	writeError(w, http.StatusNotFound, &api.Error{Code: "invalid", Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: hint})
+	writeError(w, http.StatusNotFound, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: hint})
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {

@@ -219,7 +219,7 @@ func (s *Server) whenJoined(h func(Host, http.ResponseWriter, *http.Request)) ht
 	return func(w http.ResponseWriter, r *http.Request) {
 		host, err := s.cfg.Host()
 		if err != nil {
-			refuse(w, &api.Error{Code: "unavailable", Message: err.Error(),
+			refuse(w, &api.Error{Code: api.CodeUnavailable, Message: err.Error(),
 				Hint: "try again; the log of bakeryd says more, and bakeryctl status --device reads the disk without it"})
 			return
 		}

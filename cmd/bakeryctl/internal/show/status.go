@@ -117,9 +117,9 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 	lease := time.Duration(r.ThisHost.LeaseLeftMS) * time.Millisecond
 	state := render.Good
 	switch {
-	case r.ThisHost.State == "lost" || lease <= 0:
+	case r.ThisHost.State == report.StateLost || lease <= 0:
 		state = render.Bad
-	case r.ThisHost.State != "live":
+	case r.ThisHost.State != report.StateLive:
 		state = render.Warn
 	}
 	fmt.Fprintf(w, "  this host is %d, %s: %s, %s left of its lease\n",

@@ -148,9 +148,9 @@ func (s *screen) state() {
 	if self := s.answer.Report.ThisHost; self != nil {
 		left, lease := s.left(), s.lease()
 		of := leaseLevel(left, lease)
-		if self.State == "lost" {
+		if self.State == report.StateLost {
 			of = render.Bad
-		} else if of == render.Good && self.State != "live" {
+		} else if of == render.Good && self.State != report.StateLive {
 			of = render.Warn
 		}
 		bar := s.bar(of, left, lease)
