@@ -83,8 +83,9 @@ func (mb *Member) others(id int) bool {
 	return false
 }
 
-// describeEarlier says whose the record is that keeps out this host although it has the machine id of this machine. One of
-// this boot is that of this machine; a copy of the machine has the same machine id, and booted by itself.
+// describeEarlier says whose the record is that keeps out this host although it has the machine id of this
+// machine. One of this boot is that of this machine; a copy of the machine has the same machine id, and
+// booted by itself.
 func (mb *Member) describeEarlier(r layout.HostRecord) string {
 	self, host := mb.cfg.Lease.Self, text.HostName(r.ID, r.Name)
 	if r.Incarnation == mb.cfg.Earlier && r.Incarnation != 0 {
