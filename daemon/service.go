@@ -159,9 +159,8 @@ func (s *Service) Drain() { s.drain() }
 // must continue within the lease; this process must end. If nothing is held it leaves the
 // lockspace.
 //
-// It returns an error of the first Join, unless so many disks did not answer that the others may be
-// correct: then it tries again. It also returns ErrHandedOver, ErrLeaseLost if holders did not stop, or
-// ErrEvicted.
+// It returns an error of the first Join, unless the disks that did not answer may be its only cause: then it
+// tries again. It also returns ErrHandedOver, ErrLeaseLost if holders did not stop, or ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	joining, cancel := context.WithCancel(ctx) // ends with Drain, too
 	defer cancel()
