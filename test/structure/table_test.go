@@ -52,6 +52,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/tally", "blockdev/latency"},
 	{"daemon/page", ""},
 	{"daemon/tasks", ""},
+	{"daemon/sanlock/wire", ""},
 
 	// The API of bakeryd, and the Go client.
 	{"daemon/api", "daemon/line layout"},
