@@ -35,6 +35,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/waiting"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // The reasons why a host is not in the lockspace; compare with errors.Is.
@@ -163,6 +164,12 @@ func (h *Host) LockManager() *locks.Manager { return h.Manager }
 
 // Member returns the host's part in the lease.
 func (h *Host) Member() *membership.Member { return h.mem }
+
+// Superblock returns the superblock of the lockspace.
+func (h *Host) Superblock() layout.Superblock { return h.disk.SB }
+
+// RuntimeDir returns the directory of lock files and of state for the next process.
+func (h *Host) RuntimeDir() string { return h.ids.RuntimeDir }
 
 // Disks returns the member disks of a lockspace on several, nil if it is on one.
 func (h *Host) Disks() *lockspace.Disks {

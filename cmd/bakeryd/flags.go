@@ -52,6 +52,7 @@ fence agent is not usable; 75 when holders were left behind.
 type options struct {
 	daemon    daemon.Config
 	socket    string
+	sanlock   string // path of the socket for clients of sanlock; empty if none
 	policy    string // path of the policy file; empty if none
 	listen    string // empty: no network
 	logLevel  slog.Level
@@ -87,6 +88,7 @@ func parse(args, environ []string) (options, error) {
 	flags.IntOr(fs, &o.daemon.HostID, "host-id", "auto", "this host's `id`, 1 to the lockspace's number of hosts, or auto")
 	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, shown in listings (default: the hostname)")
 	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
+	fs.StringVar(&o.sanlock, "sanlock-socket", "", "`path` of a socket to serve as sanlock does, for lvmlockd, libvirt and vdsm: /run/sanlock/sanlock.sock (default: none)")
 	fs.StringVar(&o.policy, "policy-file", "", "`path` of a file that says which users may take which locks (default: every user that can open the socket may take all)")
 	fs.StringVar(&o.listen, "listen", "", "loopback `address` and port to serve the status page and metrics on, such as 127.0.0.1:9415 (default: none)")
 	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, such as /dev/watchdog")

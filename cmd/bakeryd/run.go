@@ -96,7 +96,13 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	defer ln.Close()
 	wait := &reporter{log: log, tell: systemd.tell, joining: "joining the lockspace on " + o.daemon.DeviceNames(), served: make(chan term)}
 	systemd.tell("STATUS=" + wait.joining)
+	policy := openPolicy(o.policy, log)
+	compat, err := listenSanlock(o, policy, log, systemd)
+	if err != nil {
+		return err
+	}
 	s := daemon.NewService(o.daemon, func(d *daemon.Host) {
+		compat.begin(d)
 		log.Info("serving", "device", o.daemon.DeviceNames(), "host", d.HostID(), "socket", o.socket)
 		wait.served <- term{fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.DeviceNames()), d.Lost()}
 	})
@@ -106,12 +112,12 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	reports.Go(func() { wait.run(stopped) })
 	defer context.AfterFunc(interrupted, s.Drain)()
 	// Serve from the beginning: clients learn that the host is still joining.
-	policy := openPolicy(o.policy, log)
 	srv := server.New(server.Config{Host: s.Serving, Last: s.Last, Log: log, Events: s.Events(), Tally: s.Tally(), Metrics: metrics.Handler(version(), s, validity(policy)), Policy: policy})
 	defer srv.FlushRefusals()
 	go reload(hangups, policy, log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
+	compat.serve()
 	if o.listen != "" {
 		looks, over := context.WithCancel(context.Background())
 		var looking sync.WaitGroup
@@ -132,6 +138,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	case errors.Is(err, api.ErrLeaseLost):
 		return err // as above
 	}
+	compat.close()
 	return errors.Join(err, srv.Shutdown(), <-served)
 }
 
@@ -192,6 +199,9 @@ func serveLooks(ctx context.Context, srv *server.Server, address string, log *sl
 	}
 }
 
+// errSanlockSocket is returned when the socket of --sanlock-socket cannot be served.
+var errSanlockSocket = errors.New("the sanlock socket cannot be served")
+
 // errSocket is returned when the socket cannot be served.
 var errSocket = errors.New("the socket cannot be served")
 
@@ -201,7 +211,7 @@ func exitCode(err error) int {
 		return exitLost
 	case errors.Is(err, api.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errSocket), errors.Is(err, fdlimit.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, membership.ErrFenceAgent), errors.Is(err, api.ErrUnavailable), errors.Is(err, hostid.ErrTaken), errors.Is(err, lease.ErrInUse),
+	case errors.Is(err, errSocket), errors.Is(err, errSanlockSocket), errors.Is(err, fdlimit.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, membership.ErrFenceAgent), errors.Is(err, api.ErrUnavailable), errors.Is(err, hostid.ErrTaken), errors.Is(err, lease.ErrInUse),
 		errors.Is(err, lease.ErrNotLeft), errors.Is(err, lease.ErrFull):
 		return exitUnavailable
 	}

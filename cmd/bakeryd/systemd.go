@@ -3,10 +3,14 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -69,4 +73,36 @@ func (s *systemd) tell(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
 		s.log.Warn("sending the state to systemd failed", "err", err)
 	}
+}
+
+// keep has systemd keep a connection for the next process: sd_pid_notify_with_fds(3). The unit's
+// FileDescriptorStoreMax= limits them.
+func (s *systemd) keep(name string, conn *os.File) {
+	s.store("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, unix.UnixRights(int(conn.Fd())))
+}
+
+func (s *systemd) drop(name string) { s.store("FDSTOREREMOVE=1\nFDNAME="+name, nil) }
+
+func (s *systemd) store(state string, rights []byte) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err == nil {
+		_, _, err = conn.WriteMsgUnix([]byte(state), rights, nil)
+		_ = conn.Close()
+	}
+	if err != nil {
+		s.log.Warn("having systemd keep a connection for a restart failed", "err", err)
+	}
+}
+
+// kept returns the connections that systemd has kept, by name.
+func kept() map[string]*os.File {
+	files := map[string]*os.File{}
+	for _, f := range activation.Files(true) {
+		files[f.Name()] = f
+	}
+	return files
 }

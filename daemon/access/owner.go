@@ -33,11 +33,14 @@ const SocketGroup = "bakery"
 
 // SocketGID returns the number of SocketGroup, -1 if there is no such group. It looks the group up once: that may take long
 // where groups are kept on another machine.
-var SocketGID = sync.OnceValue(func() int {
-	if g, err := user.LookupGroup(SocketGroup); err == nil {
+var SocketGID = sync.OnceValue(func() int { return GID(SocketGroup) })
+
+// GID returns the number of a group, -1 if there is no such group.
+func GID(group string) int {
+	if g, err := user.LookupGroup(group); err == nil {
 		if gid, err := strconv.Atoi(g.Gid); err == nil {
 			return gid
 		}
 	}
 	return -1
-})
+}

@@ -3,6 +3,7 @@ package peer
 
 import (
 	"net"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,4 +47,27 @@ func Control(conn *net.UnixConn, f func(fd int)) error {
 		err = raw.Control(func(fd uintptr) { f(int(fd)) })
 	}
 	return err
+}
+
+// Groups returns the supplementary groups of the peer. Kernels before 4.13 do not report them.
+func Groups(conn *net.UnixConn) (groups []int) {
+	_ = Control(conn, func(fd int) {
+		ids := make([]uint32, 64)
+		for range 2 {
+			size := uint32(len(ids) * 4)
+			_, _, no := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+				uintptr(unsafe.Pointer(&ids[0])), uintptr(unsafe.Pointer(&size)), 0)
+			if no == unix.ERANGE {
+				ids = make([]uint32, size/4)
+				continue
+			}
+			if no == 0 {
+				for _, id := range ids[:size/4] {
+					groups = append(groups, int(id))
+				}
+			}
+			return
+		}
+	})
+	return groups
 }

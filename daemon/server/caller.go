@@ -6,9 +6,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -37,7 +34,7 @@ func (s *Server) arrived(ctx context.Context, conn net.Conn) context.Context {
 	c := &caller{srv: s, conn: conn, who: unknown}
 	if conn, ok := conn.(*net.UnixConn); ok {
 		c.who.PID, c.who.UID, c.who.GID = peer.Credentials(conn)
-		c.groups = sync.OnceValue(func() []int { return peerGroups(conn) })
+		c.groups = sync.OnceValue(func() []int { return peer.Groups(conn) })
 	}
 	return context.WithValue(ctx, callerKey{}, c)
 }
@@ -121,27 +118,4 @@ func (c *caller) notOwn(err error, a access.Action) error {
 	c.srv.refused.Note(no)
 	no.Lock = "" // the answer must not show the lock
 	return no
-}
-
-// peerGroups returns the supplementary groups of the peer. Kernels before 4.13 do not report them.
-func peerGroups(conn *net.UnixConn) (groups []int) {
-	_ = peer.Control(conn, func(fd int) {
-		ids := make([]uint32, 64)
-		for range 2 {
-			size := uint32(len(ids) * 4)
-			_, _, no := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-				uintptr(unsafe.Pointer(&ids[0])), uintptr(unsafe.Pointer(&size)), 0)
-			if no == unix.ERANGE {
-				ids = make([]uint32, size/4)
-				continue
-			}
-			if no == 0 {
-				for _, id := range ids[:size/4] {
-					groups = append(groups, int(id))
-				}
-			}
-			return
-		}
-	})
-	return groups
 }

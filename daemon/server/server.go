@@ -153,6 +153,11 @@ var ErrKilled = errors.New("the bakeryd of this socket was killed, and waits for
 // Listen creates the Unix socket at path. The group bakery, if it exists, may use it. Listen
 // replaces a socket that no process serves. It returns ErrServed or ErrKilled.
 func Listen(path string) (net.Listener, error) {
+	return ListenFor(path, access.SocketGroup, access.SocketGID())
+}
+
+// ListenFor is Listen for a group with a number, -1 if it does not exist.
+func ListenFor(path, group string, gid int) (net.Listener, error) {
 	if c, err := net.Dial("unix", path); err == nil {
 		pid, _, _ := peer.Credentials(c.(*net.UnixConn))
 		c.Close()
@@ -178,10 +183,10 @@ func Listen(path string) (net.Listener, error) {
 		}
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	if gid := access.SocketGID(); gid >= 0 {
+	if gid >= 0 {
 		if err := os.Chown(path, -1, gid); err != nil && !errors.Is(err, os.ErrPermission) {
 			ln.Close()
-			return nil, fmt.Errorf("give the socket to group %s: %w", access.SocketGroup, err)
+			return nil, fmt.Errorf("give the socket to group %s: %w", group, err)
 		}
 	}
 	if err := os.Chmod(path, 0o660); err != nil {

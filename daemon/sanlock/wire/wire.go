@@ -217,6 +217,9 @@ const (
 
 	KillpathPID = 0x1
 
+	LockspaceAdding   = 0x1 // in an answer: it is being added
+	LockspaceRemoving = 0x2 // in an answer: it is being removed
+
 	AddAsync   = 0x1
 	RemAsync   = 0x1
 	RemUnused  = 0x2

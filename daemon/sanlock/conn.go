@@ -1,0 +1,311 @@
+package sanlock
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+)
+
+// conn is one connection. It executes one command at a time.
+type conn struct {
+	*Server
+	sock   *net.UnixConn
+	caller Caller
+	// nil until it is registered; set by the goroutine of the connection, or before that runs
+	client *registry.Client
+	deaf   bool // restricted to no command at all
+}
+
+func (s *Server) newConn(sock *net.UnixConn) *conn {
+	return &conn{Server: s, sock: sock, caller: callerOf(sock)}
+}
+
+// serve answers commands until the client closes its end, or breaks the protocol.
+func (c *conn) serve() {
+	defer c.close()
+	for {
+		req, err := wire.Read(c.sock)
+		var bad *wire.Error
+		switch {
+		case errors.As(err, &bad) && !bad.Fatal:
+			c.log.Warn("invalid command on the sanlock socket", "pid", c.caller.Process.PID, "err", err)
+			if bad.Code != wire.OK && !c.send(bad.Header.Answer(bad.Code).Append(nil)) {
+				return
+			}
+			continue
+		case err != nil:
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
+				c.log.Warn("closing a connection to the sanlock socket", "pid", c.caller.Process.PID, "err", err)
+			}
+			return
+		case c.deaf:
+			return
+		}
+		if !c.execute(req) {
+			return
+		}
+	}
+}
+
+// close ends the connection. Of a registered client, that is the end.
+func (c *conn) close() {
+	select {
+	case <-c.ended:
+		_ = c.sock.Close()
+		return // the next process continues
+	default:
+	}
+	if c.client != nil {
+		c.gone(c.client)
+	}
+	_ = c.sock.Close()
+}
+
+func (c *conn) send(answer []byte) bool {
+	_, err := c.sock.Write(answer)
+	return err == nil
+}
+
+// command is how a command is executed.
+type command struct {
+	do     func(*conn, *wire.Request) answer
+	member bool // it needs this host to be in the bakery lockspace
+	last   bool // sanlock closes the connection after it
+}
+
+// answer is the outcome of a command.
+type answer struct {
+	code wire.Code
+	data uint32
+	body []byte
+}
+
+// failed is an outcome that is an error.
+func failed(code wire.Code) answer { return answer{code: code} }
+
+var commands map[wire.Command]command
+
+func init() { // a command may look at the table
+	commands = map[wire.Command]command{
+		wire.Register:           {do: (*conn).register},
+		wire.Restrict:           {do: (*conn).restrict},
+		wire.Killpath:           {do: (*conn).killpath},
+		wire.Version:            {do: (*conn).version},
+		wire.AddLockspace:       {do: (*conn).addLockspace, member: true},
+		wire.RemLockspace:       {do: (*conn).remLockspace},
+		wire.InqLockspace:       {do: (*conn).inqLockspace},
+		wire.GetLockspaces:      {do: (*conn).getLockspaces, last: true},
+		wire.GetHosts:           {do: (*conn).getHosts, member: true, last: true},
+		wire.SetConfig:          {do: (*conn).setConfig, last: true},
+		wire.Acquire:            {do: (*conn).acquire, member: true},
+		wire.Release:            {do: (*conn).releaseCmd},
+		wire.Inquire:            {do: (*conn).inquire},
+		wire.Convert:            {do: (*conn).convert, member: true},
+		wire.SetLVB:             {do: (*conn).setLVB, member: true},
+		wire.GetLVB:             {do: (*conn).getLVB, member: true},
+		wire.Align:              {do: (*conn).align, member: true},
+		wire.ReadLockspace:      {do: (*conn).readLockspace, member: true},
+		wire.WriteLockspace:     {do: (*conn).writeLockspace, member: true},
+		wire.ReadResource:       {do: (*conn).readResource, member: true},
+		wire.WriteResource:      {do: (*conn).writeResource, member: true},
+		wire.ReadResourceOwners: {do: (*conn).readOwners, member: true},
+		wire.Status:             {do: (*conn).status, last: true},
+		wire.HostStatus:         {do: (*conn).hostStatus, member: true, last: true},
+	}
+}
+
+// execute executes a command and answers it. It returns false if the connection is over.
+func (c *conn) execute(req *wire.Request) bool {
+	cmd, known := commands[req.Command]
+	a := answer{}
+	switch {
+	case !known:
+		c.log.Warn("command of the sanlock socket refused: bakeryd does not have it", "command", req.Command.String(), "pid", c.caller.Process.PID)
+		a.code = wire.Errno(syscall.EOPNOTSUPP)
+	case cmd.member && c.current() == nil:
+		a.code = wire.Errno(syscall.EAGAIN) // it is joining
+	default:
+		a = cmd.do(c, req)
+	}
+	if a.code < 0 {
+		c.log.Debug("command of the sanlock socket refused", "command", req.Command.String(), "pid", c.caller.Process.PID, "result", a.code.String())
+	}
+	if req.Command == wire.Register {
+		return c.client != nil // it has no answer
+	}
+	text := wire.Answer{Command: req.Command, Flags: req.Flags, Seq: req.Seq, Data2: a.data, Result: a.code, Body: a.body}.Append(nil)
+	return c.send(text) && !cmd.last
+}
+
+// current returns the term of membership, nil if there is none or its lease is lost.
+func (s *Server) current() *term {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.term == nil || s.term.over() {
+		return nil
+	}
+	return s.term
+}
+
+func (c *conn) register(*wire.Request) answer {
+	if c.client != nil || c.caller.Process.PID == 0 {
+		return failed(wire.Errno(syscall.EINVAL))
+	}
+	name := strconv.Itoa(c.caller.Process.PID)
+	client := &registry.Client{Process: c.caller.Process, UID: c.caller.UID, GID: c.caller.GID, Groups: c.caller.Groups, Name: name}
+	c.mu.Lock()
+	c.reg.Register(client)
+	c.client, c.conns[client.ID] = client, c
+	c.mu.Unlock()
+	c.keepConn(client.ID)
+	c.save()
+	return answer{}
+}
+
+// keptName is the name under which a supervisor keeps the connection of a client.
+func keptName(client int) string { return "sanlock-" + strconv.Itoa(client) }
+
+// keepConn has the connection kept for the next process.
+func (c *conn) keepConn(client int) {
+	if c.cfg.Keep == nil {
+		return
+	}
+	if f, err := c.sock.File(); err == nil {
+		c.cfg.Keep(keptName(client), f)
+		_ = f.Close()
+	}
+}
+
+func (c *conn) restrict(req *wire.Request) answer {
+	c.deaf = req.Flags&wire.RestrictAll != 0
+	if c.client == nil {
+		return answer{}
+	}
+	c.mu.Lock()
+	c.client.Restrict = req.Flags
+	c.mu.Unlock()
+	c.save()
+	return answer{}
+}
+
+func (c *conn) killpath(req *wire.Request) answer {
+	if c.client == nil {
+		return failed(wire.Errno(syscall.EBUSY))
+	}
+	args := req.KillArgs
+	if req.Flags&wire.KillpathPID != 0 {
+		args += " " + strconv.Itoa(c.client.Process.PID)
+	}
+	c.mu.Lock()
+	c.client.KillPath, c.client.KillArgs = req.KillPath, args
+	c.mu.Unlock()
+	c.save()
+	return answer{}
+}
+
+// apiVersion is the version of sanlock that this package follows.
+const apiVersion = 3<<24 | 8<<16 | 5<<8
+
+func (c *conn) version(*wire.Request) answer { return answer{data: apiVersion} }
+
+// begin returns the client that a command is for, marked as busy with it: that of the connection, or of a
+// process that the request names. Only root and the client's own user may name another one.
+func (c *conn) begin(req *wire.Request) (*registry.Client, wire.Code) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	client := c.client
+	if other := int32(req.Data2); other != -1 {
+		if client = c.reg.ByPID(int(other)); client == nil {
+			return nil, wire.Errno(syscall.ESRCH)
+		}
+		if c.caller.UID != 0 && c.caller.UID != client.UID {
+			c.log.Warn("a client of the sanlock socket named a process of another user", "command", req.Command.String(),
+				"pid", c.caller.Process.PID, "user", c.caller.UID, "of_pid", other, "of_user", client.UID)
+			return nil, wire.Errno(syscall.EPERM)
+		}
+	}
+	if client == nil {
+		return nil, wire.Errno(syscall.EBUSY)
+	}
+	return client, client.Begin(req.Command)
+}
+
+// end marks a client as not busy any more. One that has ended meanwhile is removed.
+func (s *Server) end(client *registry.Client) {
+	s.mu.Lock()
+	client.Active = 0
+	s.relieve(client)
+	lost := s.conns[client.ID] == nil && s.reg.Clients[client.ID] != nil && !client.Process.Alive()
+	s.change()
+	s.mu.Unlock()
+	if lost {
+		s.gone(client)
+	}
+}
+
+// relieve ends the killing of a client that has nothing any more. Called with mu held.
+func (s *Server) relieve(client *registry.Client) {
+	if client.Killing && len(s.reg.Of(client.ID)) == 0 {
+		client.Killing = false
+	}
+}
+
+// gone removes a client that has ended, and releases what no other one has.
+func (s *Server) gone(client *registry.Client) {
+	s.mu.Lock()
+	for client.Active != 0 { // a command that another connection sent for it
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-s.ended:
+			return
+		}
+		s.mu.Lock()
+	}
+	if s.reg.Clients[client.ID] == nil {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.conns, client.ID)
+	release := s.reg.Gone(client.ID)
+	s.change()
+	s.mu.Unlock()
+	if s.cfg.Drop != nil {
+		s.cfg.Drop(keptName(client.ID))
+	}
+	for _, res := range release {
+		s.letGo(res, "its client has ended")
+	}
+	s.save()
+}
+
+// takeKept returns the connection of a client that the previous process had, nil if it is not there.
+func (s *Server) takeKept(client int) *net.UnixConn {
+	f := s.kept[keptName(client)]
+	if f == nil {
+		return nil
+	}
+	delete(s.kept, keptName(client))
+	return unixConn(f)
+}
+
+func unixConn(f *os.File) *net.UnixConn {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil
+	}
+	sock, ok := c.(*net.UnixConn)
+	if !ok {
+		_ = c.Close()
+		return nil
+	}
+	return sock
+}

@@ -1,0 +1,209 @@
+package sanlock
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"syscall"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func (c *conn) convert(req *wire.Request) answer {
+	client, code := c.begin(req)
+	if code != wire.OK {
+		return failed(code)
+	}
+	c.save()
+	defer c.save()
+	defer c.end(client)
+	if len(req.Resources) != 1 {
+		return failed(wire.Errno(syscall.EINVAL))
+	}
+	want := req.Resources[0]
+	c.mu.Lock()
+	res, code := c.reg.BeginConvert(client, want)
+	c.mu.Unlock()
+	if code != wire.OK {
+		return failed(code)
+	}
+	h, t := c.holdOf(res.Hold), c.current()
+	if h == nil || t == nil {
+		return failed(wire.Errno(syscall.ENOSPC))
+	}
+	shared := want.Flags&wire.ResShared != 0
+	if code = c.setMode(t, h, res, shared, req.Flags&wire.ConvertOwnerNowait == 0); code == wire.OK {
+		c.mu.Lock()
+		res.Shared = shared
+		res.Flags = res.Flags&^wire.ResShared | want.Flags&wire.ResShared
+		c.mu.Unlock()
+	}
+	return failed(code)
+}
+
+// setMode changes the mode of a hold. Readers that may be dead are waited for, unless wait is false.
+func (c *conn) setMode(t *term, h *hold, res *registry.Resource, shared, wait bool) wire.Code {
+	for {
+		_, changed := t.host.Member().Known()
+		err := h.SetMode(context.Background(), mode(shared))
+		if err == nil {
+			return wire.OK
+		}
+		if !errors.Is(err, api.ErrUpgrade) {
+			return c.lockCode(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		holders, err := t.host.LockManager().Holders(ctx, name(res.Lockspace, res.Name))
+		cancel()
+		if err != nil {
+			return c.lockCode(err)
+		}
+		silent, others := true, false
+		for _, o := range holders {
+			if o.Host != t.host.Member().ID() {
+				silent, others = silent && t.silent(o.Host, c.cfg.Clock.Now()), true
+			}
+		}
+		switch {
+		case !others || !silent:
+			return wire.Errno(syscall.EAGAIN)
+		case !wait:
+			return wire.AcquireOwnedRetry
+		}
+		select {
+		case <-changed:
+		case <-h.Lost():
+			return wire.Errno(syscall.ENOSPC)
+		}
+	}
+}
+
+// The value block of a resource is the value of its lock: the nonce of the record in its area, then the block
+// without zeros at its end. With another nonce the area was written again, so the block is of an earlier resource of
+// that name. The value of a lock is fenced: only the holder can write it.
+
+// maxBlock is the longest value block, without zeros at its end.
+const maxBlock = layout.MaxValue - 8
+
+// readBlock reads the value block of a resource that has just been acquired.
+func (c *conn) readBlock(t *term, res *registry.Resource) wire.Code {
+	v, err := t.host.LockManager().Value(context.Background(), name(res.Lockspace, res.Name))
+	if err != nil {
+		return c.lockCode(err)
+	}
+	res.Block = []byte{}
+	if len(v.Value) >= 8 && binary.LittleEndian.Uint64(v.Value) == res.Nonce {
+		res.Block = bytes.Clone(v.Value[8:])
+	}
+	return wire.OK
+}
+
+// block returns a resource that a client has, with its value block read.
+func (c *conn) block(r wire.Resource) (*registry.Resource, wire.Code) {
+	c.mu.Lock()
+	res, code := c.reg.Held(keyOf(r))
+	c.mu.Unlock()
+	t := c.current()
+	if code == wire.OK && t == nil {
+		code = wire.Errno(syscall.ENOSPC)
+	}
+	if code == wire.OK && res.Block == nil { // of the previous process
+		code = c.readBlock(t, res)
+	}
+	return res, code
+}
+
+func (c *conn) setLVB(req *wire.Request) answer {
+	if len(req.Resources) != 1 {
+		return failed(wire.Errno(syscall.EINVAL))
+	}
+	res, code := c.block(req.Resources[0])
+	if code != wire.OK {
+		return failed(code)
+	}
+	text := bytes.TrimRight(req.LVB, "\x00")
+	switch {
+	case len(req.LVB) > sectorSize(res.Flags), len(text) > maxBlock:
+		if len(text) > maxBlock {
+			c.log.Warn("a value block of the sanlock socket is too long for the value of a lock", "resource", res.Key().String(),
+				"bytes", len(text), "limit", maxBlock)
+		}
+		return failed(wire.Errno(syscall.E2BIG))
+	case res.Shared:
+		return failed(wire.Errno(syscall.EINVAL))
+	}
+	h := c.holdOf(res.Hold)
+	if h == nil {
+		return failed(wire.Errno(syscall.ENOSPC))
+	}
+	value := append(binary.LittleEndian.AppendUint64(nil, res.Nonce), text...)
+	if err := h.SetValue(context.Background(), value); err != nil {
+		return failed(c.lockCode(err))
+	}
+	c.mu.Lock()
+	res.Block = bytes.Clone(text)
+	c.mu.Unlock()
+	return answer{}
+}
+
+func (c *conn) getLVB(req *wire.Request) answer {
+	if len(req.Resources) != 1 {
+		return failed(wire.Errno(syscall.EINVAL))
+	}
+	res, code := c.block(req.Resources[0])
+	if code != wire.OK {
+		return failed(code)
+	}
+	out := make([]byte, sectorSize(res.Flags))
+	copy(out, res.Block)
+	return answer{body: out}
+}
+
+func sectorSize(flags uint32) int {
+	if flags&wire.Sector4K != 0 {
+		return 4096
+	}
+	return 512
+}
+
+// The version of a resource, lver, is the token of its holder. A client that has it, by inquire, may demand at an
+// acquire that nothing has acquired the resource meanwhile. Therefore inquire puts the version into the record of
+// the area, and from then on each exclusive holder does, before its client learns that it has the resource.
+
+// checkLver compares the version that a request demands, and replaces the version in the record.
+func (c *conn) checkLver(t *term, h *hold, res *registry.Resource, rec area.Record) wire.Code {
+	if res.Flags&wire.ResLVER != 0 && rec.Lver != res.Resource.Lver {
+		return wire.AcquireLver
+	}
+	if rec.Lver == 0 || res.Shared {
+		return wire.OK
+	}
+	return c.writeLver(t, res, rec, lverOf(h.Token()))
+}
+
+// keepLver puts the version of a resource into the record of its area.
+func (c *conn) keepLver(res *registry.Resource) wire.Code {
+	t := c.current()
+	if t == nil {
+		return wire.Errno(syscall.ENOSPC)
+	}
+	rec, code := c.record(t, res.Resource)
+	if code != wire.OK || rec.Lver == lverOf(res.Hold.Token) {
+		return code
+	}
+	return c.writeLver(t, res, rec, lverOf(res.Hold.Token))
+}
+
+func (c *conn) writeLver(t *term, res *registry.Resource, rec area.Record, lver uint64) wire.Code {
+	rec.Lver = lver
+	d := res.Disks[0]
+	if err := t.areas.Update(context.Background(), c.peer(), rec, d.Path, d.Offset); err != nil {
+		return c.areaCode(err)
+	}
+	return wire.OK
+}

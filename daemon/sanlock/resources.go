@@ -1,0 +1,297 @@
+package sanlock
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// acquire acquires all resources of a request, or none.
+func (c *conn) acquire(req *wire.Request) answer {
+	client, code := c.begin(req)
+	if code != wire.OK {
+		return failed(code)
+	}
+	c.save() // a next process answers it
+	defer c.save()
+	defer c.end(client)
+	if req.Owner != "" {
+		c.mu.Lock()
+		client.Name = req.Owner
+		c.mu.Unlock()
+	}
+	var got []*registry.Resource
+	for _, want := range req.Resources {
+		var res *registry.Resource
+		if res, code = c.acquireOne(client, want, req.Flags); code != wire.OK {
+			break
+		}
+		got = append(got, res)
+	}
+	if code == wire.OK {
+		code = c.stillThere(client, got)
+	}
+	if code != wire.OK {
+		for _, res := range got {
+			c.undo(client, res)
+		}
+	}
+	return failed(code)
+}
+
+// stillThere returns an error if the client has ended, or a lockspace of resources is being left: then the clients
+// that had to stop were chosen already.
+func (s *Server) stillThere(client *registry.Client, got []*registry.Resource) wire.Code {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, res := range got {
+		if space := s.reg.Spaces[res.Lockspace]; space == nil || space.Dead {
+			return wire.Errno(syscall.ENOSPC)
+		}
+	}
+	if s.reg.Clients[client.ID] == nil {
+		return wire.Errno(syscall.ENOTTY)
+	}
+	return wire.OK
+}
+
+func (c *conn) acquireOne(client *registry.Client, want wire.Resource, flags uint32) (*registry.Resource, wire.Code) {
+	t := c.current()
+	if t == nil {
+		return nil, wire.Errno(syscall.ENOSPC)
+	}
+	c.mu.Lock()
+	res, fresh, code := c.reg.BeginAcquire(client, want, flags)
+	c.mu.Unlock()
+	if code != wire.OK || !fresh {
+		return res, code
+	}
+	h, code := c.obtain(t, client, res, flags)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if code != wire.OK {
+		c.reg.Drop(res)
+		return nil, code
+	}
+	t.keep(h)
+	res.Hold, res.Lver, res.State = h.id, uint64(h.Token()), registry.Present
+	return res, wire.OK
+}
+
+// obtain takes the lock of a resource. The record in its area is read before, because a lock that is requested is
+// created, and again under the lock: another host may have renamed the resource while it had it.
+//
+//	A (holds GL)                   B
+//	                               reads the record: GL
+//	renames the resource, releases
+//	                               takes the lock of GL, which no record names any more
+func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, flags uint32) (*hold, wire.Code) {
+	if _, code := c.record(t, res.Resource); code != wire.OK {
+		return nil, code
+	}
+	lock := name(res.Lockspace, res.Name)
+	h, code := c.takeUnless(t, lock, mode(res.Shared), client, flags&wire.AcquireOwnerNowait == 0)
+	if code != wire.OK {
+		return nil, code
+	}
+	rec, code := c.record(t, res.Resource)
+	if code == wire.OK {
+		code = c.checkLver(t, h, res, rec)
+	}
+	if code == wire.OK {
+		res.Nonce = rec.Nonce
+		if res.LVB {
+			code = c.readBlock(t, res)
+		}
+	}
+	if code != wire.OK {
+		h.of.Leave()
+		return nil, code
+	}
+	return h, wire.OK
+}
+
+// record returns the record in the area of a resource, if it is the record of that resource.
+func (c *conn) record(t *term, res wire.Resource) (area.Record, wire.Code) {
+	d := res.Disks[0]
+	rec, err := t.areas.Read(context.Background(), c.peer(), area.Resource, d.Path, d.Offset, res.Flags)
+	switch {
+	case err != nil:
+		return rec, c.areaCode(err)
+	case rec.Lockspace != res.Lockspace:
+		return rec, wire.LeaderLockspace
+	case rec.Name != res.Name:
+		return rec, wire.LeaderResource
+	}
+	return rec, wire.OK
+}
+
+// undo gives back what acquireOne has acquired.
+func (c *conn) undo(client *registry.Client, res *registry.Resource) {
+	c.mu.Lock()
+	release := c.reg.Undo(client, res)
+	c.mu.Unlock()
+	if release {
+		c.letGo(res, "another resource of the request is not free")
+	}
+}
+
+// letGo releases a resource that is being removed.
+func (s *Server) letGo(res *registry.Resource, why string) {
+	s.log.Debug("releasing a resource of the sanlock socket", "resource", res.Key().String(), "reason", why)
+	s.release(res.Hold)
+	s.mu.Lock()
+	s.reg.Drop(res)
+	s.change()
+	s.mu.Unlock()
+}
+
+func (c *conn) releaseOrphans(req *wire.Request) answer {
+	if len(req.Resources) == 0 {
+		return failed(wire.Errno(syscall.EINVAL))
+	}
+	want := req.Resources[0]
+	c.mu.Lock()
+	found := c.reg.BeginReleaseOrphans(registry.Key{Lockspace: want.Lockspace, Name: want.Name})
+	c.mu.Unlock()
+	for _, res := range found {
+		c.letGo(res, "a client released the orphan")
+	}
+	c.save()
+	return answer{code: wire.Code(len(found))}
+}
+
+func (c *conn) releaseCmd(req *wire.Request) answer {
+	client, code := c.begin(req)
+	if code != wire.OK {
+		return failed(code)
+	}
+	c.save()
+	defer c.save()
+	defer c.end(client)
+	if req.Flags&wire.RelOrphan != 0 {
+		return c.releaseOrphans(req)
+	}
+	var keys []registry.Key
+	rename := ""
+	switch {
+	case req.Flags&wire.RelAll != 0:
+		c.mu.Lock()
+		for _, res := range c.reg.Of(client.ID) {
+			keys = append(keys, res.Key())
+		}
+		c.mu.Unlock()
+	case req.Flags&wire.RelRename != 0 && len(req.Resources) == 2:
+		keys, rename = append(keys, keyOf(req.Resources[0])), req.Resources[1].Name
+	case req.Flags&wire.RelRename != 0:
+		return failed(wire.Errno(syscall.EINVAL))
+	default:
+		for _, r := range req.Resources {
+			keys = append(keys, keyOf(r))
+		}
+	}
+	for _, key := range keys {
+		if one := c.releaseOne(client, key, rename); one != wire.OK {
+			code = one
+		}
+	}
+	return failed(code)
+}
+
+func keyOf(r wire.Resource) registry.Key { return registry.Key{Lockspace: r.Lockspace, Name: r.Name} }
+
+// releaseOne releases a resource, and renames it before if there is a new name. The record is renamed under the
+// lock: the next holder of the lock reads it.
+func (c *conn) releaseOne(client *registry.Client, key registry.Key, rename string) wire.Code {
+	c.mu.Lock()
+	res := c.reg.Resources[key]
+	c.mu.Unlock()
+	code := wire.OK
+	if rename != "" && res != nil {
+		code = c.rename(res, rename)
+	}
+	c.mu.Lock()
+	res, release, found := c.reg.BeginRelease(client, key)
+	c.mu.Unlock()
+	if found != wire.OK {
+		return found
+	}
+	if release {
+		c.letGo(res, "its client released it")
+	}
+	return code
+}
+
+func (c *conn) rename(res *registry.Resource, to string) wire.Code {
+	t := c.current()
+	if t == nil || res.Shared {
+		return wire.Errno(syscall.EINVAL)
+	}
+	rec, code := c.record(t, res.Resource)
+	if code != wire.OK {
+		return code
+	}
+	rec.Name = to
+	d := res.Disks[0]
+	if _, err := t.areas.Write(context.Background(), c.peer(), rec, d.Path, d.Offset); err != nil {
+		return c.areaCode(err)
+	}
+	return wire.OK
+}
+
+func (c *conn) inquire(req *wire.Request) answer {
+	client, code := c.begin(req)
+	if code != wire.OK {
+		return failed(code)
+	}
+	defer c.end(client)
+	var found []wire.Resource
+	c.mu.Lock()
+	has := c.reg.Of(client.ID)
+	c.mu.Unlock()
+	for _, res := range has {
+		if !res.Shared {
+			if code := c.keepLver(res); code != wire.OK {
+				return failed(code)
+			}
+		}
+		found = append(found, res.Resource)
+	}
+	if len(found) == 0 {
+		return answer{}
+	}
+	text, err := wire.Inquiry(found)
+	if err != nil {
+		return failed(wire.Errno(syscall.ELIBSCN))
+	}
+	return answer{data: uint32(len(found)), body: text}
+}
+
+// lockCode returns the code for an error of a request to bakeryd, and logs what sanlock has no code for.
+func (c *conn) lockCode(err error) wire.Code {
+	switch {
+	case errors.Is(err, api.ErrInvalid):
+		return wire.Errno(syscall.EINVAL)
+	case errors.Is(err, api.ErrForbidden):
+		return wire.Errno(syscall.EACCES)
+	case errors.Is(err, api.ErrUnavailable), errors.Is(err, api.ErrLeaseLost), errors.Is(err, api.ErrLost):
+		return wire.Errno(syscall.ENOSPC)
+	}
+	c.log.Warn("a request of the sanlock socket failed", "pid", c.caller.Process.PID, "err", err)
+	if errors.Is(err, api.ErrFull) {
+		return wire.Errno(syscall.ENOLCK)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return wire.AioTimeout
+	}
+	return wire.Errno(syscall.EIO)
+}
+
+// lverOf is the version of a resource that is held by a token.
+func lverOf(token layout.Ticket) uint64 { return uint64(token) }

@@ -1,0 +1,200 @@
+// Package sanlock serves the socket of sanlock: lvmlockd, libvirt and vdsm, which reach their lock manager only
+// by libsanlock_client, run on the locks of a bakery lockspace. CONFORMANCE.md lists the commands, what each does
+// here, and what differs from sanlock 3.8.5.
+//
+// A sanlock lockspace is a prefix of lock names: resource RES of lockspace LS is the lock sanlock/LS/RES, and a
+// host that is in LS with id N holds sanlock/LS/host/N; the token of that hold is its generation. What the disks
+// of the callers have is in package area, the bytes on the socket in package wire, and the rules of what a client
+// may have in package registry.
+//
+// The files by topic:
+//
+//   - server.go has the server and its state file, conn.go a connection and its commands
+//   - spaces.go joins and leaves lockspaces, and knows the hosts in them
+//   - resources.go acquires and releases, modes.go has conversion and value blocks, areas.go reads and writes
+//     the callers' disks
+//   - term.go has the holds of one term of membership, and finds those of the previous process
+//   - kill.go stops the clients of a lockspace that ends
+//   - status.go is for people
+package sanlock
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/peer"
+	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/tasks"
+)
+
+// Config is the configuration of a server.
+type Config struct {
+	Log   *slog.Logger
+	Clock clock.Clock
+	// May returns nil if a user may take a lock.
+	May func(caller Caller, lock string) error
+	// Keep has the supervisor of this process keep a connection for the next one, under a name; Drop ends that.
+	// nil: connections end with this process.
+	Keep func(name string, conn *os.File)
+	Drop func(name string)
+}
+
+// Caller is the process at the other end of a connection, as the kernel knows it.
+type Caller struct {
+	Process  process.ID
+	UID, GID int
+	Groups   []int
+}
+
+// Server serves the socket of sanlock. It is safe for concurrent use.
+type Server struct {
+	cfg   Config
+	log   *slog.Logger
+	tasks tasks.Group
+	ended chan struct{} // closed by Close
+	saves chan chan<- struct{}
+
+	mu      sync.Mutex // guards the rest, and the registry
+	reg     *registry.Registry
+	term    *term               // nil while this host is not in the bakery lockspace
+	conns   map[int]*conn       // by the id of their client
+	kept    map[string]*os.File // connections of the previous process that no client has yet
+	changed chan struct{}       // closed and replaced when a client, a resource or a lockspace has gone
+}
+
+// New returns a server. kept has the connections that the previous process had, by the name that it gave to
+// Config.Keep.
+func New(cfg Config, kept map[string]*os.File) *Server {
+	s := &Server{cfg: cfg, log: cfg.Log, ended: make(chan struct{}), saves: make(chan chan<- struct{}),
+		reg: registry.New(), conns: map[int]*conn{}, kept: kept, changed: make(chan struct{})}
+	if s.kept == nil {
+		s.kept = map[string]*os.File{}
+	}
+	s.tasks.Go(s.saver)
+	return s
+}
+
+// maxConns limits the connections, against a client that leaks them.
+const maxConns = 1000
+
+// Serve accepts connections until the listener is closed.
+func (s *Server) Serve(ln net.Listener) error {
+	room := make(chan struct{}, maxConns)
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			select {
+			case <-s.ended:
+				return nil
+			default:
+				return err
+			}
+		}
+		select {
+		case room <- struct{}{}:
+		default:
+			s.log.Warn("too many clients of the sanlock socket, closing a connection", "limit", maxConns)
+			_ = c.Close()
+			continue
+		}
+		s.tasks.Go(func() {
+			defer func() { <-room }()
+			s.newConn(c.(*net.UnixConn)).serve()
+		})
+	}
+}
+
+// Close ends the server and all its connections. Holds that were not released stay as they are in the
+// bakery lockspace.
+func (s *Server) Close() {
+	close(s.ended)
+	s.mu.Lock()
+	conns := slices.Collect(maps.Values(s.conns))
+	s.mu.Unlock()
+	for _, c := range conns {
+		_ = c.sock.Close()
+	}
+}
+
+// callerOf returns the process that has connected.
+func callerOf(sock *net.UnixConn) Caller {
+	pid, uid, gid := peer.Credentials(sock)
+	id, err := process.Of(pid)
+	if err != nil {
+		id = process.ID{PID: pid} // it has ended
+	}
+	return Caller{Process: id, UID: uid, GID: gid, Groups: peer.Groups(sock)}
+}
+
+// change notifies those that wait for the end of something. Called with mu held.
+func (s *Server) change() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// save returns once the state file has what the registry has now: before a client learns of it.
+func (s *Server) save() {
+	done := make(chan struct{})
+	select {
+	case s.saves <- done:
+		<-done
+	case <-s.ended:
+	}
+}
+
+// saver writes the state file, once for all that wait for it.
+func (s *Server) saver() {
+	for {
+		var waiting []chan<- struct{}
+		select {
+		case first := <-s.saves:
+			waiting = append(waiting, first)
+		case <-s.ended:
+			return
+		}
+		for more := true; more; {
+			select {
+			case next := <-s.saves:
+				waiting = append(waiting, next)
+			default:
+				more = false
+			}
+		}
+		s.mu.Lock()
+		text, path := s.reg.Save(), ""
+		if s.term != nil {
+			path = s.term.path
+		}
+		s.mu.Unlock()
+		if path != "" {
+			if err := writeState(path, text); err != nil {
+				s.log.Error("writing the state of the sanlock socket failed: a restart of bakeryd will lose what its clients have", "err", err)
+			}
+		}
+		for _, done := range waiting {
+			close(done)
+		}
+	}
+}
+
+// writeState replaces the state file; without a text it removes it.
+func writeState(path string, text []byte) error {
+	if text == nil {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		return nil
+	}
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(next, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}

@@ -1,0 +1,333 @@
+package sanlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
+	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+	"github.com/bakeryd/bakeryd/daemon/session"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Host is what the server needs of this host while it is in the bakery lockspace.
+type Host interface {
+	LockManager() *locks.Manager
+	Sessions() *session.Table
+	Member() *membership.Member
+	Superblock() layout.Superblock
+	RuntimeDir() string
+	Drained() <-chan struct{} // closed when all holders must stop because the host leaves
+}
+
+// term is one term of membership.
+type term struct {
+	host    Host
+	path    string // of the state file
+	areas   *area.Areas
+	holds   map[string]*hold // by session; guarded by mu of the server
+	seen    map[hostKey]seen // hosts of sanlock lockspaces; guarded by mu of the server
+	started time.Duration
+}
+
+func (t *term) over() bool { return t.host.Member().IsOver() || t.host.Member().Moments().Lost }
+
+// hold is one lock of bakeryd's that the server has.
+type hold struct {
+	*locks.Hold
+	of *session.Attachment
+	id registry.Hold
+}
+
+// name returns the name of the lock of a resource, or of another thing below a lockspace. It has no bytes of
+// the clients' names that a lock name cannot have, and none that separate its parts.
+func name(parts ...string) string {
+	for i, part := range parts {
+		var out strings.Builder
+		for _, b := range []byte(part) {
+			if b <= ' ' || b >= 0x7f || b == '/' || b == '%' {
+				fmt.Fprintf(&out, "%%%02X", b)
+			} else {
+				out.WriteByte(b)
+			}
+		}
+		parts[i] = out.String()
+	}
+	return "sanlock/" + strings.Join(parts, "/")
+}
+
+// subscriber receives the outcome of one request for a lock. The server owns the session, and the registry knows
+// whose it is.
+type subscriber struct{ outcome chan *api.Event }
+
+func (s subscriber) Gone() bool      { return false }
+func (s subscriber) Listening() bool { return false }
+func (s subscriber) Close()          {}
+
+func (s subscriber) Send(e *api.Event) {
+	if e.Kind == api.Granted || e.Kind == api.Refused {
+		select {
+		case s.outcome <- e:
+		default: // a hold has one outcome
+		}
+	}
+}
+
+// take requests a lock without waiting for other holders, or continues a hold if there is a token. It returns
+// the errors of a request to bakeryd.
+func (t *term) take(lock string, mode layout.Mode, client *registry.Client, again registry.Hold, may func(string) error) (*hold, error) {
+	req := api.LockRequest{Name: lock, Mode: mode, NonBlock: true, Session: again.Session, Token: again.Token, NoLinger: true}
+	if req.Session == "" {
+		req.Session = api.NewSessionID()
+	}
+	if client != nil {
+		req.PID, req.Command = client.Process.PID, "sanlock client "+client.Name
+	}
+	sub := subscriber{make(chan *api.Event, 1)}
+	a, err := t.host.Sessions().Open(req, session.Client{May: may}, sub)
+	if err != nil {
+		return nil, err
+	}
+	a.Start()
+	<-a.Session().Done()
+	got, err := a.Session().Outcome()
+	if err != nil {
+		return nil, err
+	}
+	if e := <-sub.outcome; e.Kind == api.Refused {
+		return nil, e.Err()
+	}
+	h := &hold{Hold: got, of: a, id: registry.Hold{Session: req.Session, Token: got.Token()}}
+	return h, nil
+}
+
+// keep makes a hold known. Called with mu of the server held.
+func (t *term) keep(h *hold) { t.holds[h.id.Session] = h }
+
+// holdOf returns a hold by its name; nil if it is not of the current term.
+func (s *Server) holdOf(id registry.Hold) *hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.term == nil {
+		return nil
+	}
+	return s.term.holds[id.Session]
+}
+
+// release releases a hold. It returns when that is durable.
+func (s *Server) release(id registry.Hold) {
+	h := s.holdOf(id)
+	if h == nil {
+		return
+	}
+	h.of.Leave()
+	s.mu.Lock()
+	if s.term != nil {
+		delete(s.term.holds, id.Session)
+	}
+	s.mu.Unlock()
+}
+
+// Begin begins a term of membership. It continues what the previous process had, before it returns: the holds
+// are given up if it takes longer than a lease.
+func (s *Server) Begin(h Host) {
+	sb := h.Superblock()
+	t := &term{
+		host: h, holds: map[string]*hold{}, seen: map[hostKey]seen{}, started: s.cfg.Clock.Now(),
+		path:  filepath.Join(h.RuntimeDir(), fmt.Sprintf("%s-%d.sanlock", sb.UUID, h.Member().ID())),
+		areas: area.New(area.Config{UUID: sb.UUID}),
+	}
+	saved := s.load(t.path)
+	s.mu.Lock()
+	if saved != nil && len(s.reg.Clients)+len(s.reg.Spaces) == 0 { // the first term of this process
+		s.reg = saved
+	} else {
+		saved = nil
+	}
+	before := s.term
+	s.term = t
+	s.mu.Unlock()
+	if before != nil && before.path != t.path { // it had another id
+		_ = os.Remove(before.path)
+	}
+	if saved != nil {
+		s.resume(t, saved)
+	}
+	for _, f := range s.kept { // of clients that are not known
+		_ = f.Close()
+	}
+	clear(s.kept)
+	s.save()
+	s.tasks.Go(func() { s.watch(t) })
+}
+
+// load reads a state file. A damaged one is reported, and not used.
+func (s *Server) load(path string) *registry.Registry {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		var reg *registry.Registry
+		if reg, err = registry.Load(text); err == nil {
+			return reg
+		}
+	}
+	s.log.Error("the state of the sanlock socket is not usable: its clients must stop, and start again", "path", path, "err", err)
+	return nil
+}
+
+// resume continues the holds of the previous process, and its connections if they were kept. If a hold is lost,
+// its users must stop: other hosts may have it.
+func (s *Server) resume(t *term, reg *registry.Registry) {
+	var lost []*registry.Resource
+	spaces, resources := 0, 0
+	for _, space := range reg.Spaces {
+		if h, err := t.take(hostLock(space.Lockspace), layout.Exclusive, nil, space.Hold, nil); err == nil {
+			t.holds[h.id.Session] = h
+			spaces++
+		} else {
+			s.log.Error("a lockspace of the sanlock socket is lost", "lockspace", space.Name, "err", err)
+			space.Dead = true
+		}
+	}
+	for _, res := range reg.Resources {
+		h, err := t.take(name(res.Lockspace, res.Name), mode(res.Shared), nil, res.Hold, nil)
+		if err != nil {
+			s.log.Error("a resource of the sanlock socket is lost", "resource", res.Key().String(), "err", err)
+			lost = append(lost, res)
+			continue
+		}
+		t.holds[h.id.Session] = h
+		res.Shared = h.Mode() == layout.Shared
+		resources++
+	}
+	for _, c := range reg.Clients {
+		s.resumeClient(c)
+	}
+	for _, res := range lost {
+		s.mu.Lock()
+		if space := reg.Spaces[res.Lockspace]; space != nil {
+			space.Dead = true
+		}
+		s.mu.Unlock()
+	}
+	if spaces+resources > 0 {
+		s.log.Info("resuming the sanlock socket", "lockspaces", spaces, "resources", resources, "clients", len(reg.Clients))
+	}
+}
+
+// resumeClient continues with a client of the previous process: on its connection if that was kept, else until
+// its process ends.
+func (s *Server) resumeClient(client *registry.Client) {
+	active := client.Active
+	client.Active = 0
+	sock := s.takeKept(client.ID)
+	if sock == nil {
+		s.tasks.Go(func() {
+			s.awaitEnd(client)
+			s.gone(client)
+		})
+		return
+	}
+	c := s.newConn(sock)
+	c.client = client
+	s.mu.Lock()
+	s.conns[client.ID] = c
+	s.mu.Unlock()
+	s.tasks.Go(func() {
+		if active != 0 { // what it had is as the registry says
+			c.send(wire.Answer{Command: active, Result: wire.Errno(unix.EAGAIN)}.Append(nil))
+		}
+		c.serve()
+	})
+}
+
+// awaitEnd blocks until the process of a client has ended.
+func (s *Server) awaitEnd(client *registry.Client) {
+	if !client.Process.Alive() {
+		return
+	}
+	fd, err := unix.PidfdOpen(client.Process.PID, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	for client.Process.Alive() { // the number may have been another process's when it was opened
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(p, -1); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// watch ends the lockspaces of a term with its lease, or when the host leaves.
+func (s *Server) watch(t *term) {
+	mem := t.host.Member()
+	alarm, err := s.cfg.Clock.NewAlarm()
+	if err != nil {
+		s.log.Error("no timer, clients of the sanlock socket are stopped only when the lease is lost", "err", err)
+	}
+	rings := make(chan struct{}, 1)
+	if alarm != nil {
+		defer alarm.Close()
+		go func() {
+			for alarm.Wait() == nil {
+				select {
+				case rings <- struct{}{}:
+				default:
+				}
+			}
+		}()
+	}
+	for {
+		m := mem.Moments()
+		now := s.cfg.Clock.Now()
+		switch {
+		case m.Lost || m.Deadline != 0 && now >= m.Warn:
+			s.fail(t, m.Deadline, "the lease of this host ends")
+			return
+		case alarm != nil && m.Warn != 0:
+			_ = alarm.Set(m.Warn)
+		}
+		select {
+		case <-rings:
+		case <-m.Changed:
+		case <-t.host.Drained():
+			s.fail(t, now+t.host.Superblock().Lease, "this host leaves the lockspace")
+			return
+		case <-s.ended:
+			return
+		}
+	}
+}
+
+// await blocks until ctx ends or something has changed; it returns false in the first case.
+func (s *Server) await(ctx context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-changed:
+		return true
+	case <-ctx.Done():
+	case <-s.ended:
+	}
+	return false
+}
+
+func mode(shared bool) layout.Mode {
+	if shared {
+		return layout.Shared
+	}
+	return layout.Exclusive
+}
