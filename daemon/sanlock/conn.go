@@ -146,11 +146,12 @@ func (c *conn) execute(req *wire.Request) bool {
 // current returns the term of membership, nil if there is none or its lease is lost.
 func (s *Server) current() *term {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.term == nil || s.term.over() {
+	t := s.term
+	s.mu.Unlock()
+	if t == nil || t.over() {
 		return nil
 	}
-	return s.term
+	return t
 }
 
 func (c *conn) register(*wire.Request) answer {
@@ -217,43 +218,46 @@ func (c *conn) version(*wire.Request) answer { return answer{data: apiVersion} }
 // begin returns the client that a command is for, marked as busy with it: that of the connection, or of a
 // process that the request names. Only root and the client's own user may name another one.
 func (c *conn) begin(req *wire.Request) (*registry.Client, wire.Code) {
+	other := int(int32(req.Data2))
+	client, code := c.target(other)
+	if code == wire.OK {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return client, client.Begin(req.Command)
+	}
+	if code == wire.Errno(syscall.EPERM) {
+		c.log.Warn("a client of the sanlock socket named a process of another user", "command", req.Command.String(),
+			"pid", c.caller.Process.PID, "user", c.caller.UID, "of_pid", other)
+	}
+	return nil, code
+}
+
+func (c *conn) target(pid int) (*registry.Client, wire.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	client := c.client
-	if other := int32(req.Data2); other != -1 {
-		if client = c.reg.ByPID(int(other)); client == nil {
-			return nil, wire.Errno(syscall.ESRCH)
-		}
-		if c.caller.UID != 0 && c.caller.UID != client.UID {
-			c.log.Warn("a client of the sanlock socket named a process of another user", "command", req.Command.String(),
-				"pid", c.caller.Process.PID, "user", c.caller.UID, "of_pid", other, "of_user", client.UID)
-			return nil, wire.Errno(syscall.EPERM)
-		}
-	}
-	if client == nil {
+	switch client := c.reg.ByPID(pid); {
+	case pid == -1 && c.client == nil:
 		return nil, wire.Errno(syscall.EBUSY)
+	case pid == -1:
+		return c.client, wire.OK
+	case client == nil:
+		return nil, wire.Errno(syscall.ESRCH)
+	case c.caller.UID != 0 && c.caller.UID != client.UID:
+		return nil, wire.Errno(syscall.EPERM)
+	default:
+		return client, wire.OK
 	}
-	return client, client.Begin(req.Command)
 }
 
 // end marks a client as not busy any more. One that has ended meanwhile is removed.
 func (s *Server) end(client *registry.Client) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	client.Active = 0
-	s.relieve(client)
-	lost := s.conns[client.ID] == nil && s.reg.Clients[client.ID] != nil && !client.Process.Alive()
-	s.change()
-	s.mu.Unlock()
-	if lost {
-		s.gone(client)
-	}
-}
-
-// relieve ends the killing of a client that has nothing any more. Called with mu held.
-func (s *Server) relieve(client *registry.Client) {
 	if client.Killing && len(s.reg.Of(client.ID)) == 0 {
-		client.Killing = false
+		client.Killing = false // it has released all
 	}
+	s.change()
 }
 
 // gone removes a client that has ended, and releases what no other one has.

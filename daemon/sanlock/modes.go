@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -47,7 +48,7 @@ func (c *conn) convert(req *wire.Request) answer {
 }
 
 // setMode changes the mode of a hold. Readers that may be dead are waited for, unless wait is false.
-func (c *conn) setMode(t *term, h *hold, res *registry.Resource, shared, wait bool) wire.Code {
+func (c *conn) setMode(t *term, h *session.Own, res *registry.Resource, shared, wait bool) wire.Code {
 	for {
 		_, changed := t.host.Member().Known()
 		err := h.SetMode(context.Background(), mode(shared))
@@ -176,7 +177,7 @@ func sectorSize(flags uint32) int {
 // the area, and from then on each exclusive holder does, before its client learns that it has the resource.
 
 // checkLver compares the version that a request demands, and replaces the version in the record.
-func (c *conn) checkLver(t *term, h *hold, res *registry.Resource, rec area.Record) wire.Code {
+func (c *conn) checkLver(t *term, h *session.Own, res *registry.Resource, rec area.Record) wire.Code {
 	if res.Flags&wire.ResLVER != 0 && rec.Lver != res.Resource.Lver {
 		return wire.AcquireLver
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -80,7 +81,7 @@ func (c *conn) acquireOne(client *registry.Client, want wire.Resource, flags uin
 		return nil, code
 	}
 	t.keep(h)
-	res.Hold, res.Lver, res.State = h.id, uint64(h.Token()), registry.Present
+	res.Hold, res.Lver, res.State = idOf(h), uint64(h.Token()), registry.Present
 	return res, wire.OK
 }
 
@@ -91,7 +92,7 @@ func (c *conn) acquireOne(client *registry.Client, want wire.Resource, flags uin
 //	                               reads the record: GL
 //	renames the resource, releases
 //	                               takes the lock of GL, which no record names any more
-func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, flags uint32) (*hold, wire.Code) {
+func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, flags uint32) (*session.Own, wire.Code) {
 	if _, code := c.record(t, res.Resource); code != wire.OK {
 		return nil, code
 	}
@@ -111,7 +112,7 @@ func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, 
 		}
 	}
 	if code != wire.OK {
-		h.of.Leave()
+		h.Leave()
 		return nil, code
 	}
 	return h, wire.OK

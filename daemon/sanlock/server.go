@@ -3,7 +3,7 @@
 // here, and what differs from sanlock 3.8.5.
 //
 // A sanlock lockspace is a prefix of lock names: resource RES of lockspace LS is the lock sanlock/LS/RES, and a
-// host that is in LS with id N holds sanlock/LS/host/N; the token of that hold is its generation. What the disks
+// host that is in LS with id N holds sanlock/LS/host/N; the token of that hold is its generation. The disks
 // of the callers have is in package area, the bytes on the socket in package wire, and the rules of what a client
 // may have in package registry.
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -94,7 +95,7 @@ func (c *conn) join(t *term, space *registry.Space) wire.Code {
 	}
 	c.mu.Lock()
 	t.keep(h)
-	space.Flags, space.Hold = rec.Flags, h.id
+	space.Flags, space.Hold = rec.Flags, idOf(h)
 	c.mu.Unlock()
 	return wire.OK
 }
@@ -349,7 +350,7 @@ func (t *term) silent(host int, now time.Duration) bool {
 }
 
 // takeUnless takes a lock that a live holder does not have. One that may be dead is waited for, unless nowait.
-func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *registry.Client, wait bool) (*hold, wire.Code) {
+func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *registry.Client, wait bool) (*session.Own, wire.Code) {
 	may := func(lock string) error { return c.cfg.May(c.caller, lock) }
 	for try := 0; ; {
 		_, changed := t.host.Member().Known()

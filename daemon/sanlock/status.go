@@ -22,15 +22,15 @@ func (s *Server) spaces() []*registry.Space {
 func (c *conn) status(req *wire.Request) answer {
 	var out []byte
 	host, _ := os.Hostname()
+	now := c.cfg.Clock.Now() / time.Second
+	daemonName, id := "bakeryd."+host, 0
+	if t := c.current(); t != nil {
+		id = t.host.Member().ID()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	daemonName := "bakeryd." + host
-	id := 0
-	if c.term != nil {
-		id = c.term.host.Member().ID()
-	}
 	out = wire.AppendState(out, wire.State{Type: wire.StateDaemon, Name: daemonName,
-		Text: fmt.Sprintf("our_host_name=%s bakery_host_id=%d monotime=%d version_hex=%08x", daemonName, id, c.cfg.Clock.Now()/time.Second, apiVersion)})
+		Text: fmt.Sprintf("our_host_name=%s bakery_host_id=%d monotime=%d version_hex=%08x", daemonName, id, now, apiVersion)})
 	if req.Data == wire.StateDaemon {
 		return answer{body: out}
 	}
@@ -79,6 +79,7 @@ func (c *conn) appendResource(out []byte, res *registry.Resource) []byte {
 		}
 	}
 	what := res.Resource
+	what.Disks = what.Disks[:min(len(what.Disks), 3)] // the buffer of sanlock's program has no room for four
 	what.NumDisks = uint32(len(what.Disks))
 	body := wire.AppendResource(nil, what)
 	for _, d := range what.Disks {

@@ -37,19 +37,12 @@ type term struct {
 	host    Host
 	path    string // of the state file
 	areas   *area.Areas
-	holds   map[string]*hold // by session; guarded by mu of the server
-	seen    map[hostKey]seen // hosts of sanlock lockspaces; guarded by mu of the server
+	holds   map[string]*session.Own // by session; guarded by mu of the server
+	seen    map[hostKey]seen        // hosts of sanlock lockspaces; guarded by mu of the server
 	started time.Duration
 }
 
 func (t *term) over() bool { return t.host.Member().IsOver() || t.host.Member().Moments().Lost }
-
-// hold is one lock of bakeryd's that the server has.
-type hold struct {
-	*locks.Hold
-	of *session.Attachment
-	id registry.Hold
-}
 
 // name returns the name of the lock of a resource, or of another thing below a lockspace. It has no bytes of
 // the clients' names that a lock name cannot have, and none that separate its parts.
@@ -68,56 +61,24 @@ func name(parts ...string) string {
 	return "sanlock/" + strings.Join(parts, "/")
 }
 
-// subscriber receives the outcome of one request for a lock. The server owns the session, and the registry knows
-// whose it is.
-type subscriber struct{ outcome chan *api.Event }
-
-func (s subscriber) Gone() bool      { return false }
-func (s subscriber) Listening() bool { return false }
-func (s subscriber) Close()          {}
-
-func (s subscriber) Send(e *api.Event) {
-	if e.Kind == api.Granted || e.Kind == api.Refused {
-		select {
-		case s.outcome <- e:
-		default: // a hold has one outcome
-		}
-	}
-}
-
 // take requests a lock without waiting for other holders, or continues a hold if there is a token. It returns
 // the errors of a request to bakeryd.
-func (t *term) take(lock string, mode layout.Mode, client *registry.Client, again registry.Hold, may func(string) error) (*hold, error) {
+func (t *term) take(lock string, mode layout.Mode, client *registry.Client, again registry.Hold, may func(string) error) (*session.Own, error) {
 	req := api.LockRequest{Name: lock, Mode: mode, NonBlock: true, Session: again.Session, Token: again.Token, NoLinger: true}
-	if req.Session == "" {
-		req.Session = api.NewSessionID()
-	}
 	if client != nil {
 		req.PID, req.Command = client.Process.PID, "sanlock client "+client.Name
 	}
-	sub := subscriber{make(chan *api.Event, 1)}
-	a, err := t.host.Sessions().Open(req, session.Client{May: may}, sub)
-	if err != nil {
-		return nil, err
-	}
-	a.Start()
-	<-a.Session().Done()
-	got, err := a.Session().Outcome()
-	if err != nil {
-		return nil, err
-	}
-	if e := <-sub.outcome; e.Kind == api.Refused {
-		return nil, e.Err()
-	}
-	h := &hold{Hold: got, of: a, id: registry.Hold{Session: req.Session, Token: got.Token()}}
-	return h, nil
+	return t.host.Sessions().Take(req, may)
 }
 
+// idOf returns the name of a hold.
+func idOf(h *session.Own) registry.Hold { return registry.Hold{Session: h.ID, Token: h.Token()} }
+
 // keep makes a hold known. Called with mu of the server held.
-func (t *term) keep(h *hold) { t.holds[h.id.Session] = h }
+func (t *term) keep(h *session.Own) { t.holds[h.ID] = h }
 
 // holdOf returns a hold by its name; nil if it is not of the current term.
-func (s *Server) holdOf(id registry.Hold) *hold {
+func (s *Server) holdOf(id registry.Hold) *session.Own {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.term == nil {
@@ -132,7 +93,7 @@ func (s *Server) release(id registry.Hold) {
 	if h == nil {
 		return
 	}
-	h.of.Leave()
+	h.Leave()
 	s.mu.Lock()
 	if s.term != nil {
 		delete(s.term.holds, id.Session)
@@ -145,7 +106,7 @@ func (s *Server) release(id registry.Hold) {
 func (s *Server) Begin(h Host) {
 	sb := h.Superblock()
 	t := &term{
-		host: h, holds: map[string]*hold{}, seen: map[hostKey]seen{}, started: s.cfg.Clock.Now(),
+		host: h, holds: map[string]*session.Own{}, seen: map[hostKey]seen{}, started: s.cfg.Clock.Now(),
 		path:  filepath.Join(h.RuntimeDir(), fmt.Sprintf("%s-%d.sanlock", sb.UUID, h.Member().ID())),
 		areas: area.New(area.Config{UUID: sb.UUID}),
 	}
@@ -196,7 +157,7 @@ func (s *Server) resume(t *term, reg *registry.Registry) {
 	spaces, resources := 0, 0
 	for _, space := range reg.Spaces {
 		if h, err := t.take(hostLock(space.Lockspace), layout.Exclusive, nil, space.Hold, nil); err == nil {
-			t.holds[h.id.Session] = h
+			t.keep(h)
 			spaces++
 		} else {
 			s.log.Error("a lockspace of the sanlock socket is lost", "lockspace", space.Name, "err", err)
@@ -210,7 +171,7 @@ func (s *Server) resume(t *term, reg *registry.Registry) {
 			lost = append(lost, res)
 			continue
 		}
-		t.holds[h.id.Session] = h
+		t.keep(h)
 		res.Shared = h.Mode() == layout.Shared
 		resources++
 	}

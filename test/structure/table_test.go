@@ -107,6 +107,11 @@ var imports = []struct{ path, imports string }{
 	{"daemon/server", "daemon/access daemon/api daemon/events daemon/fdlimit daemon/lease/evict daemon/line daemon/locks daemon/locks/measuring daemon/lockspace/directory daemon/page daemon/peer daemon/policy daemon/process daemon/rawio daemon/report daemon/server/body daemon/session daemon/tally daemon/text daemon/warn daemon/wire layout"},
 	{"daemon", "blockdev blockdev/mirror daemon/api daemon/clock daemon/command daemon/events daemon/fdlimit daemon/fence daemon/handover daemon/hostid daemon/lease daemon/lease/timing daemon/liveness daemon/locks daemon/locks/driver daemon/locks/measuring daemon/locks/queue daemon/locks/store daemon/lockspace daemon/lockspace/check daemon/lockspace/measure daemon/memberdisks daemon/membership daemon/observe daemon/process daemon/report daemon/retry daemon/server daemon/session daemon/stall daemon/tally daemon/tasks daemon/text daemon/waiting daemon/warn daemon/watchdog layout"},
 
+	// Clients of sanlock.
+	{"daemon/sanlock/area", "blockdev daemon/text layout"},
+	{"daemon/sanlock/registry", "daemon/process daemon/sanlock/wire layout"},
+	{"daemon/sanlock", "daemon/api daemon/clock daemon/lease daemon/locks daemon/membership daemon/peer daemon/process daemon/sanlock/area daemon/sanlock/registry daemon/sanlock/wire daemon/session daemon/tasks layout"},
+
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/report daemon/tally"},
 	{"daemon/replacement", "blockdev blockdev/mirror daemon daemon/clock daemon/lease daemon/lease/timing daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/replace daemon/retry daemon/text daemon/waiting layout"},
@@ -139,7 +144,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/top", "ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
 	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/acquire ctl/bench ctl/call ctl/check ctl/cli ctl/complete ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/stress ctl/supervise ctl/term ctl/top ctl/topics ctl/usage daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/text daemon/timeline layout"},
-	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/server daemon/waiting"},
+	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/access daemon/api daemon/clock daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/sanlock daemon/server daemon/waiting"},
 
 	// For tests.
 	{"packaging/docs", ""},
