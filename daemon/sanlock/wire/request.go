@@ -152,12 +152,10 @@ type cursor struct {
 	err   error // the first one, nil if none
 }
 
-var missing [PathLen]byte
-
 func (c *cursor) take(n int) []byte {
 	if len(c.rest) < n {
-		c.short, c.rest = true, nil
-		return missing[:n]
+		c.short, c.rest = true, nil // all that follows is short too
+		return make([]byte, n)
 	}
 	b := c.rest[:n]
 	c.rest = c.rest[n:]

@@ -15,13 +15,16 @@ func (d Disk) String() string {
 }
 
 // String returns NAME:HOSTID:PATH:OFFSET.
-func (l Lockspace) String() string { return fmt.Sprintf("%s:%d:%v", l.Name, l.HostID, l.Disk) }
+func (l Lockspace) String() string {
+	return fmt.Sprintf("%s:%d:%v", escapes.Replace(l.Name), l.HostID, l.Disk)
+}
 
 // String returns LOCKSPACE:NAME:PATH:OFFSET:LVER with all disks. If the resource is shared, SH
-// stands for LVER. Sanlock leaves a backslash of a path as it is, and so its clients lose it.
+// stands for LVER. A backslash precedes each colon, space and backslash of a name or path. Sanlock
+// writes it only before a colon or space of a path, so that its clients lose other special bytes.
 func (r Resource) String() string {
 	var b strings.Builder
-	b.WriteString(r.Lockspace + ":" + r.Name)
+	b.WriteString(escapes.Replace(r.Lockspace) + ":" + escapes.Replace(r.Name))
 	for _, d := range r.Disks {
 		b.WriteString(":" + d.String())
 	}
@@ -32,26 +35,19 @@ func (r Resource) String() string {
 }
 
 // Inquiry returns the body of the answer to Inquire: the text of each resource, separated by
-// spaces. It fails with the codes of sanlock if a client could not read that.
+// spaces. If a text exceeds the buffer of the client, it fails with the code of sanlock.
 func Inquiry(rs []Resource) ([]byte, error) {
-	var b []byte
-	for i, r := range rs {
-		text := r.String()
-		switch {
-		case len(text) >= MaxResourceText:
-			return nil, Errno(syscall.ELIBACC)
-		case strings.ContainsAny(r.Lockspace+r.Name, ": "):
-			return nil, Errno(syscall.ELIBSCN)
-		}
-		if i > 0 {
-			b = append(b, ' ')
-		}
-		b = append(b, text...)
-	}
 	if len(rs) == 0 {
 		return nil, nil
 	}
-	return append(b, 0), nil
+	texts := make([]string, len(rs))
+	for i, r := range rs {
+		texts[i] = r.String()
+		if len(texts[i]) >= MaxResourceText {
+			return nil, Errno(syscall.ELIBACC)
+		}
+	}
+	return append([]byte(strings.Join(texts, " ")), 0), nil
 }
 
 // ParseResource parses the text of a resource. LVER may be missing.
