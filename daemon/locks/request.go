@@ -98,7 +98,7 @@ func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err
 		switch {
 		case bad[i] != nil || s.Blank() || s.Host == m.mem.ID() || s.Creation != e.Creation || void:
 		case s.Phase == layout.Held:
-			asked = append(asked, Asked{Host: s.Host, HostName: hosts[s.Host-1].Name, Token: s.Ticket, Mode: s.Mode})
+			asked = append(asked, Asked{s.Host, hosts[s.Host-1].Name, s.Ticket, s.Mode})
 		case s.Phase == layout.Choosing:
 			choosing = true
 		case s.Phase == layout.Waiting:
@@ -108,7 +108,7 @@ func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err
 	lk := m.attached(e.Lock)
 	if lk != nil && lk.Entry == e {
 		for _, h := range lk.Queue.Inside() {
-			asked = append(asked, Asked{Host: m.mem.ID(), HostName: m.host.Name, Token: h.Token(), Mode: h.Mode()})
+			asked = append(asked, Asked{m.mem.ID(), m.host.Name, h.Token(), h.Mode()})
 		}
 	}
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
@@ -125,7 +125,7 @@ type Asked struct {
 
 // Holders returns the holders of a lock, as the disk shows it. It returns the errors of Request.
 func (m *Manager) Holders(ctx context.Context, name string) ([]Asked, error) {
-	return runDetached(ctx, m, func() (held []Asked, err error) {
+	return runDetached(ctx, m, func() ([]Asked, error) {
 		e, err := m.lookupNow(ctx, name)
 		if err != nil {
 			return nil, err

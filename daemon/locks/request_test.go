@@ -99,7 +99,7 @@ func TestRequestToTheOwnHost(t *testing.T) {
 		h3 := acquire(t, a, Request{Name: "x", Mode: layout.Shared}) // receives no requests
 		asked := asks(t, a, "x", "")
 		require.Len(t, asked, 3)
-		require.Equal(t, Asked{Host: 1, HostName: "db1", Token: h1.Token()}, asked[0])
+		require.Equal(t, Asked{Host: 1, HostName: "db1", Token: h1.Token(), Mode: layout.Shared}, asked[0])
 		for _, l := range []listener{one, two} {
 			l.hears(t, Requested{Host: 1, HostName: "db1"})
 		}
@@ -128,7 +128,7 @@ func TestRequestToAllHolders(t *testing.T) {
 			h1, h2 := acquire(t, a, with(one)), acquire(t, b, with(two))
 			// behind both
 			waiting := start(t, e, Request{Name: "x", OnRequest: func(r Requested) { third <- r }})
-			require.ElementsMatch(t, []Asked{{1, "db1", h1.Token()}, {2, "db2", h2.Token()}}, asks(t, e, "x", "now"))
+			require.ElementsMatch(t, []Asked{{Host: 1, HostName: "db1", Token: h1.Token()}, {Host: 2, HostName: "db2", Token: h2.Token()}}, asks(t, e, "x", "now"))
 			for _, l := range []listener{one, two} {
 				l.hears(t, Requested{Host: 3, HostName: "db3", Message: "now"})
 			}
@@ -203,7 +203,7 @@ func TestRequestCountsHoldersOnly(t *testing.T) {
 		}
 		require.Equal(t, own, c.Slot(1, 1), "nothing was asked")
 		c.put(held)
-		require.Equal(t, []Asked{{2, "db2", held.Ticket}}, asks(t, a, "x", ""))
+		require.Equal(t, []Asked{{Host: 2, HostName: "db2", Token: held.Ticket}}, asks(t, a, "x", ""))
 		held.Phase = layout.Idle
 		c.put(held)
 	})

@@ -29,7 +29,7 @@ func (s *Server) newConn(sock *net.UnixConn) *conn {
 // serve answers commands until the client closes its end, or breaks the protocol.
 func (c *conn) serve() {
 	defer c.close()
-	for {
+	for !c.deaf {
 		req, err := wire.Read(c.sock)
 		var bad *wire.Error
 		switch {
@@ -44,13 +44,12 @@ func (c *conn) serve() {
 				c.log.Warn("closing a connection to the sanlock socket", "pid", c.caller.Process.PID, "err", err)
 			}
 			return
-		case c.deaf:
-			return
 		}
 		if !c.execute(req) {
 			return
 		}
 	}
+	_, _ = io.Copy(io.Discard, c.sock) // until the client ends
 }
 
 // close ends the connection. Of a registered client, that is the end.
@@ -184,7 +183,7 @@ func (c *conn) keepConn(client int) {
 }
 
 func (c *conn) restrict(req *wire.Request) answer {
-	c.deaf = req.Flags&wire.RestrictAll != 0
+	c.deaf = req.Flags&wire.RestrictAll != 0 // libvirt does that for qemu
 	if c.client == nil {
 		return answer{}
 	}

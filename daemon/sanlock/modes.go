@@ -127,7 +127,7 @@ func (c *conn) setLVB(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	text := bytes.TrimRight(req.LVB, "\x00")
+	text := bytes.TrimRight(overwrite(res.Block, req.LVB), "\x00")
 	switch {
 	case len(req.LVB) > sectorSize(res.Flags), len(text) > maxBlock:
 		if len(text) > maxBlock {
@@ -150,6 +150,11 @@ func (c *conn) setLVB(req *wire.Request) answer {
 	res.Block = bytes.Clone(text)
 	c.mu.Unlock()
 	return answer{}
+}
+
+// overwrite returns a block with its first bytes replaced.
+func overwrite(block, first []byte) []byte {
+	return append(bytes.Clone(first), block[min(len(first), len(block)):]...)
 }
 
 func (c *conn) getLVB(req *wire.Request) answer {
@@ -178,7 +183,7 @@ func sectorSize(flags uint32) int {
 
 // checkLver compares the version that a request demands, and replaces the version in the record.
 func (c *conn) checkLver(t *term, h *session.Own, res *registry.Resource, rec area.Record) wire.Code {
-	if res.Flags&wire.ResLVER != 0 && rec.Lver != res.Resource.Lver {
+	if res.Flags&wire.ResLVER != 0 && (rec.Lver == 0 || rec.Lver != res.Resource.Lver) {
 		return wire.AcquireLver
 	}
 	if rec.Lver == 0 || res.Shared {

@@ -106,7 +106,7 @@ func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, 
 		code = c.checkLver(t, h, res, rec)
 	}
 	if code == wire.OK {
-		res.Nonce = rec.Nonce
+		res.Nonce, res.Flags = rec.Nonce, res.Flags&^sizes|rec.Flags
 		if res.LVB {
 			code = c.readBlock(t, res)
 		}

@@ -129,24 +129,33 @@ func (c *conn) inqLockspace(req *wire.Request) answer {
 
 func (c *conn) remLockspace(req *wire.Request) answer {
 	c.mu.Lock()
-	adding := c.reg.Spaces[req.Lockspace.Name] != nil && c.reg.Spaces[req.Lockspace.Name].State == registry.Adding
-	space, code := c.reg.BeginRemove(req.Lockspace, req.Flags&wire.RemUnused != 0)
+	space, was, code := c.reg.BeginRemove(req.Lockspace, req.Flags&wire.RemUnused != 0)
 	c.mu.Unlock()
 	if code != wire.OK {
 		return failed(code)
 	}
-	if adding { // add_lockspace undoes it
-		return answer{}
-	}
-	leave := func() answer {
-		c.leave(space, c.killNow())
-		return answer{}
+	leave := func() { c.awaitLeft(space) }
+	if was == registry.Present {
+		leave = func() { c.leave(space, c.killNow()) }
 	}
 	if req.Flags&wire.RemAsync != 0 {
-		c.tasks.Go(func() { leave() })
-		return answer{}
+		c.tasks.Go(leave)
+	} else {
+		leave()
 	}
-	return leave()
+	return answer{}
+}
+
+// awaitLeft waits until a lockspace has gone that another command adds or removes.
+func (s *Server) awaitLeft(space *registry.Space) {
+	for {
+		s.mu.Lock()
+		there, changed := s.reg.Spaces[space.Name] == space, s.changed
+		s.mu.Unlock()
+		if !there || !s.await(context.Background(), changed) {
+			return
+		}
+	}
 }
 
 // leave stops the clients of a lockspace that is being removed, waits until nothing blocks it, and leaves it. Orphans
@@ -197,11 +206,8 @@ func (c *conn) getLockspaces(*wire.Request) answer {
 	for _, space := range c.spaces() {
 		l := space.Lockspace
 		l.Flags = 0
-		switch space.State {
-		case registry.Adding:
+		if space.State == registry.Adding {
 			l.Flags = wire.LockspaceAdding
-		case registry.Removing:
-			l.Flags = wire.LockspaceRemoving
 		}
 		a.body = wire.AppendLockspace(a.body, l)
 	}

@@ -34,10 +34,9 @@ func (c *conn) status(req *wire.Request) answer {
 	if req.Data == wire.StateDaemon {
 		return answer{body: out}
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.reg.Clients)) {
-		cl := c.reg.Clients[id]
+	for _, cl := range c.reg.All() {
 		out = wire.AppendState(out, wire.State{Type: wire.StateClient, Data32: uint32(cl.Process.PID), Name: cl.Name,
-			Text: fmt.Sprintf("ci=%d pid=%d restricted=%x cmd_active=%d killing=%t connected=%t", id, cl.Process.PID, cl.Restrict, cl.Active, cl.Killing, c.conns[id] != nil)})
+			Text: fmt.Sprintf("ci=%d pid=%d restricted=%x cmd_active=%d killing=%t connected=%t", cl.ID, cl.Process.PID, cl.Restrict, cl.Active, cl.Killing, c.conns[cl.ID] != nil)})
 	}
 	if req.Data == wire.StateClient {
 		return answer{body: out}

@@ -204,7 +204,7 @@ func (s *Server) resumeClient(client *registry.Client) {
 		return
 	}
 	c := s.newConn(sock)
-	c.client = client
+	c.client, c.deaf = client, client.Restrict&wire.RestrictAll != 0
 	s.mu.Lock()
 	s.conns[client.ID] = c
 	s.mu.Unlock()

@@ -9,7 +9,6 @@ package registry
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"syscall"
 
@@ -133,7 +132,7 @@ func (r *Registry) Save() []byte {
 	if len(s.Spaces)+len(s.Resources)+len(r.Clients) == 0 {
 		return nil
 	}
-	s.Clients = slices.Collect(maps.Values(r.Clients))
+	s.Clients = r.All()
 	text, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // it has plain fields only
@@ -175,11 +174,20 @@ func (r *Registry) Register(c *Client) {
 	r.Clients[c.ID] = c
 }
 
+// All returns all clients, in the order in which they were registered.
+func (r *Registry) All() (all []*Client) {
+	for _, c := range r.Clients {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *Client) int { return a.ID - b.ID })
+	return all
+}
+
 // ByPID returns the first client of a process, nil if there is none.
 func (r *Registry) ByPID(pid int) *Client {
-	for _, id := range slices.Sorted(maps.Keys(r.Clients)) {
-		if r.Clients[id].Process.PID == pid {
-			return r.Clients[id]
+	for _, c := range r.All() {
+		if c.Process.PID == pid {
+			return c
 		}
 	}
 	return nil
@@ -221,7 +229,9 @@ func (r *Registry) resources(which func(*Resource) bool) (found []*Resource) {
 // other client has, and that are not persistent. They are being removed then.
 func (r *Registry) Gone(client int) (release []*Resource) {
 	for _, res := range r.Of(client) {
-		res.Users = slices.DeleteFunc(res.Users, func(id int) bool { return id == client })
+		for at := slices.Index(res.Users, client); at >= 0; at = slices.Index(res.Users, client) {
+			res.Users = slices.Delete(res.Users, at, at+1)
+		}
 		if len(res.Users) == 0 && !res.Persistent && res.State == Present {
 			res.State = Removing
 			release = append(release, res)

@@ -34,32 +34,31 @@ func (r *Registry) BeginAdd(l wire.Lockspace, ioTimeout uint32) (*Space, wire.Co
 	return s, wire.OK
 }
 
-// Inquire returns whether a lockspace is there.
+// Inquire returns whether a lockspace is there: also while what uses it is being stopped.
 func (r *Registry) Inquire(l wire.Lockspace) wire.Code {
 	s := r.Spaces[l.Name]
 	switch {
 	case s == nil || !s.same(l):
 		return wire.Errno(syscall.ENOENT)
-	case s.State != Present:
+	case s.State == Adding:
 		return wire.Errno(syscall.EINPROGRESS)
 	}
 	return wire.OK
 }
 
-// BeginRemove marks a lockspace as being removed. What uses it must end; then Blocked says whether it can
-// go.
-func (r *Registry) BeginRemove(l wire.Lockspace, unused bool) (*Space, wire.Code) {
-	s := r.Spaces[l.Name]
+// BeginRemove marks a lockspace as being removed, and returns its state before. All that uses it must end;
+// Blocked says when it can go.
+func (r *Registry) BeginRemove(l wire.Lockspace, unused bool) (s *Space, was State, code wire.Code) {
+	s = r.Spaces[l.Name]
 	switch {
 	case unused && len(r.In(l.Name)) > 0:
-		return nil, wire.Errno(syscall.EBUSY)
+		return nil, 0, wire.Errno(syscall.EBUSY)
 	case s == nil || !s.same(l):
-		return nil, wire.Errno(syscall.ENOENT)
-	case s.State == Removing:
-		return nil, wire.Errno(syscall.EINPROGRESS)
+		return nil, 0, wire.Errno(syscall.ENOENT)
 	}
+	was = s.State
 	s.State, s.Dead = Removing, true
-	return s, wire.OK
+	return s, was, wire.OK
 }
 
 // Blocked returns what a lockspace that is being removed waits for; "" if nothing.

@@ -217,8 +217,7 @@ const (
 
 	KillpathPID = 0x1
 
-	LockspaceAdding   = 0x1 // in an answer: it is being added
-	LockspaceRemoving = 0x2 // in an answer: it is being removed
+	LockspaceAdding = 0x1 // in an answer: it is being added
 
 	AddAsync   = 0x1
 	RemAsync   = 0x1
