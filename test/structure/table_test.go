@@ -94,6 +94,9 @@ var imports = []struct{ path, imports string }{
 	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/hostid daemon/process daemon/text layout"},
 	{"daemon/command", "daemon/api daemon/cgroup daemon/events daemon/handover daemon/liveness daemon/peer daemon/process daemon/retry"},
 
+	// sanlock's socket.
+	{"daemon/sanlock/area", "blockdev daemon/text layout"},
+
 	// The locks of a joined host.
 	{"daemon/locks/store", "bakery blockdev blockdev/mirror daemon/clock daemon/handover daemon/lease/timing daemon/lockspace daemon/lockspace/directory daemon/stall layout"},
 	{"daemon/locks/queue", "daemon/api daemon/events daemon/handover daemon/lockspace daemon/observe daemon/report layout"},

@@ -21,7 +21,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -40,13 +39,6 @@ const (
 	Resource  Kind = 2
 )
 
-func (k Kind) String() string {
-	if k == Lockspace {
-		return "lockspace"
-	}
-	return "resource"
-}
-
 // Record says what an area is for.
 type Record struct {
 	Kind      Kind
@@ -56,7 +48,6 @@ type Record struct {
 	Lockspace string      // at most 48 bytes
 	Name      string      // at most 48 bytes; empty for a lockspace
 	Nonce     uint64      // random, of this write of the record
-	Lver      uint64      // of a resource: version of its last exclusive holder; 0 while no client asks for it
 }
 
 // Peer is a client. Files are opened with its rights.
@@ -80,8 +71,9 @@ type Areas struct {
 	uuid  layout.UUID
 	limit time.Duration
 
-	mu   sync.Mutex // guards the field below, and request.ended
-	hung map[*request]bool
+	mu       sync.Mutex // guards the fields below
+	requests map[uint64]request
+	last     uint64 // key of requests
 }
 
 // New returns Areas.
@@ -89,13 +81,13 @@ func New(c Config) *Areas {
 	if c.Limit == 0 {
 		c.Limit = DefaultLimit
 	}
-	return &Areas{uuid: c.UUID, limit: c.Limit, hung: map[*request]bool{}}
+	return &Areas{uuid: c.UUID, limit: c.Limit, requests: map[uint64]request{}}
 }
 
 // Read returns the record of an area. Flags are those of the caller, or 0. Only the sector counts, as the size of the
 // read: 4096 bytes without it. Read also returns a record of another bakery lockspace, with ErrUUID.
 func (a *Areas) Read(ctx context.Context, peer Peer, kind Kind, path string, offset uint64, flags uint32) (Record, error) {
-	r := &request{peer: peer, kind: kind, path: path, offset: offset}
+	r := request{peer: peer, kind: kind, path: path, offset: offset}
 	return run(ctx, a, r, func(f *file) (Record, error) {
 		disk, err := r.open(f)
 		if err != nil {
@@ -104,9 +96,6 @@ func (a *Areas) Read(ctx context.Context, peer Peer, kind Kind, path string, off
 		defer disk.Close()
 		buf := pool.Get(sectorOf(flags))
 		defer pool.Put(buf)
-		if offset > math.MaxInt64-recordSize {
-			return Record{}, failure(-int32(unix.EINVAL), "the offset is larger than any of a file")
-		}
 		if err := disk.Read(buf, int64(offset)); err != nil {
 			return Record{}, cause(err)
 		}
@@ -122,47 +111,27 @@ func (a *Areas) Read(ctx context.Context, peer Peer, kind Kind, path string, off
 // Write writes a record with the uuid of this lockspace, a new nonce, and flags by the device if it has none. It
 // returns what it wrote when that is durable. It extends a regular file that is too short, as sanlock does.
 func (a *Areas) Write(ctx context.Context, peer Peer, rec Record, path string, offset uint64) (Record, error) {
-	r := &request{peer: peer, kind: rec.Kind, path: path, offset: offset, write: true}
+	r := request{peer: peer, kind: rec.Kind, path: path, offset: offset, write: true}
 	return run(ctx, a, r, func(f *file) (Record, error) {
-		if err := rec.check(); err != nil {
-			return Record{}, err
-		}
 		var nonce [8]byte
 		_, _ = rand.Read(nonce[:]) // never fails
 		written := rec
 		written.UUID, written.Nonce = a.uuid, le.Uint64(nonce[:])
-		err := r.replace(f, rec.Flags, func(first []byte, flags uint32) {
-			written.Flags = flags
-			encode(first, written, offset)
-		})
+		err := r.replace(f, rec.Flags, &written)
 		return written, err
 	})
 }
 
-// Update writes the record of a resource again that Read returned, with another Lver. It keeps the nonce.
-func (a *Areas) Update(ctx context.Context, peer Peer, rec Record, path string, offset uint64) error {
-	r := &request{peer: peer, kind: rec.Kind, path: path, offset: offset, write: true}
-	_, err := run(ctx, a, r, func(f *file) (any, error) {
-		if err := rec.check(); err != nil {
-			return nil, err
-		}
-		return nil, r.replace(f, rec.Flags, func(first []byte, _ uint32) { encode(first, rec, offset) })
-	})
-	return err
-}
-
 // Clear removes the record of an area. A later Read returns the error of an area that was never written.
 func (a *Areas) Clear(ctx context.Context, peer Peer, kind Kind, path string, offset uint64, flags uint32) error {
-	r := &request{peer: peer, kind: kind, path: path, offset: offset, write: true}
-	_, err := run(ctx, a, r, func(f *file) (any, error) {
-		return nil, r.replace(f, flags, func(first []byte, _ uint32) { clear(first) })
-	})
+	r := request{peer: peer, kind: kind, path: path, offset: offset, write: true}
+	_, err := run(ctx, a, r, func(f *file) (any, error) { return nil, r.replace(f, flags, nil) })
 	return err
 }
 
 // Align returns the distance of areas on a device: 1M for sectors of 512 bytes and for files, 8M for 4096.
 func (a *Areas) Align(ctx context.Context, peer Peer, path string) (int, error) {
-	r := &request{peer: peer, kind: Lockspace, path: path}
+	r := request{peer: peer, kind: Lockspace, path: path}
 	return run(ctx, a, r, func(f *file) (int, error) {
 		sector := 512
 		disk, err := r.open(f)
@@ -177,7 +146,7 @@ func (a *Areas) Align(ctx context.Context, peer Peer, path string) (int, error) 
 			}
 		}
 		flags, err := defaultFlags(sector)
-		return alignOf(flags), err
+		return int(alignOf(flags)), err
 	})
 }
 
@@ -186,8 +155,9 @@ var pool blockdev.Pool
 // zeroes is never changed: several requests may write it at the same time.
 var zeroes = sync.OnceValue(func() []byte { return blockdev.Alloc(1 << 20) })
 
-// replace replaces the first sector of an area by one that fill has made, and the others of a lockspace by zeroes.
-func (r *request) replace(f *file, flags uint32, fill func(first []byte, flags uint32)) error {
+// replace replaces the first sector of an area by a record, of which it sets the flags, or by zeroes, and the others of
+// a lockspace by zeroes.
+func (r request) replace(f *file, flags uint32, rec *Record) error {
 	flags, err := valid(flags)
 	if err == nil && flags == 0 && f.regular {
 		flags, err = defaultFlags(512) // whatever disk is below it
@@ -196,10 +166,7 @@ func (r *request) replace(f *file, flags uint32, fill func(first []byte, flags u
 		return err
 	}
 	off := int64(r.offset)
-	if r.offset > math.MaxInt64-8<<20 {
-		return failure(-int32(unix.EINVAL), "the offset is larger than any of a file")
-	}
-	if err := r.extend(f, off+int64(alignOf(flags)), sectorOf(flags)); err != nil {
+	if err := r.extend(f, off+alignOf(flags), sectorOf(flags)); err != nil {
 		return err
 	}
 	disk, err := r.open(f)
@@ -213,7 +180,7 @@ func (r *request) replace(f *file, flags uint32, fill func(first []byte, flags u
 			return err
 		}
 	}
-	end, sector := off+int64(alignOf(flags)), sectorOf(flags)
+	end := off + alignOf(flags)
 	switch {
 	case off%int64(info.LogicalBlock) != 0:
 		return fmt.Errorf("the offset is %w, which are %d bytes", blockdev.ErrAlignment, info.LogicalBlock)
@@ -222,25 +189,23 @@ func (r *request) replace(f *file, flags uint32, fill func(first []byte, flags u
 	case end > info.Size:
 		return fmt.Errorf("the area, which ends at %d, is %w of %d bytes; extend it", end, blockdev.ErrRange, info.Size)
 	}
-	first := pool.Get(sector)
+	first := pool.Get(sectorOf(flags))
 	defer pool.Put(first)
-	fill(first, flags)
-	if r.kind == Lockspace {
-		if err := zero(disk, off, end, sector); err != nil {
+	clear(first)
+	if rec != nil {
+		rec.Flags = flags
+		if err := encode(first, *rec, r.offset); err != nil {
 			return err
 		}
 	}
-	return cause(disk.Write(first, off))
-}
-
-// zero zeroes an area, and begins with its first sector: without that, no program takes the area for valid.
-func zero(disk *blockdev.Disk, off, end int64, sector int) error {
-	for n := sector; off < end; n = len(zeroes()) {
-		part := zeroes()[:min(int64(n), end-off)]
+	// The old first sector goes before the others, and the new one comes after them: until then no program takes the
+	// area for valid.
+	for n := int64(len(first)); r.kind == Lockspace && off < end; n = int64(len(zeroes())) {
+		part := zeroes()[:min(n, end-off)]
 		if err := disk.Write(part, off); err != nil {
 			return cause(err)
 		}
 		off += int64(len(part))
 	}
-	return nil
+	return cause(disk.Write(first, int64(r.offset)))
 }

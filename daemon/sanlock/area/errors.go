@@ -47,8 +47,11 @@ func failure(code int32, format string, args ...any) error {
 }
 
 // fail adds the place of a request to an error, and the code that sanlock has for its cause.
-func (r *request) fail(err error) error {
+func (r request) fail(err error) error {
 	var e *Error
+	if err == nil {
+		return nil
+	}
 	if !errors.As(err, &e) {
 		e = &Error{Code: codeOf(err), Err: err}
 	}
@@ -56,7 +59,7 @@ func (r *request) fail(err error) error {
 }
 
 // cannotOpen is fail for the open of a file. Sanlock has one code for all of them if the file is of a lockspace.
-func (r *request) cannotOpen(err error) error {
+func (r request) cannotOpen(err error) error {
 	code := codeOf(err)
 	if r.kind == Lockspace {
 		code = -int32(unix.ENODEV)

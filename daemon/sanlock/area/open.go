@@ -3,8 +3,7 @@ package area
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"unsafe"
@@ -14,41 +13,32 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// maxPath is the longest path in sanlock's structures.
-const maxPath = 1023
-
-// file is a regular file or block device that was found, and not yet opened for reading or writing.
+// file is a file that was found, and not yet opened for reading or writing.
 type file struct {
 	fd      int // of O_PATH
 	regular bool
-	size    int64 // of a regular file
+	size    int64
 }
 
-// find finds a file with the rights of this thread. It opens nothing before its kind is known, because the open of
-// another kind may have an effect, such as that of a watchdog.
-func find(name string) (*file, error) {
-	if !path.IsAbs(name) || len(name) > maxPath {
-		return nil, fmt.Errorf("%w: path of %d bytes; want an absolute one of at most %d", unix.EINVAL, len(name), maxPath)
+// find finds a file with the rights of this thread. It opens nothing, because that would have an effect on a FIFO, a
+// terminal or a watchdog.
+func find(path string) (*file, error) {
+	if !filepath.IsAbs(path) || len(path) > 1023 {
+		return nil, fmt.Errorf("%w: path of %d bytes; want an absolute one of at most 1023", unix.EINVAL, len(path))
 	}
-	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	for err == unix.EINTR {
-		fd, err = unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		fd, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
 	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	kind := st.Mode & unix.S_IFMT
-	if err == nil && kind != unix.S_IFREG && kind != unix.S_IFBLK {
-		err = fmt.Errorf("%w but has mode %v", blockdev.ErrNotDevice, fs.FileMode(st.Mode))
-	}
-	f := &file{fd: fd, regular: kind == unix.S_IFREG, size: st.Size}
-	if err != nil {
-		f.close()
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
 		return nil, err
 	}
-	return f, nil
+	return &file{fd: fd, regular: st.Mode&unix.S_IFMT == unix.S_IFREG, size: st.Size}, nil
 }
 
 func (f *file) close() { _ = unix.Close(f.fd) } // nothing was written by it
@@ -56,8 +46,8 @@ func (f *file) close() { _ = unix.Close(f.fd) } // nothing was written by it
 // path returns a path of the file that was found, whatever has its name now. Its permissions apply.
 func (f *file) path() string { return "/proc/self/fd/" + strconv.Itoa(f.fd) }
 
-// open opens the file for direct and durable IO, which does not keep this process from ending.
-func (r *request) open(f *file) (*blockdev.Disk, error) {
+// open opens a regular file or a block device for direct and durable IO, which does not keep this process from ending.
+func (r request) open(f *file) (*blockdev.Disk, error) {
 	disk, err := blockdev.Open(f.path(), blockdev.Options{ReadOnly: !r.write, Killable: true})
 	switch err = cause(err); {
 	case err == nil, errors.Is(err, blockdev.ErrTooSmall), err == blockdev.ErrReadOnly:
@@ -68,7 +58,7 @@ func (r *request) open(f *file) (*blockdev.Disk, error) {
 
 // extend makes a regular file at least end bytes long by a write of its last sector. Sanlock does it by a write of the
 // whole area. Unlike truncation, a write never shortens a file that another host extends at the same time.
-func (r *request) extend(f *file, end int64, sector int) error {
+func (r request) extend(f *file, end int64, sector int) error {
 	if !f.regular || f.size >= end {
 		return nil
 	}
@@ -96,12 +86,12 @@ func (p Peer) takeRights() error {
 		groups = append(groups, uint32(gid))
 	}
 	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&groups[0])), 0)
-	// These two report no error: each returns the id before the call, and -1 is not set.
-	_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(p.GID), 0, 0)
-	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, ^uintptr(0), 0, 0)
-	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(p.UID), 0, 0)
-	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, ^uintptr(0), 0, 0)
-	if errno != 0 || int(gid) != p.GID || int(uid) != p.UID {
+	// These two report no error. They return the id before the call, and leave it for -1.
+	_, _ = unix.SetfsgidRetGid(p.GID)
+	gid, _ := unix.SetfsgidRetGid(-1)
+	_, _ = unix.SetfsuidRetUid(p.UID)
+	uid, _ := unix.SetfsuidRetUid(-1)
+	if errno != 0 || gid != p.GID || uid != p.UID {
 		return fmt.Errorf("%w to take the rights of user %d and group %d; run bakeryd as root", unix.EPERM, p.UID, p.GID)
 	}
 	return nil

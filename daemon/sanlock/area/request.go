@@ -18,14 +18,15 @@ type request struct {
 	path   string
 	offset uint64
 	write  bool
-	ended  bool // guarded by Areas.mu
+	began  time.Time
 }
 
 // run finds the file of a request and calls work, with the rights of the peer. It returns when work has, or after the
 // limit. Then work continues, and its result is lost.
-func run[T any](ctx context.Context, a *Areas, r *request, work func(*file) (T, error)) (value T, err error) {
-	if err := a.begin(r); err != nil {
-		return value, r.fail(err)
+func run[T any](ctx context.Context, a *Areas, r request, work func(*file) (T, error)) (none T, err error) {
+	id, err := a.begin(r)
+	if err != nil {
+		return none, r.fail(err)
 	}
 	type result struct {
 		value T
@@ -34,28 +35,23 @@ func run[T any](ctx context.Context, a *Areas, r *request, work func(*file) (T, 
 	done := make(chan result, 1)
 	go func() {
 		value, err := perform(r, work)
-		a.end(r)
+		a.end(id)
 		done <- result{value, err}
 	}()
 	timer := time.NewTimer(a.limit)
 	defer timer.Stop()
 	select {
 	case res := <-done:
-		if res.err != nil {
-			return res.value, r.fail(res.err)
-		}
-		return res.value, nil
+		return res.value, r.fail(res.err)
 	case <-timer.C:
-		err = failure(codeTimeout, "no answer within %v; check the device and its paths", a.limit)
+		return none, r.fail(failure(codeTimeout, "no answer within %v; check the device and its paths", a.limit))
 	case <-ctx.Done():
-		err = failure(codeTimeout, "no answer: %w", context.Cause(ctx))
+		return none, r.fail(failure(codeTimeout, "no answer: %w", context.Cause(ctx)))
 	}
-	a.abandon(r)
-	return value, r.fail(err)
 }
 
-// perform does the work of run, and ends this thread if the peer has other rights than this process.
-func perform[T any](r *request, work func(*file) (T, error)) (none T, err error) {
+// perform does the work of run. It ends this thread if the peer has other rights than this process.
+func perform[T any](r request, work func(*file) (T, error)) (none T, err error) {
 	if err := r.peer.takeRights(); err != nil {
 		return none, r.cannotOpen(err)
 	}
@@ -67,40 +63,33 @@ func perform[T any](r *request, work func(*file) (T, error)) (none T, err error)
 	return work(f)
 }
 
-// begin refuses a request while too many of the same path or user hang. It refuses a write while any of the path does,
-// because a write that hangs may land later, and then replace the new one.
-func (a *Areas) begin(r *request) error {
+// begin returns a number for a request, or refuses it while too many of the same path or user hang. It refuses a write
+// while any of the path does, because a write that hangs may land later, and then replace the new one.
+func (a *Areas) begin(r request) (id uint64, err error) {
+	r.began = time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ofPath, ofUser := 0, 0
-	for h := range a.hung {
-		if h.path == r.path {
+	for _, h := range a.requests {
+		if r.began.Sub(h.began) >= a.limit && h.path == r.path {
 			ofPath++
 		}
-		if h.peer.UID == r.peer.UID {
+		if r.began.Sub(h.began) >= a.limit && h.peer.UID == r.peer.UID {
 			ofUser++
 		}
 	}
 	if ofPath >= maxHungOfPath || ofUser >= maxHungOfUser || r.write && ofPath > 0 {
-		return failure(codeTimeout, "no answer to %d earlier requests for it, and to %d of user %d; check the device and its paths",
+		return 0, failure(codeTimeout, "no answer to %d earlier requests for it, and to %d of user %d; check the device and its paths",
 			ofPath, ofUser, r.peer.UID)
 	}
-	return nil
-}
-
-// abandon counts a request as hung.
-func (a *Areas) abandon(r *request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !r.ended {
-		a.hung[r] = true
-	}
+	a.last++
+	a.requests[a.last] = r
+	return a.last, nil
 }
 
 // end counts a request as answered.
-func (a *Areas) end(r *request) {
+func (a *Areas) end(id uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.ended = true
-	delete(a.hung, r)
+	delete(a.requests, id)
 }
