@@ -48,6 +48,7 @@ type Record struct {
 	Lockspace string      // at most 48 bytes
 	Name      string      // at most 48 bytes; empty for a lockspace
 	Nonce     uint64      // random, of this write of the record
+	Lver      uint64      // of a resource: version of its last exclusive holder; 0 while no client asks for it
 }
 
 // Peer is a client. Files are opened with its rights.
@@ -120,6 +121,13 @@ func (a *Areas) Write(ctx context.Context, peer Peer, rec Record, path string, o
 		err := r.replace(f, rec.Flags, &written)
 		return written, err
 	})
+}
+
+// Update writes the record of a resource again that Read returned, with another Lver. It keeps the nonce.
+func (a *Areas) Update(ctx context.Context, peer Peer, rec Record, path string, offset uint64) error {
+	r := request{peer: peer, kind: rec.Kind, path: path, offset: offset, write: true}
+	_, err := run(ctx, a, r, func(f *file) (any, error) { return nil, r.replace(f, rec.Flags, &rec) })
+	return err
 }
 
 // Clear removes the record of an area. A later Read returns the error of an area that was never written.

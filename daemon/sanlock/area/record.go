@@ -22,7 +22,8 @@ type sector struct {
 	IOTimeout uint32    //  48-51   in seconds, as the caller gave it
 	Lockspace [48]byte  //  52-99   name of sanlock's lockspace, with zeroes after it
 	Name      [48]byte  // 100-147  name of the resource, with zeroes after it
-	_         [364]byte // 148-511  zero
+	Lver      uint64    // 148-155  version of a resource, 0 while it is not kept
+	_         [356]byte // 156-511  zero
 }
 
 const (
@@ -55,7 +56,7 @@ func encode(buf []byte, r Record, address uint64) error {
 		return failure(codeFlags, "names %q and %q, want at most %d bytes each, none of them zero", r.Lockspace, r.Name, maxName)
 	}
 	s := sector{Magic: magic, Version: version, Kind: r.Kind, Flags: r.Flags, Address: address, UUID: r.UUID,
-		Nonce: r.Nonce, IOTimeout: r.IOTimeout}
+		Nonce: r.Nonce, IOTimeout: r.IOTimeout, Lver: r.Lver}
 	copy(s.Lockspace[:], r.Lockspace)
 	copy(s.Name[:], r.Name)
 	clear(buf)
@@ -83,7 +84,7 @@ func decode(buf []byte, kind Kind, address uint64) (r Record, err error) {
 	if flags, err := valid(s.Flags); err != nil || flags == 0 || flags != s.Flags {
 		return r, failure(codeSectorSize, "the record has flags %#x, want one ALIGN flag and one SECTOR flag; write it again", s.Flags)
 	}
-	r = Record{Kind: s.Kind, Flags: s.Flags, IOTimeout: s.IOTimeout, UUID: s.UUID, Nonce: s.Nonce,
+	r = Record{Kind: s.Kind, Flags: s.Flags, IOTimeout: s.IOTimeout, UUID: s.UUID, Nonce: s.Nonce, Lver: s.Lver,
 		Lockspace: untilZero(s.Lockspace[:]), Name: untilZero(s.Name[:])}
 	again := make([]byte, sectorSize)
 	if err := encode(again, r, address); err != nil || !bytes.Equal(again, buf[:sectorSize]) {
