@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/access"
@@ -16,21 +17,20 @@ import (
 // sanlockGroup is the group whose members may connect to the socket of sanlock, as in its packages.
 const sanlockGroup = "sanlock"
 
-// compatibility serves the socket of sanlock; nil serves none.
+// compatibility serves the socket of sanlock.
 type compatibility struct {
 	srv *sanlock.Server
-	ln  net.Listener
+	ln  net.Listener // nil if no socket is served
 	log *slog.Logger
 }
 
 // listenSanlock creates the socket of --sanlock-socket, if there is one.
-func listenSanlock(o options, p *policy.File, log *slog.Logger, systemd *systemd) (*compatibility, error) {
-	if o.sanlock == "" {
-		return nil, nil
-	}
-	ln, err := server.ListenFor(o.sanlock, sanlockGroup, access.GID(sanlockGroup))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errSanlockSocket, err)
+func listenSanlock(o options, p *policy.File, log *slog.Logger, systemd *systemd) (c *compatibility, err error) {
+	c = &compatibility{log: log}
+	if o.sanlock != "" {
+		if c.ln, err = server.ListenFor(o.sanlock, sanlockGroup, access.GID(sanlockGroup)); err != nil {
+			return nil, fmt.Errorf("%w: %w", errSanlockSocket, err)
+		}
 	}
 	rules := access.WithoutPolicy()
 	cfg := sanlock.Config{Log: log, Clock: clock.Boottime, Keep: systemd.keep, Drop: systemd.drop, May: func(c sanlock.Caller, lock string) error {
@@ -40,17 +40,24 @@ func listenSanlock(o options, p *policy.File, log *slog.Logger, systemd *systemd
 		}
 		return nil
 	}}
-	return &compatibility{srv: sanlock.New(cfg, kept()), ln: ln, log: log}, nil
+	c.srv = sanlock.New(cfg, kept())
+	return c, nil
 }
 
+// begin begins a term. Without a socket it does so if the previous process had one, and clients have something: their
+// holds must not end with the setting.
 func (c *compatibility) begin(h *daemon.Host) {
-	if c != nil {
-		c.srv.Begin(h)
+	if c.ln == nil {
+		if _, err := os.Stat(sanlock.StatePath(h)); err != nil {
+			return
+		}
+		c.log.Error("clients of sanlock have resources, and --sanlock-socket is not set: they cannot release them", "remedy", "set it again, and restart bakeryd")
 	}
+	c.srv.Begin(h)
 }
 
 func (c *compatibility) serve() {
-	if c == nil {
+	if c.ln == nil {
 		return
 	}
 	c.log.Info("serving clients of sanlock", "socket", c.ln.Addr().String())
@@ -62,8 +69,8 @@ func (c *compatibility) serve() {
 }
 
 func (c *compatibility) close() {
-	if c != nil {
-		c.srv.Close()
+	c.srv.Close()
+	if c.ln != nil {
 		_ = c.ln.Close()
 	}
 }

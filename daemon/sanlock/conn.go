@@ -123,6 +123,11 @@ func init() { // a command may look at the table
 func (c *conn) execute(req *wire.Request) bool {
 	cmd, known := commands[req.Command]
 	a := answer{}
+	select {
+	case <-c.begun: // what the previous process left is known
+	case <-c.ended:
+		return false
+	}
 	switch {
 	case !known:
 		c.log.Warn("command of the sanlock socket refused: bakeryd does not have it", "command", req.Command.String(), "pid", c.caller.Process.PID)
@@ -283,6 +288,7 @@ func (s *Server) gone(client *registry.Client) {
 	if s.cfg.Drop != nil {
 		s.cfg.Drop(keptName(client.ID))
 	}
+	s.save()
 	for _, res := range release {
 		s.letGo(res, "its client has ended")
 	}

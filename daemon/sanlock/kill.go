@@ -19,10 +19,12 @@ import (
 type plan struct {
 	term time.Duration // those with a killpath get SIGTERM
 	kill time.Duration // all get SIGKILL
+
+	now bool // without a killpath
 }
 
 // killNow is the plan for a lockspace that a client removes: sanlock sends SIGKILL at once.
-func (s *Server) killNow() plan { return plan{} }
+func (s *Server) killNow() plan { return plan{now: true} }
 
 // untilDeadline is the plan for the time that is left of a lease: half of it is for the killpath, the rest for
 // SIGTERM.
@@ -40,7 +42,8 @@ const (
 	kill
 )
 
-// next returns what is done to a client at the time now.
+// next returns what is done to a client at the time now. A killpath runs once, also if the time for it is over: a
+// client that must not get SIGKILL may end what it protects by that.
 func (p plan) next(c *registry.Client, now time.Duration) action {
 	a := terminate
 	switch {
@@ -91,12 +94,13 @@ func (s *Server) stopClients(ctx context.Context, lockspace string, p plan) {
 	for {
 		now := s.cfg.Clock.Now()
 		for _, c := range s.using(lockspace) {
-			a := p.next(&c, now)
-			if a == runKillpath && ran[c.ID] {
-				continue
+			if c.KillPath != "" && !p.now && !ran[c.ID] {
+				s.stop(c, lockspace, runKillpath)
 			}
 			ran[c.ID] = true
-			s.stop(c, lockspace, a)
+			if a := p.next(&c, now); a != runKillpath {
+				s.stop(c, lockspace, a)
+			}
 		}
 		s.mu.Lock()
 		changed := s.changed
@@ -140,6 +144,11 @@ func (s *Server) using(lockspace string) (found []registry.Client) {
 // stop does one thing to stop a client.
 func (s *Server) stop(c registry.Client, lockspace string, a action) {
 	attrs := []any{"lockspace", lockspace, "pid", c.Process.PID, "client", c.Name}
+	if c.UID != 0 && a != runKillpath {
+		if same, err := c.Process.RunsAs(c.UID); err != nil || !same {
+			return // it has ended, or was never what connected
+		}
+	}
 	var err error
 	switch a {
 	case runKillpath:

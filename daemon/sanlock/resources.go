@@ -139,11 +139,13 @@ func (c *conn) undo(client *registry.Client, res *registry.Resource) {
 	release := c.reg.Undo(client, res)
 	c.mu.Unlock()
 	if release {
+		c.save()
 		c.letGo(res, "another resource of the request is not free")
 	}
 }
 
-// letGo releases a resource that is being removed.
+// letGo releases a resource that is being removed. The state file says so before: a hold that it lists and that is
+// not there any more would be lost.
 func (s *Server) letGo(res *registry.Resource, why string) {
 	s.log.Debug("releasing a resource of the sanlock socket", "resource", res.Key().String(), "reason", why)
 	s.release(res.Hold)
@@ -161,10 +163,10 @@ func (c *conn) releaseOrphans(req *wire.Request) answer {
 	c.mu.Lock()
 	found := c.reg.BeginReleaseOrphans(registry.Key{Lockspace: want.Lockspace, Name: want.Name})
 	c.mu.Unlock()
+	c.save()
 	for _, res := range found {
 		c.letGo(res, "a client released the orphan")
 	}
-	c.save()
 	return answer{code: wire.Code(len(found))}
 }
 
@@ -173,7 +175,6 @@ func (c *conn) releaseCmd(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	c.save()
 	defer c.save()
 	defer c.end(client)
 	if req.Flags&wire.RelOrphan != 0 {
@@ -197,36 +198,41 @@ func (c *conn) releaseCmd(req *wire.Request) answer {
 			keys = append(keys, keyOf(r))
 		}
 	}
+	var release []*registry.Resource
 	for _, key := range keys {
-		if one := c.releaseOne(client, key, rename); one != wire.OK {
+		res, last, one := c.releaseOne(client, key, rename)
+		if one != wire.OK {
 			code = one
 		}
+		if last {
+			release = append(release, res)
+		}
+	}
+	c.save()
+	for _, res := range release {
+		c.letGo(res, "its client released it")
 	}
 	return failed(code)
 }
 
 func keyOf(r wire.Resource) registry.Key { return registry.Key{Lockspace: r.Lockspace, Name: r.Name} }
 
-// releaseOne releases a resource, and renames it before if there is a new name. The record is renamed under the
-// lock: the next holder of the lock reads it.
-func (c *conn) releaseOne(client *registry.Client, key registry.Key, rename string) wire.Code {
+// releaseOne takes a resource from a client, and reports whether the host must release it. If there is a new name
+// it renames the resource before, under the lock: the next holder of the lock reads the record.
+func (c *conn) releaseOne(client *registry.Client, key registry.Key, rename string) (res *registry.Resource, last bool, code wire.Code) {
+	renamed := wire.OK
 	c.mu.Lock()
-	res := c.reg.Resources[key]
+	res, code = c.reg.Has(client, key)
 	c.mu.Unlock()
-	code := wire.OK
-	if rename != "" && res != nil {
-		code = c.rename(res, rename)
+	if code != wire.OK {
+		return nil, false, code
+	}
+	if rename != "" {
+		renamed = c.rename(res, rename)
 	}
 	c.mu.Lock()
-	res, release, found := c.reg.BeginRelease(client, key)
-	c.mu.Unlock()
-	if found != wire.OK {
-		return found
-	}
-	if release {
-		c.letGo(res, "its client released it")
-	}
-	return code
+	defer c.mu.Unlock()
+	return res, c.reg.Undo(client, res), renamed
 }
 
 func (c *conn) rename(res *registry.Resource, to string) wire.Code {

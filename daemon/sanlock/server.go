@@ -58,6 +58,7 @@ type Server struct {
 	cfg   Config
 	log   *slog.Logger
 	tasks tasks.Group
+	begun chan struct{} // closed when the first term has begun
 	ended chan struct{} // closed by Close
 	saves chan chan<- struct{}
 
@@ -72,7 +73,7 @@ type Server struct {
 // New returns a server. kept has the connections that the previous process had, by the name that it gave to
 // Config.Keep.
 func New(cfg Config, kept map[string]*os.File) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, ended: make(chan struct{}), saves: make(chan chan<- struct{}),
+	s := &Server{cfg: cfg, log: cfg.Log, begun: make(chan struct{}), ended: make(chan struct{}), saves: make(chan chan<- struct{}),
 		reg: registry.New(), conns: map[int]*conn{}, kept: kept, changed: make(chan struct{})}
 	if s.kept == nil {
 		s.kept = map[string]*os.File{}

@@ -183,6 +183,7 @@ func (s *Server) leave(space *registry.Space, p plan) {
 	s.mu.Lock()
 	orphans := s.reg.BeginReleaseOrphans(registry.Key{Lockspace: space.Name})
 	s.mu.Unlock()
+	s.save()
 	for _, res := range orphans {
 		s.letGo(res, "its lockspace is being removed")
 	}

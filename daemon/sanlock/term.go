@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,12 +33,11 @@ type Host interface {
 
 // term is one term of membership.
 type term struct {
-	host    Host
-	path    string // of the state file
-	areas   *area.Areas
-	holds   map[string]*session.Own // by session; guarded by mu of the server
-	seen    map[hostKey]seen        // hosts of sanlock lockspaces; guarded by mu of the server
-	started time.Duration
+	host  Host
+	path  string // of the state file
+	areas *area.Areas
+	holds map[string]*session.Own // by session; guarded by mu of the server
+	seen  map[hostKey]seen        // hosts of sanlock lockspaces; guarded by mu of the server
 }
 
 func (t *term) over() bool { return t.host.Member().IsOver() || t.host.Member().Moments().Lost }
@@ -74,7 +72,7 @@ func (t *term) take(lock string, mode layout.Mode, client *registry.Client, agai
 // idOf returns the name of a hold.
 func idOf(h *session.Own) registry.Hold { return registry.Hold{Session: h.ID, Token: h.Token()} }
 
-// keep makes a hold known. Called with mu of the server held.
+// keep makes a hold known. Called with mu of the server held, or before clients are served.
 func (t *term) keep(h *session.Own) { t.holds[h.ID] = h }
 
 // holdOf returns a hold by its name; nil if it is not of the current term.
@@ -101,35 +99,26 @@ func (s *Server) release(id registry.Hold) {
 	s.mu.Unlock()
 }
 
-// Begin begins a term of membership. It continues what the previous process had, before it returns: the holds
-// are given up if it takes longer than a lease.
+// StatePath returns the path of the state file of a host.
+func StatePath(h Host) string {
+	return filepath.Join(h.RuntimeDir(), fmt.Sprintf("%s-%d.sanlock", h.Superblock().UUID, h.Member().ID()))
+}
+
+// Begin begins a term of membership. The first one continues what the previous process had before it returns; no client
+// is served before. It must not take longer than a lease, or the holds are given up.
 func (s *Server) Begin(h Host) {
-	sb := h.Superblock()
-	t := &term{
-		host: h, holds: map[string]*session.Own{}, seen: map[hostKey]seen{}, started: s.cfg.Clock.Now(),
-		path:  filepath.Join(h.RuntimeDir(), fmt.Sprintf("%s-%d.sanlock", sb.UUID, h.Member().ID())),
-		areas: area.New(area.Config{UUID: sb.UUID}),
-	}
-	saved := s.load(t.path)
+	t := &term{host: h, path: StatePath(h), areas: area.New(area.Config{UUID: h.Superblock().UUID}),
+		holds: map[string]*session.Own{}, seen: map[hostKey]seen{}}
 	s.mu.Lock()
-	if saved != nil && len(s.reg.Clients)+len(s.reg.Spaces) == 0 { // the first term of this process
-		s.reg = saved
-	} else {
-		saved = nil
-	}
 	before := s.term
 	s.term = t
 	s.mu.Unlock()
-	if before != nil && before.path != t.path { // it had another id
+	if before == nil {
+		s.resume(t)
+		close(s.begun)
+	} else if before.path != t.path { // it had another id
 		_ = os.Remove(before.path)
 	}
-	if saved != nil {
-		s.resume(t, saved)
-	}
-	for _, f := range s.kept { // of clients that are not known
-		_ = f.Close()
-	}
-	clear(s.kept)
 	s.save()
 	s.tasks.Go(func() { s.watch(t) })
 }
@@ -152,42 +141,65 @@ func (s *Server) load(path string) *registry.Registry {
 
 // resume continues the holds of the previous process, and its connections if they were kept. If a hold is lost,
 // its users must stop: other hosts may have it.
-func (s *Server) resume(t *term, reg *registry.Registry) {
-	var lost []*registry.Resource
-	spaces, resources := 0, 0
+func (s *Server) resume(t *term) {
+	defer func() {
+		for _, f := range s.kept { // of clients that are not known
+			_ = f.Close()
+		}
+		s.kept = nil
+	}()
+	reg := s.load(t.path)
+	if reg == nil {
+		return
+	}
+	s.mu.Lock()
+	s.reg = reg
+	s.mu.Unlock()
+	var released []*registry.Resource
 	for _, space := range reg.Spaces {
-		if h, err := t.take(hostLock(space.Lockspace), layout.Exclusive, nil, space.Hold, nil); err == nil {
-			t.keep(h)
-			spaces++
-		} else {
-			s.log.Error("a lockspace of the sanlock socket is lost", "lockspace", space.Name, "err", err)
+		if !s.resumeHold(t, hostLock(space.Lockspace), layout.Exclusive, space.Hold) && !space.Dead {
+			s.log.Error("a lockspace of the sanlock socket is lost: other hosts may have its resources", "lockspace", space.Name)
 			space.Dead = true
 		}
 	}
 	for _, res := range reg.Resources {
-		h, err := t.take(name(res.Lockspace, res.Name), mode(res.Shared), nil, res.Hold, nil)
-		if err != nil {
-			s.log.Error("a resource of the sanlock socket is lost", "resource", res.Key().String(), "err", err)
-			lost = append(lost, res)
-			continue
+		held := s.resumeHold(t, name(res.Lockspace, res.Name), mode(res.Shared), res.Hold)
+		switch {
+		case res.Releasing:
+			released = append(released, res)
+		case held:
+			res.Shared = t.holds[res.Hold.Session].Mode() == layout.Shared
+		default:
+			s.log.Error("a resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
+			if space := reg.Spaces[res.Lockspace]; space != nil {
+				space.Dead = true
+			}
 		}
-		t.keep(h)
-		res.Shared = h.Mode() == layout.Shared
-		resources++
 	}
-	for _, c := range reg.Clients {
+	s.log.Info("resuming the sanlock socket", "lockspaces", len(reg.Spaces), "resources", len(reg.Resources), "clients", len(reg.Clients))
+	for _, res := range released {
+		s.tasks.Go(func() { s.letGo(res, "the previous process was releasing it") })
+	}
+	for _, space := range reg.Spaces {
+		if space.Dead {
+			space.State = registry.Removing
+			s.tasks.Go(func() { s.leave(space, s.untilDeadline(s.cfg.Clock.Now())) })
+		}
+	}
+	for _, c := range reg.All() {
 		s.resumeClient(c)
 	}
-	for _, res := range lost {
-		s.mu.Lock()
-		if space := reg.Spaces[res.Lockspace]; space != nil {
-			space.Dead = true
-		}
-		s.mu.Unlock()
+}
+
+// resumeHold continues a hold of the previous process. It returns false if that is lost.
+func (s *Server) resumeHold(t *term, lock string, mode layout.Mode, id registry.Hold) bool {
+	h, err := t.take(lock, mode, nil, id, nil)
+	if err != nil {
+		s.log.Debug("a hold of the previous process does not continue", "lock", lock, "err", err)
+		return false
 	}
-	if spaces+resources > 0 {
-		s.log.Info("resuming the sanlock socket", "lockspaces", spaces, "resources", resources, "clients", len(reg.Clients))
-	}
+	t.keep(h)
+	return true
 }
 
 // resumeClient continues with a client of the previous process: on its connection if that was kept, else until

@@ -86,12 +86,18 @@ type Resource struct {
 	LVB        bool   `json:"lvb,omitempty"` // acquired with a value block
 	Nonce      uint64 `json:"nonce"`         // of the record in its area
 
+	// it is being released: its lock may be held or not
+	Releasing bool `json:"releasing,omitempty"`
+
 	State State  `json:"-"`
 	Block []byte `json:"-"` // the value block, nil if it was not read yet
 }
 
 // Key returns what identifies the resource.
 func (r *Resource) Key() Key { return Key{r.Lockspace, r.Name} }
+
+// giveUp marks the resource as being released.
+func (r *Resource) giveUp() { r.State, r.Releasing = Removing, true }
 
 // Orphan reports whether no client has the resource.
 func (r *Resource) Orphan() bool { return r.State == Present && len(r.Users) == 0 }
@@ -156,7 +162,9 @@ func Load(text []byte) (*Registry, error) {
 		r.Spaces[space.Name] = space
 	}
 	for _, res := range s.Resources {
-		res.State = Present
+		if res.State = Present; res.Releasing {
+			res.State = Removing
+		}
 		for _, id := range res.Users {
 			if r.Clients[id] == nil {
 				return nil, fmt.Errorf("resource %s is of client %d, which is not there", res.Key(), id)
@@ -233,7 +241,7 @@ func (r *Registry) Gone(client int) (release []*Resource) {
 			res.Users = slices.Delete(res.Users, at, at+1)
 		}
 		if len(res.Users) == 0 && !res.Persistent && res.State == Present {
-			res.State = Removing
+			res.giveUp()
 			release = append(release, res)
 		}
 	}

@@ -45,8 +45,8 @@ func (r *Registry) BeginAcquire(c *Client, want wire.Resource, flags uint32) (re
 	return res, false, wire.OK
 }
 
-// Undo takes back what BeginAcquire gave to a client, and reports whether the host must release the
-// resource: it is being removed then.
+// Undo takes a resource from a client, once if it has it several times, and reports whether the host must
+// release it: it is being removed then.
 func (r *Registry) Undo(c *Client, res *Resource) (release bool) {
 	if at := slices.Index(res.Users, c.ID); at >= 0 {
 		res.Users = slices.Delete(res.Users, at, at+1)
@@ -54,25 +54,24 @@ func (r *Registry) Undo(c *Client, res *Resource) (release bool) {
 	if len(res.Users) > 0 || res.State == Removing {
 		return false
 	}
-	res.State = Removing
+	res.giveUp()
 	return true
 }
 
-// BeginRelease takes a resource from a client, and reports whether the host must release it. The code is -1,
-// as sanlock's, if the client does not have it.
-func (r *Registry) BeginRelease(c *Client, key Key) (res *Resource, release bool, code wire.Code) {
-	res = r.Resources[key]
+// Has returns a resource of a client. The code is -1, as sanlock's, if the client does not have it.
+func (r *Registry) Has(c *Client, key Key) (*Resource, wire.Code) {
+	res := r.Resources[key]
 	if res == nil || !slices.Contains(res.Users, c.ID) {
-		return nil, false, -1
+		return nil, -1
 	}
-	return res, r.Undo(c, res), wire.OK
+	return res, wire.OK
 }
 
 // BeginReleaseOrphans marks orphans as being removed: one, or with an empty name all of the lockspace.
 func (r *Registry) BeginReleaseOrphans(key Key) (found []*Resource) {
 	for _, res := range r.In(key.Lockspace) {
 		if res.Orphan() && (key.Name == "" || key.Name == res.Name) {
-			res.State = Removing
+			res.giveUp()
 			found = append(found, res)
 		}
 	}
