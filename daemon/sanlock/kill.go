@@ -89,17 +89,17 @@ func (s *Server) fail(t *term, deadline time.Duration, why string) {
 const again = time.Second
 
 // stopClients stops the clients that have resources in a lockspace, until ctx ends.
-func (s *Server) stopClients(ctx context.Context, lockspace string, p plan) {
+func (s *Server) stopClients(ctx context.Context, space *registry.Space, p plan) {
 	ran := map[int]bool{}
-	for {
+	for ctx.Err() == nil {
 		now := s.cfg.Clock.Now()
-		for _, c := range s.using(lockspace) {
+		for _, c := range s.using(space) {
 			if c.KillPath != "" && !p.now && !ran[c.ID] {
-				s.stop(c, lockspace, runKillpath)
+				s.stop(c, space.Name, runKillpath)
 			}
 			ran[c.ID] = true
 			if a := p.next(&c, now); a != runKillpath {
-				s.stop(c, lockspace, a)
+				s.stop(c, space.Name, a)
 			}
 		}
 		s.mu.Lock()
@@ -124,11 +124,14 @@ func (s *Server) stopClients(ctx context.Context, lockspace string, p plan) {
 }
 
 // using returns copies of the clients that have resources in a lockspace. From then on these acquire nothing until
-// they have released all.
-func (s *Server) using(lockspace string) (found []registry.Client) {
+// they have released all. It returns none once the lockspace is left: another one may have its name by then.
+func (s *Server) using(space *registry.Space) (found []registry.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, res := range s.reg.In(lockspace) {
+	if s.reg.Spaces[space.Name] != space {
+		return nil
+	}
+	for _, res := range s.reg.In(space.Name) {
 		for _, id := range res.Users {
 			c := s.reg.Clients[id]
 			if c == nil || slices.ContainsFunc(found, func(f registry.Client) bool { return f.ID == id }) {

@@ -164,7 +164,7 @@ func (s *Server) leave(space *registry.Space, p plan) {
 	t := s.current()
 	stop, stopped := context.WithCancel(context.Background())
 	defer stopped()
-	s.tasks.Go(func() { s.stopClients(stop, space.Name, p) })
+	s.tasks.Go(func() { s.stopClients(stop, space, p) })
 	for said := ""; ; {
 		s.mu.Lock()
 		blocked, changed := s.reg.Blocked(space), s.changed
