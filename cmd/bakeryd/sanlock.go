@@ -33,13 +33,16 @@ func listenSanlock(o options, p *policy.File, log *slog.Logger, systemd *systemd
 		}
 	}
 	rules := access.WithoutPolicy()
-	cfg := sanlock.Config{Log: log, Clock: clock.Boottime, Keep: systemd.keep, Drop: systemd.drop, May: func(c sanlock.Caller, lock string) error {
+	cfg := sanlock.Config{Log: log, Clock: clock.Boottime, May: func(c sanlock.Caller, lock string) error {
 		if rules := rules; p != nil {
 			rules.Policy = p.Current.Load()
 			return rules.Decide(access.Caller{UID: c.UID, GID: c.GID, Groups: c.Groups, PID: c.Process.PID}, access.Lock, lock)
 		}
 		return nil
 	}}
+	if systemd.notified() {
+		cfg.Keep, cfg.Drop = systemd.keep, systemd.drop
+	}
 	c.srv = sanlock.New(cfg, kept())
 	return c, nil
 }

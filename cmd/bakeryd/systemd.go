@@ -75,6 +75,9 @@ func (s *systemd) tell(state string) {
 	}
 }
 
+// notified reports whether a supervisor wants to be notified.
+func (*systemd) notified() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
+
 // keep has systemd keep a connection for the next process: sd_pid_notify_with_fds(3). The unit's
 // FileDescriptorStoreMax= limits them.
 func (s *systemd) keep(name string, conn *os.File) {
@@ -84,11 +87,7 @@ func (s *systemd) keep(name string, conn *os.File) {
 func (s *systemd) drop(name string) { s.store("FDSTOREREMOVE=1\nFDNAME="+name, nil) }
 
 func (s *systemd) store(state string, rights []byte) {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"), Net: "unixgram"})
 	if err == nil {
 		_, _, err = conn.WriteMsgUnix([]byte(state), rights, nil)
 		_ = conn.Close()

@@ -20,7 +20,7 @@ func (c *conn) convert(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	c.save()
+	c.saveActive()
 	defer c.save()
 	defer c.end(client)
 	if len(req.Resources) != 1 {

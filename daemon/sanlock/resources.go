@@ -19,7 +19,7 @@ func (c *conn) acquire(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	c.save() // a next process answers it
+	c.saveActive()
 	defer c.save()
 	defer c.end(client)
 	if req.Owner != "" {

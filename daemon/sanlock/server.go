@@ -41,7 +41,7 @@ type Config struct {
 	// May returns nil if a user may take a lock.
 	May func(caller Caller, lock string) error
 	// Keep has the supervisor of this process keep a connection for the next one, under a name; Drop ends that.
-	// nil: connections end with this process.
+	// Both are nil if connections end with this process.
 	Keep func(name string, conn *os.File)
 	Drop func(name string)
 }
@@ -147,6 +147,13 @@ func (s *Server) save() {
 	case s.saves <- done:
 		<-done
 	case <-s.ended:
+	}
+}
+
+// saveActive saves that a command is under way: the next process answers it, if it has the connection.
+func (s *Server) saveActive() {
+	if s.cfg.Keep != nil {
+		s.save()
 	}
 }
 
