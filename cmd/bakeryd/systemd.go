@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -87,10 +86,10 @@ func (s *systemd) keep(name string, conn *os.File) {
 func (s *systemd) drop(name string) { s.store("FDSTOREREMOVE=1\nFDNAME="+name, nil) }
 
 func (s *systemd) store(state string, rights []byte) {
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"), Net: "unixgram"})
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		_, _, err = conn.WriteMsgUnix([]byte(state), rights, nil)
-		_ = conn.Close()
+		err = unix.Sendmsg(fd, []byte(state), rights, &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, unix.MSG_NOSIGNAL)
+		_ = unix.Close(fd)
 	}
 	if err != nil {
 		s.log.Warn("having systemd keep a connection for a restart failed", "err", err)
