@@ -1,17 +1,22 @@
-// Package area reads and writes the areas that clients of sanlock's socket name by a path and an offset.
+// Package area reads and writes the areas that clients of sanlock's socket name by a path and an
+// offset.
 //
-// In sanlock such an area has a lease. In bakeryd the leases are bakery locks on the lockspace's own disks, and the
-// area only has a record of the lockspace or resource that it is for: record.go has its format. No lock depends on it.
-// The package never knows sanlock's protocol, or which client holds what.
+// In sanlock such an area has a lease. In bakeryd the leases are bakery locks on the lockspace's
+// own disks, and the area only has a record of the lockspace or resource that it is for: record.go
+// has its format. No lock depends on it, only the versions of resources that clients ask for. The
+// package never knows sanlock's protocol, or which client holds what.
 //
-// The record has another magic number than sanlock's, so that neither program takes the other's area for its own:
+// The record has another magic number than sanlock's, so that neither program takes the other's
+// area for its own:
 //
-//   - Of a resource, sanlock verifies the leader in the first sector before it looks at the request block, the blocks
-//     of the hosts, or the value. Therefore Write writes that sector only.
-//   - Of a lockspace, sanlock may read sector N-1 of host N before any other. Therefore Write zeroes the whole area.
+//   - Of a resource, sanlock verifies the leader in the first sector before it looks at the request
+//     block, the blocks of the hosts, or the value. Therefore Write writes that sector only.
+//   - Of a lockspace, sanlock may read sector N-1 of host N before any other. Therefore Write
+//     zeroes the whole area.
 //
-// Paths are raw: the server takes a path of a request unchanged, up to its first zero byte. Only the strings of
-// sanlock's tools, and the answer to an inquiry, have a backslash before colons and spaces.
+// Paths are raw: the server takes a path of a request unchanged, up to its first zero byte. Only
+// the strings of sanlock's tools, and the answer to an inquiry, have a backslash before colons and
+// spaces.
 //
 // Start reading at [Areas].
 package area
@@ -66,8 +71,9 @@ type Config struct {
 // DefaultLimit is sanlock's default io_timeout.
 const DefaultLimit = 10 * time.Second
 
-// Areas reads and writes areas. Each call opens the file, makes its requests in a goroutine of its own, and closes the
-// file. A call returns after the limit if the disk does not answer. All errors are of type *Error.
+// Areas reads and writes areas. Each call opens the file, makes its requests in a goroutine of its
+// own, and closes the file. A call returns after the limit if the disk does not answer. All errors
+// are of type *Error.
 type Areas struct {
 	uuid  layout.UUID
 	limit time.Duration
@@ -85,8 +91,9 @@ func New(c Config) *Areas {
 	return &Areas{uuid: c.UUID, limit: c.Limit, requests: map[uint64]request{}}
 }
 
-// Read returns the record of an area. Flags are those of the caller, or 0. Only the sector counts, as the size of the
-// read: 4096 bytes without it. Read also returns a record of another bakery lockspace, with ErrUUID.
+// Read returns the record of an area. Flags are those of the caller, or 0. Only the sector counts,
+// as the size of the read: 4096 bytes without it. For a record of another bakery lockspace it
+// returns ErrUUID.
 func (a *Areas) Read(ctx context.Context, peer Peer, kind Kind, path string, offset uint64, flags uint32) (Record, error) {
 	r := request{peer: peer, kind: kind, path: path, offset: offset}
 	return run(ctx, a, r, func(f *file) (Record, error) {
@@ -109,8 +116,9 @@ func (a *Areas) Read(ctx context.Context, peer Peer, kind Kind, path string, off
 	})
 }
 
-// Write writes a record with the uuid of this lockspace, a new nonce, and flags by the device if it has none. It
-// returns what it wrote when that is durable. It extends a regular file that is too short, as sanlock does.
+// Write writes a record with the uuid of this lockspace, a new nonce, and flags by the device if it
+// has none. It returns what it wrote when that is durable. It extends a regular file that is too
+// short, as sanlock does.
 func (a *Areas) Write(ctx context.Context, peer Peer, rec Record, path string, offset uint64) (Record, error) {
 	r := request{peer: peer, kind: rec.Kind, path: path, offset: offset, write: true}
 	return run(ctx, a, r, func(f *file) (Record, error) {
@@ -123,21 +131,24 @@ func (a *Areas) Write(ctx context.Context, peer Peer, rec Record, path string, o
 	})
 }
 
-// Update writes the record of a resource again that Read returned, with another Lver. It keeps the nonce.
+// Update writes the record of a resource again that Read returned, with another Lver. It keeps the
+// nonce.
 func (a *Areas) Update(ctx context.Context, peer Peer, rec Record, path string, offset uint64) error {
 	r := request{peer: peer, kind: rec.Kind, path: path, offset: offset, write: true}
 	_, err := run(ctx, a, r, func(f *file) (any, error) { return nil, r.replace(f, rec.Flags, &rec) })
 	return err
 }
 
-// Clear removes the record of an area. A later Read returns the error of an area that was never written.
+// Clear removes the record of an area. A later Read returns the error of an area that was never
+// written.
 func (a *Areas) Clear(ctx context.Context, peer Peer, kind Kind, path string, offset uint64, flags uint32) error {
 	r := request{peer: peer, kind: kind, path: path, offset: offset, write: true}
 	_, err := run(ctx, a, r, func(f *file) (any, error) { return nil, r.replace(f, flags, nil) })
 	return err
 }
 
-// Align returns the distance of areas on a device: 1M for sectors of 512 bytes and for files, 8M for 4096.
+// Align returns the distance of areas on a device: 1M for sectors of 512 bytes and for files, 8M
+// for 4096.
 func (a *Areas) Align(ctx context.Context, peer Peer, path string) (int, error) {
 	r := request{peer: peer, kind: Lockspace, path: path}
 	return run(ctx, a, r, func(f *file) (int, error) {
@@ -163,8 +174,8 @@ var pool blockdev.Pool
 // zeroes is never changed: several requests may write it at the same time.
 var zeroes = sync.OnceValue(func() []byte { return blockdev.Alloc(1 << 20) })
 
-// replace replaces the first sector of an area by a record, of which it sets the flags, or by zeroes, and the others of
-// a lockspace by zeroes.
+// replace replaces the first sector of an area by a record, of which it sets the flags, or by
+// zeroes, and the others of a lockspace by zeroes.
 func (r request) replace(f *file, flags uint32, rec *Record) error {
 	flags, err := valid(flags)
 	if err == nil && flags == 0 && f.regular {
@@ -206,8 +217,8 @@ func (r request) replace(f *file, flags uint32, rec *Record) error {
 			return err
 		}
 	}
-	// The old first sector goes before the others, and the new one comes after them: until then no program takes the
-	// area for valid.
+	// The old first sector goes before the others, and the new one comes after them: until then no
+	// program takes the area for valid.
 	for n := int64(len(first)); r.kind == Lockspace && off < end; n = int64(len(zeroes())) {
 		part := zeroes()[:min(n, end-off)]
 		if err := disk.Write(part, off); err != nil {

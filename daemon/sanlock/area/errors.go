@@ -38,7 +38,8 @@ const (
 
 // ErrUUID is returned by Read when the record is of another bakery lockspace.
 //
-// Its code is that of a wrong lockspace. With that of a foreign area, lvmlockd would take the area for free and write it.
+// Its code is that of a wrong lockspace. With that of a foreign area, lvmlockd would take the area
+// for free and write it.
 var ErrUUID = errors.New("record of another bakery lockspace")
 
 // failure returns an error with a code. Its place is added by request.fail.
@@ -49,22 +50,20 @@ func failure(code int32, format string, args ...any) error {
 // fail adds the place of a request to an error, and the code that sanlock has for its cause.
 func (r request) fail(err error) error {
 	var e *Error
-	if err == nil {
-		return nil
-	}
 	if !errors.As(err, &e) {
 		e = &Error{Code: codeOf(err), Err: err}
 	}
 	return &Error{Code: e.Code, Path: r.path, Offset: r.offset, Err: e.Err}
 }
 
-// cannotOpen is fail for the open of a file. Sanlock has one code for all of them if the file is of a lockspace.
+// cannotOpen is fail for the open of a file. Sanlock has one code for all of them if the file is of
+// a lockspace.
 func (r request) cannotOpen(err error) error {
 	code := codeOf(err)
 	if r.kind == Lockspace {
 		code = -int32(unix.ENODEV)
 	}
-	return failure(code, "open it: %w", err)
+	return failure(code, "open it as user %d: %w; check the path, its permissions, and ReadWritePaths= of bakeryd's unit", r.peer.UID, err)
 }
 
 func codeOf(err error) int32 {

@@ -20,8 +20,8 @@ type file struct {
 	size    int64
 }
 
-// find finds a file with the rights of this thread. It opens nothing, because that would have an effect on a FIFO, a
-// terminal or a watchdog.
+// find finds a file with the rights of this thread. It opens nothing, because that would have an
+// effect on a FIFO, a terminal or a watchdog.
 func find(path string) (*file, error) {
 	if !filepath.IsAbs(path) || len(path) > 1023 {
 		return nil, fmt.Errorf("%w: path of %d bytes; want an absolute one of at most 1023", unix.EINVAL, len(path))
@@ -46,7 +46,8 @@ func (f *file) close() { _ = unix.Close(f.fd) } // nothing was written by it
 // path returns a path of the file that was found, whatever has its name now. Its permissions apply.
 func (f *file) path() string { return "/proc/self/fd/" + strconv.Itoa(f.fd) }
 
-// open opens a regular file or a block device for direct and durable IO, which does not keep this process from ending.
+// open opens a regular file or a block device for direct and durable IO, which does not keep this
+// process from ending.
 func (r request) open(f *file) (*blockdev.Disk, error) {
 	disk, err := blockdev.Open(f.path(), blockdev.Options{ReadOnly: !r.write, Killable: true})
 	switch err = cause(err); {
@@ -56,8 +57,9 @@ func (r request) open(f *file) (*blockdev.Disk, error) {
 	return nil, r.cannotOpen(err)
 }
 
-// extend makes a regular file at least end bytes long by a write of its last sector. Sanlock does it by a write of the
-// whole area. Unlike truncation, a write never shortens a file that another host extends at the same time.
+// extend makes a regular file at least end bytes long by a write of its last sector. Sanlock does
+// it by a write of the whole area. Unlike truncation, a write never shortens a file that another
+// host extends at the same time.
 func (r request) extend(f *file, end int64, sector int) error {
 	if !f.regular || f.size >= end {
 		return nil
@@ -73,9 +75,11 @@ func (r request) extend(f *file, end int64, sector int) error {
 	return nil
 }
 
-// takeRights gives this thread the rights of a peer for files, by raw system calls: those of package syscall would
-// change all threads. The thread ends with its goroutine. Another user for files also drops the capabilities that
-// override permissions. A peer that is root, or is this process's user, has the rights of this process.
+// takeRights gives this thread the rights of a peer for files, by raw system calls: those of
+// package syscall would change all threads. The thread ends with its goroutine; the first thread of
+// the process never runs another. Another user for files also drops the capabilities that override
+// permissions. A peer that is root, or is this process's user, has the rights of this process.
+// The kernel makes no core dump of a process of which a thread has changed its user.
 func (p Peer) takeRights() error {
 	if p.UID == 0 || p.UID == unix.Geteuid() {
 		return nil
@@ -92,7 +96,8 @@ func (p Peer) takeRights() error {
 	_, _ = unix.SetfsuidRetUid(p.UID)
 	uid, _ := unix.SetfsuidRetUid(-1)
 	if errno != 0 || gid != p.GID || uid != p.UID {
-		return fmt.Errorf("%w to take the rights of user %d and group %d; run bakeryd as root", unix.EPERM, p.UID, p.GID)
+		return fmt.Errorf("%w to take the rights of user %d and group %d; run bakeryd as root with CAP_SETUID and CAP_SETGID",
+			unix.EPERM, p.UID, p.GID)
 	}
 	return nil
 }

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// sector is the record at the beginning of an area; zeroes follow it in its sector. Its numbers are little-endian. The
-// header is that of the records of package layout, so that a tool for those recognizes this one.
-type sector struct {
+// onDisk is the record at the beginning of an area; zeroes follow it in its sector. Its numbers are
+// little-endian. The header is that of the records of package layout, so that a tool for those
+// recognizes this one.
+type onDisk struct {
 	Magic     [4]byte   //   0-3    BKAR
 	Version   uint16    //   4-5    format version: 1
 	Kind      Kind      //   6      1 lockspace, 2 resource
@@ -28,7 +29,7 @@ type sector struct {
 
 const (
 	sectorSize = 512
-	maxName    = len(sector{}.Name)
+	maxName    = len(onDisk{}.Name)
 	version    = 1
 	checksumAt = 8
 )
@@ -42,9 +43,8 @@ const (
 )
 
 var (
-	le         = binary.LittleEndian
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	magic      = [4]byte{'B', 'K', 'A', 'R'}
+	le    = binary.LittleEndian
+	magic = [4]byte{'B', 'K', 'A', 'R'}
 )
 
 // encode writes a record to buf, and zeroes the rest of it.
@@ -55,7 +55,7 @@ func encode(buf []byte, r Record, address uint64) error {
 	case max(len(r.Lockspace), len(r.Name)) > maxName || strings.Contains(r.Lockspace+r.Name, "\x00"):
 		return failure(codeFlags, "names %q and %q, want at most %d bytes each, none of them zero", r.Lockspace, r.Name, maxName)
 	}
-	s := sector{Magic: magic, Version: version, Kind: r.Kind, Flags: r.Flags, Address: address, UUID: r.UUID,
+	s := onDisk{Magic: magic, Version: version, Kind: r.Kind, Flags: r.Flags, Address: address, UUID: r.UUID,
 		Nonce: r.Nonce, IOTimeout: r.IOTimeout, Lver: r.Lver}
 	copy(s.Lockspace[:], r.Lockspace)
 	copy(s.Name[:], r.Name)
@@ -67,7 +67,7 @@ func encode(buf []byte, r Record, address uint64) error {
 
 // decode returns the record of an area. It compares neither names nor the uuid.
 func decode(buf []byte, kind Kind, address uint64) (r Record, err error) {
-	var s sector
+	var s onDisk
 	if _, err := binary.Decode(buf, le, &s); err != nil {
 		return r, err
 	}
@@ -115,6 +115,7 @@ func untilZero(b []byte) string {
 }
 
 func checksum(record []byte) uint32 {
+	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made once, on first use
 	sum := crc32.Update(0, castagnoli, record[:checksumAt])
 	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
 	return crc32.Update(sum, castagnoli, record[checksumAt+4:sectorSize])
@@ -126,7 +127,8 @@ const (
 	sectors, sector512, sector4K = 0x300, 0x100, 0x200
 )
 
-// valid returns the ALIGN and SECTOR flags among flags: the smallest of each, as for sanlock, or neither.
+// valid returns the ALIGN and SECTOR flags among flags: the smallest of each, as for sanlock, or
+// neither.
 func valid(flags uint32) (uint32, error) {
 	align, size := flags&aligns, flags&sectors
 	both := align&-align | size&-size
@@ -149,7 +151,8 @@ func defaultFlags(size int) (uint32, error) {
 
 func alignOf(flags uint32) int64 { return int64(flags&aligns) << 16 }
 
-// sectorOf returns 4096 if flags are 0: a read of that size has the record also of a smaller sector.
+// sectorOf returns 4096 if flags are 0: a read of that size has the record also of a smaller
+// sector.
 func sectorOf(flags uint32) int {
 	if flags&sector512 != 0 {
 		return 512

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A request that the disk does not answer keeps a thread and a descriptor until it does. Further ones are refused then.
+// A request that the disk does not answer keeps a thread and a descriptor until it does. Further
+// ones are refused then.
 const (
 	maxHungOfPath = 4
 	maxHungOfUser = 64 // which may make any number of paths that hang
@@ -21,8 +22,8 @@ type request struct {
 	began  time.Time
 }
 
-// run finds the file of a request and calls work, with the rights of the peer. It returns when work has, or after the
-// limit. Then work continues, and its result is lost.
+// run finds the file of a request and calls work, with the rights of the peer. It returns when work
+// has, or after the limit. Then work continues, and its result is lost.
 func run[T any](ctx context.Context, a *Areas, r request, work func(*file) (T, error)) (none T, err error) {
 	id, err := a.begin(r)
 	if err != nil {
@@ -42,7 +43,10 @@ func run[T any](ctx context.Context, a *Areas, r request, work func(*file) (T, e
 	defer timer.Stop()
 	select {
 	case res := <-done:
-		return res.value, r.fail(res.err)
+		if res.err != nil {
+			return none, r.fail(res.err)
+		}
+		return res.value, nil
 	case <-timer.C:
 		return none, r.fail(failure(codeTimeout, "no answer within %v; check the device and its paths", a.limit))
 	case <-ctx.Done():
@@ -53,7 +57,7 @@ func run[T any](ctx context.Context, a *Areas, r request, work func(*file) (T, e
 // perform does the work of run. It ends this thread if the peer has other rights than this process.
 func perform[T any](r request, work func(*file) (T, error)) (none T, err error) {
 	if err := r.peer.takeRights(); err != nil {
-		return none, r.cannotOpen(err)
+		return none, err
 	}
 	f, err := find(r.path)
 	if err != nil {
@@ -63,8 +67,9 @@ func perform[T any](r request, work func(*file) (T, error)) (none T, err error) 
 	return work(f)
 }
 
-// begin returns a number for a request, or refuses it while too many of the same path or user hang. It refuses a write
-// while any of the path does, because a write that hangs may land later, and then replace the new one.
+// begin returns a number for a request, or refuses it while too many of the same path or user hang.
+// It refuses a write while any of the path does, because a write that hangs may land later, and
+// then replace the new one.
 func (a *Areas) begin(r request) (id uint64, err error) {
 	r.began = time.Now()
 	a.mu.Lock()
