@@ -15,6 +15,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -87,6 +88,11 @@ type Config struct {
 	// stopped calls it. It must not block. nil if none. Used by Service.
 	Alive      func()
 	AliveEvery time.Duration // above 0 if Alive is not nil
+
+	// Abandon stops the clients of another kind that a previous process left with a host id, and blocks until they have
+	// ended; nil if there are none. AbandonSuffix is the end of the names of files, beside the handover file, that say so
+	Abandon       func(ctx context.Context, dir string, uuid layout.UUID, host int) error
+	AbandonSuffix string
 
 	earlier    uint64            // incarnation of the last term; 0 if there was none. Used by Service
 	quarantine *stall.Quarantine // of earlier terms; nil if there were none. Used by Service

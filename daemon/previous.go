@@ -77,10 +77,18 @@ func (j *joiner) findPreviousProcess(ctx context.Context, ids *hostid.Identity) 
 	return nil
 }
 
+// abandonOthers stops the clients of another kind that a previous process left with a host id.
+func (j *joiner) abandonOthers(ctx context.Context, dir string, host int) error {
+	if j.cfg.Abandon == nil {
+		return nil
+	}
+	return j.cfg.Abandon(ctx, dir, j.disk.SB.UUID, host)
+}
+
 // disown stops the commands that a previous bakeryd left under a host id: it is not known which
 // locks they hold. Called with the id's lock file held.
 func (j *joiner) disown(ctx context.Context, ids *hostid.Identity, host int) {
-	if err := j.stopStrays(ctx, ids, host, nil); err != nil {
+	if err := errors.Join(j.stopStrays(ctx, ids, host, nil), j.abandonOthers(ctx, ids.RuntimeDir, host)); err != nil {
 		j.log.Warn("stopping the commands of the previous bakeryd failed", "err", err)
 	}
 	ids.ReleaseLockFiles()
@@ -89,7 +97,11 @@ func (j *joiner) disown(ctx context.Context, ids *hostid.Identity, host int) {
 // disownForgotten does that for ids that have commands and no handover file. It does so
 // immediately: other hosts may have their locks when that lease ends, and joining may take longer.
 func (j *joiner) disownForgotten(ctx context.Context, ids *hostid.Identity) {
-	for _, host := range liveness.Hosts(ids.RuntimeDir, j.disk.SB.UUID) {
+	hosts := liveness.Hosts(ids.RuntimeDir, j.disk.SB.UUID)
+	if j.cfg.Abandon != nil {
+		hosts = append(hosts, handover.Hosts(ids.RuntimeDir, j.disk.SB.UUID, j.cfg.AbandonSuffix)...)
+	}
+	for _, host := range hosts {
 		_, err := os.Stat(handover.Path(ids.RuntimeDir, j.disk.SB.UUID, host))
 		if j.cfg.HostID != 0 && host != j.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.TakeLockFile(host) != nil {
 			continue // of another running bakeryd
@@ -186,11 +198,12 @@ func (j *joiner) abandon(ctx context.Context, p *previousProcess) error {
 	for _, c := range left {
 		_, _ = c.KillGroup(table) // stop retries it
 	}
-	errs := make([]error, len(left))
+	errs := make([]error, len(left)+1)
 	var all sync.WaitGroup
 	for i, c := range left {
 		all.Go(func() { errs[i] = c.Stop(ctx) })
 	}
+	all.Go(func() { errs[len(left)] = j.abandonOthers(ctx, p.runtimeDir, p.term.HostID) })
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err

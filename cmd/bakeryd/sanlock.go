@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,7 +12,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/policy"
 	"github.com/bakeryd/bakeryd/daemon/sanlock"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/killing"
 	"github.com/bakeryd/bakeryd/daemon/server"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // sanlockGroup is the group whose members may connect to the socket of sanlock, as in its packages.
@@ -22,6 +25,15 @@ type compatibility struct {
 	srv *sanlock.Server
 	ln  net.Listener // nil if no socket is served
 	log *slog.Logger
+}
+
+// abandonSanlock has the clients of sanlock's socket stopped that a bakeryd left whose lease is over.
+func abandonSanlock(cfg *daemon.Config) {
+	log := cfg.Logger
+	cfg.AbandonSuffix = sanlock.StateSuffix
+	cfg.Abandon = func(ctx context.Context, dir string, uuid layout.UUID, host int) error {
+		return killing.Abandon(ctx, log, sanlock.StatePath(dir, uuid, host))
+	}
 }
 
 // listenSanlock creates the socket of --sanlock-socket, if there is one.
@@ -51,7 +63,7 @@ func listenSanlock(o options, p *policy.File, log *slog.Logger, systemd *systemd
 // holds must not end with the setting.
 func (c *compatibility) begin(h *daemon.Host) {
 	if c.ln == nil {
-		if _, err := os.Stat(sanlock.StatePath(h)); err != nil {
+		if _, err := os.Stat(sanlock.StatePath(h.RuntimeDir(), h.Superblock().UUID, h.HostID())); err != nil {
 			return
 		}
 		c.log.Error("clients of sanlock have resources, and --sanlock-socket is not set: they cannot release them", "remedy", "set it again, and restart bakeryd")

@@ -79,8 +79,8 @@ func (*systemd) notified() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 
 // keep has systemd keep a connection for the next process: sd_pid_notify_with_fds(3). The unit's
 // FileDescriptorStoreMax= limits them.
-func (s *systemd) keep(name string, conn *os.File) {
-	s.store("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, unix.UnixRights(int(conn.Fd())))
+func (s *systemd) keep(name string, fd int) {
+	s.store("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, unix.UnixRights(fd))
 }
 
 func (s *systemd) drop(name string) { s.store("FDSTOREREMOVE=1\nFDNAME="+name, nil) }

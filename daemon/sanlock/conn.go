@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 )
@@ -164,27 +166,18 @@ func (c *conn) register(*wire.Request) answer {
 	}
 	name := strconv.Itoa(c.caller.Process.PID)
 	client := &registry.Client{Process: c.caller.Process, UID: c.caller.UID, GID: c.caller.GID, Groups: c.caller.Groups, Name: name}
+	if c.cfg.Keep != nil {
+		client.Kept = "sanlock-" + api.NewSessionID()
+	}
 	c.mu.Lock()
 	c.reg.Register(client)
 	c.client, c.conns[client.ID] = client, c
 	c.mu.Unlock()
-	c.keepConn(client.ID)
-	c.save()
+	if c.cfg.Keep != nil {
+		_ = peer.Control(c.sock, func(fd int) { c.cfg.Keep(client.Kept, fd) })
+	}
+	_ = c.save() // repeated with what it acquires
 	return answer{}
-}
-
-// keptName is the name under which a supervisor keeps the connection of a client.
-func keptName(client int) string { return "sanlock-" + strconv.Itoa(client) }
-
-// keepConn has the connection kept for the next process.
-func (c *conn) keepConn(client int) {
-	if c.cfg.Keep == nil {
-		return
-	}
-	if f, err := c.sock.File(); err == nil {
-		c.cfg.Keep(keptName(client), f)
-		_ = f.Close()
-	}
 }
 
 func (c *conn) restrict(req *wire.Request) answer {
@@ -195,8 +188,7 @@ func (c *conn) restrict(req *wire.Request) answer {
 	c.mu.Lock()
 	c.client.Restrict = req.Flags
 	c.mu.Unlock()
-	c.save()
-	return answer{}
+	return c.saved()
 }
 
 func (c *conn) killpath(req *wire.Request) answer {
@@ -210,7 +202,14 @@ func (c *conn) killpath(req *wire.Request) answer {
 	c.mu.Lock()
 	c.client.KillPath, c.client.KillArgs = req.KillPath, args
 	c.mu.Unlock()
-	c.save()
+	return c.saved()
+}
+
+// saved saves the registry, and returns the answer.
+func (c *conn) saved() answer {
+	if c.save() != nil {
+		return failed(wire.Errno(syscall.EIO))
+	}
 	return answer{}
 }
 
@@ -286,26 +285,20 @@ func (s *Server) gone(client *registry.Client) {
 	s.change()
 	s.mu.Unlock()
 	if s.cfg.Drop != nil {
-		s.cfg.Drop(keptName(client.ID))
+		s.cfg.Drop(client.Kept)
 	}
-	s.save()
+	_ = s.save()
 	for _, res := range release {
 		s.letGo(res, "its client has ended")
 	}
-	s.save()
+	_ = s.save()
 }
 
-// takeKept returns the connection of a client that the previous process had, nil if it is not there.
-func (s *Server) takeKept(client int) *net.UnixConn {
-	f := s.kept[keptName(client)]
+// unixConn returns the connection of a descriptor, nil if it has none.
+func unixConn(f *os.File) *net.UnixConn {
 	if f == nil {
 		return nil
 	}
-	delete(s.kept, keptName(client))
-	return unixConn(f)
-}
-
-func unixConn(f *os.File) *net.UnixConn {
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {

@@ -21,30 +21,33 @@ func (c *conn) convert(req *wire.Request) answer {
 		return failed(code)
 	}
 	c.saveActive()
-	defer c.save()
-	defer c.end(client)
+	code = c.convertOne(client, req)
+	c.end(client)
+	_ = c.save() // the next process finds the mode in the handover file
+	return failed(code)
+}
+
+func (c *conn) convertOne(client *registry.Client, req *wire.Request) wire.Code {
 	if len(req.Resources) != 1 {
-		return failed(wire.Errno(syscall.EINVAL))
+		return wire.Errno(syscall.EINVAL)
 	}
 	want := req.Resources[0]
 	c.mu.Lock()
 	res, code := c.reg.BeginConvert(client, want)
 	c.mu.Unlock()
 	if code != wire.OK {
-		return failed(code)
+		return code
 	}
-	h, t := c.holdOf(res.Hold), c.current()
+	h, t, shared := c.holdOf(res.Hold), c.current(), res.Shared
 	if h == nil || t == nil {
-		return failed(wire.Errno(syscall.ENOSPC))
+		code = wire.Errno(syscall.ENOSPC)
+	} else if code = c.setMode(t, h, res, !shared, req.Flags&wire.ConvertOwnerNowait == 0); code == wire.OK {
+		shared = !shared
 	}
-	shared := want.Flags&wire.ResShared != 0
-	if code = c.setMode(t, h, res, shared, req.Flags&wire.ConvertOwnerNowait == 0); code == wire.OK {
-		c.mu.Lock()
-		res.Shared = shared
-		res.Flags = res.Flags&^wire.ResShared | want.Flags&wire.ResShared
-		c.mu.Unlock()
-	}
-	return failed(code)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	res.EndConvert(shared)
+	return code
 }
 
 // setMode changes the mode of a hold. Readers that may be dead are waited for, unless wait is false.

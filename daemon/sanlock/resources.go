@@ -20,69 +20,84 @@ func (c *conn) acquire(req *wire.Request) answer {
 		return failed(code)
 	}
 	c.saveActive()
-	defer c.save()
-	defer c.end(client)
 	if req.Owner != "" {
 		c.mu.Lock()
 		client.Name = req.Owner
 		c.mu.Unlock()
 	}
-	var got []*registry.Resource
+	var got []grant
 	for _, want := range req.Resources {
-		var res *registry.Resource
-		if res, code = c.acquireOne(client, want, req.Flags); code != wire.OK {
+		var g grant
+		if g, code = c.acquireOne(client, want, req.Flags); code != wire.OK {
 			break
 		}
-		got = append(got, res)
+		got = append(got, g)
 	}
 	if code == wire.OK {
-		code = c.stillThere(client, got)
+		code = c.accept(client, got)
 	}
-	if code != wire.OK {
-		for _, res := range got {
-			c.undo(client, res)
+	if code == wire.OK {
+		c.end(client)
+		if c.save() == nil {
+			return answer{}
 		}
+		code = wire.Errno(syscall.EIO) // the next process would not know of it
 	}
+	for _, g := range got {
+		c.undo(client, g)
+	}
+	c.end(client)
+	_ = c.save()
 	return failed(code)
 }
 
-// stillThere returns an error if the client has ended, or a lockspace of resources is being left: then the clients
-// that had to stop were chosen already.
-func (s *Server) stillThere(client *registry.Client, got []*registry.Resource) wire.Code {
+// grant is a resource that a client is about to have.
+type grant struct {
+	*registry.Resource
+	hold *session.Own // nil if this host had it before
+}
+
+// accept makes resources a client's. It returns an error if the client has ended, or a lockspace is being left: then the
+// clients that had to stop were chosen already.
+func (s *Server) accept(client *registry.Client, got []grant) wire.Code {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, res := range got {
-		if space := s.reg.Spaces[res.Lockspace]; space == nil || space.Dead {
+	for _, g := range got {
+		if space := s.reg.Spaces[g.Lockspace]; space == nil || space.Dead || s.term == nil {
 			return wire.Errno(syscall.ENOSPC)
 		}
 	}
 	if s.reg.Clients[client.ID] == nil {
 		return wire.Errno(syscall.ENOTTY)
 	}
+	for _, g := range got {
+		if g.hold != nil {
+			s.term.keep(g.hold)
+			g.Hold, g.Lver, g.State = idOf(g.hold), lverOf(g.hold.Token()), registry.Present
+		}
+	}
 	return wire.OK
 }
 
-func (c *conn) acquireOne(client *registry.Client, want wire.Resource, flags uint32) (*registry.Resource, wire.Code) {
+func (c *conn) acquireOne(client *registry.Client, want wire.Resource, flags uint32) (grant, wire.Code) {
 	t := c.current()
 	if t == nil {
-		return nil, wire.Errno(syscall.ENOSPC)
+		return grant{}, wire.Errno(syscall.ENOSPC)
 	}
 	c.mu.Lock()
 	res, fresh, code := c.reg.BeginAcquire(client, want, flags)
 	c.mu.Unlock()
 	if code != wire.OK || !fresh {
-		return res, code
+		return grant{Resource: res}, code
 	}
 	h, code := c.obtain(t, client, res, flags)
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if code != wire.OK {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.reg.Drop(res)
-		return nil, code
+		c.change()
 	}
-	t.keep(h)
-	res.Hold, res.Lver, res.State = idOf(h), uint64(h.Token()), registry.Present
-	return res, wire.OK
+	return grant{res, h}, code
 }
 
 // obtain takes the lock of a resource. The record in its area is read before, because a lock that is requested is
@@ -134,14 +149,18 @@ func (c *conn) record(t *term, res wire.Resource) (area.Record, wire.Code) {
 }
 
 // undo gives back what acquireOne has acquired.
-func (c *conn) undo(client *registry.Client, res *registry.Resource) {
+func (c *conn) undo(client *registry.Client, g grant) {
 	c.mu.Lock()
-	release := c.reg.Undo(client, res)
+	release := c.reg.Undo(client, g.Resource)
 	c.mu.Unlock()
-	if release {
-		c.save()
-		c.letGo(res, "another resource of the request is not free")
+	if !release {
+		return
 	}
+	_ = c.save()
+	if g.hold != nil {
+		g.hold.Leave()
+	}
+	c.letGo(g.Resource, "the request failed")
 }
 
 // letGo releases a resource that is being removed. The state file says so before: a hold that it lists and that is
@@ -163,7 +182,7 @@ func (c *conn) releaseOrphans(req *wire.Request) answer {
 	c.mu.Lock()
 	found := c.reg.BeginReleaseOrphans(registry.Key{Lockspace: want.Lockspace, Name: want.Name})
 	c.mu.Unlock()
-	c.save()
+	_ = c.save()
 	for _, res := range found {
 		c.letGo(res, "a client released the orphan")
 	}
@@ -175,7 +194,7 @@ func (c *conn) releaseCmd(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	defer c.save()
+	defer func() { _ = c.save() }()
 	defer c.end(client)
 	if req.Flags&wire.RelOrphan != 0 {
 		return c.releaseOrphans(req)
@@ -208,7 +227,7 @@ func (c *conn) releaseCmd(req *wire.Request) answer {
 			release = append(release, res)
 		}
 	}
-	c.save()
+	_ = c.save()
 	for _, res := range release {
 		c.letGo(res, "its client released it")
 	}
@@ -228,16 +247,19 @@ func (c *conn) releaseOne(client *registry.Client, key registry.Key, rename stri
 		return nil, false, code
 	}
 	if rename != "" {
-		renamed = c.rename(res, rename)
+		renamed = c.rename(client, res, rename)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return res, c.reg.Undo(client, res), renamed
 }
 
-func (c *conn) rename(res *registry.Resource, to string) wire.Code {
+func (c *conn) rename(client *registry.Client, res *registry.Resource, to string) wire.Code {
 	t := c.current()
-	if t == nil || res.Shared {
+	c.mu.Lock()
+	alone := res.Alone(client)
+	c.mu.Unlock()
+	if t == nil || !alone {
 		return wire.Errno(syscall.EINVAL)
 	}
 	rec, code := c.record(t, res.Resource)

@@ -19,6 +19,7 @@
 package sanlock
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"net"
@@ -26,6 +27,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/peer"
@@ -40,9 +42,9 @@ type Config struct {
 	Clock clock.Clock
 	// May returns nil if a user may take a lock.
 	May func(caller Caller, lock string) error
-	// Keep has the supervisor of this process keep a connection for the next one, under a name; Drop ends that.
-	// Both are nil if connections end with this process.
-	Keep func(name string, conn *os.File)
+	// Keep has the supervisor of this process keep the connection with a descriptor for the next one, under a name; Drop
+	// ends that. Both are nil if connections end with this process.
+	Keep func(name string, fd int)
 	Drop func(name string)
 }
 
@@ -60,7 +62,7 @@ type Server struct {
 	tasks tasks.Group
 	begun chan struct{} // closed when the first term has begun
 	ended chan struct{} // closed by Close
-	saves chan chan<- struct{}
+	saves chan chan<- error
 
 	mu      sync.Mutex // guards the rest, and the registry
 	reg     *registry.Registry
@@ -73,7 +75,7 @@ type Server struct {
 // New returns a server. kept has the connections that the previous process had, by the name that it gave to
 // Config.Keep.
 func New(cfg Config, kept map[string]*os.File) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, begun: make(chan struct{}), ended: make(chan struct{}), saves: make(chan chan<- struct{}),
+	s := &Server{cfg: cfg, log: cfg.Log, begun: make(chan struct{}), ended: make(chan struct{}), saves: make(chan chan<- error),
 		reg: registry.New(), conns: map[int]*conn{}, kept: kept, changed: make(chan struct{})}
 	if s.kept == nil {
 		s.kept = map[string]*os.File{}
@@ -140,30 +142,39 @@ func (s *Server) change() {
 	s.changed = make(chan struct{})
 }
 
-// save returns once the state file has what the registry has now: before a client learns of it.
-func (s *Server) save() {
-	done := make(chan struct{})
+// save returns once the state file has what the registry has now: before a client learns of it. If it cannot be
+// written, save returns an error, and it is written later.
+func (s *Server) save() error {
+	done := make(chan error, 1)
 	select {
 	case s.saves <- done:
-		<-done
+		return <-done
 	case <-s.ended:
+		return errEnded
 	}
 }
+
+var errEnded = errors.New("bakeryd ends")
 
 // saveActive saves that a command is under way: the next process answers it, if it has the connection.
 func (s *Server) saveActive() {
 	if s.cfg.Keep != nil {
-		s.save()
+		_ = s.save()
 	}
 }
 
+// saveAgain is the pause before the state file is written again, after an error.
+const saveAgain = time.Second
+
 // saver writes the state file, once for all that wait for it.
 func (s *Server) saver() {
+	var retry <-chan time.Time
 	for {
-		var waiting []chan<- struct{}
+		var waiting []chan<- error
 		select {
 		case first := <-s.saves:
 			waiting = append(waiting, first)
+		case <-retry:
 		case <-s.ended:
 			return
 		}
@@ -181,13 +192,16 @@ func (s *Server) saver() {
 			path = s.term.path
 		}
 		s.mu.Unlock()
+		var err error
+		retry = nil
 		if path != "" {
-			if err := writeState(path, text); err != nil {
-				s.log.Error("writing the state of the sanlock socket failed: a restart of bakeryd will lose what its clients have", "err", err)
+			if err = writeState(path, text); err != nil {
+				retry = time.After(saveAgain)
+				s.log.Error("writing the state of the sanlock socket failed: a restart of bakeryd may lose what its clients have", "err", err)
 			}
 		}
 		for _, done := range waiting {
-			close(done)
+			done <- err
 		}
 	}
 }

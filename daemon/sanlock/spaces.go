@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/killing"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -47,23 +48,16 @@ func (c *conn) addLockspace(req *wire.Request) answer {
 	}
 	join := func() answer {
 		code := c.join(t, space)
-		c.mu.Lock()
-		removed := space.State == registry.Removing
 		if code == wire.OK {
-			space.State = registry.Present
+			code = c.joined(space)
 		}
-		if code != wire.OK || removed {
-			delete(c.reg.Spaces, l.Name)
-		}
-		c.change()
-		c.mu.Unlock()
-		if code == wire.OK && removed { // while it was added
+		if code != wire.OK {
 			c.release(space.Hold)
-			code = -1
-		}
-		c.save()
-		if code == wire.OK {
-			c.log.Info("lockspace of the sanlock socket joined", "lockspace", l.Name, "host_id", l.HostID, "generation", space.Hold.Token)
+			c.mu.Lock()
+			delete(c.reg.Spaces, l.Name)
+			c.change()
+			c.mu.Unlock()
+			_ = c.save()
 		}
 		return failed(code)
 	}
@@ -72,6 +66,25 @@ func (c *conn) addLockspace(req *wire.Request) answer {
 		return answer{}
 	}
 	return join()
+}
+
+// joined makes a lockspace usable, unless it was removed while it was added.
+func (c *conn) joined(space *registry.Space) wire.Code {
+	c.mu.Lock()
+	removed := space.State == registry.Removing
+	if !removed {
+		space.State = registry.Present
+	}
+	c.change()
+	c.mu.Unlock()
+	switch {
+	case removed:
+		return -1
+	case c.save() != nil:
+		return wire.Errno(syscall.EIO)
+	}
+	c.log.Info("lockspace of the sanlock socket joined", "lockspace", space.Name, "host_id", space.HostID, "generation", space.Hold.Token)
+	return wire.OK
 }
 
 // join checks the area of a lockspace and takes the lock of the host id.
@@ -136,7 +149,7 @@ func (c *conn) remLockspace(req *wire.Request) answer {
 	}
 	leave := func() { c.awaitLeft(space) }
 	if was == registry.Present {
-		leave = func() { c.leave(space, c.killNow()) }
+		leave = func() { c.leave(space, killing.Plan{Now: true}) }
 	}
 	if req.Flags&wire.RemAsync != 0 {
 		c.tasks.Go(leave)
@@ -160,7 +173,7 @@ func (s *Server) awaitLeft(space *registry.Space) {
 
 // leave stops the clients of a lockspace that is being removed, waits until nothing blocks it, and leaves it. Orphans
 // are released before the host id is.
-func (s *Server) leave(space *registry.Space, p plan) {
+func (s *Server) leave(space *registry.Space, p killing.Plan) {
 	t := s.current()
 	stop, stopped := context.WithCancel(context.Background())
 	defer stopped()
@@ -183,7 +196,7 @@ func (s *Server) leave(space *registry.Space, p plan) {
 	s.mu.Lock()
 	orphans := s.reg.BeginReleaseOrphans(registry.Key{Lockspace: space.Name})
 	s.mu.Unlock()
-	s.save()
+	_ = s.save()
 	for _, res := range orphans {
 		s.letGo(res, "its lockspace is being removed")
 	}
@@ -194,7 +207,7 @@ func (s *Server) leave(space *registry.Space, p plan) {
 	}
 	s.change()
 	s.mu.Unlock()
-	s.save()
+	_ = s.save()
 	if t != nil {
 		s.log.Info("lockspace of the sanlock socket left", "lockspace", space.Name)
 	}
@@ -220,7 +233,7 @@ func (c *conn) setConfig(req *wire.Request) answer {
 	code := c.reg.Configure(req.Lockspace.Name, req.Data)
 	c.change()
 	c.mu.Unlock()
-	c.save()
+	_ = c.save()
 	return failed(code)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/killing"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -99,27 +100,36 @@ func (s *Server) release(id registry.Hold) {
 	s.mu.Unlock()
 }
 
-// StatePath returns the path of the state file of a host.
-func StatePath(h Host) string {
-	return filepath.Join(h.RuntimeDir(), fmt.Sprintf("%s-%d.sanlock", h.Superblock().UUID, h.Member().ID()))
+// StateSuffix is the end of the name of a state file.
+const StateSuffix = ".sanlock"
+
+// StatePath returns the path of the state file of a host of a bakery lockspace.
+func StatePath(dir string, uuid layout.UUID, host int) string {
+	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", uuid, host, StateSuffix))
 }
 
 // Begin begins a term of membership. The first one continues what the previous process had before it returns; no client
 // is served before. It must not take longer than a lease, or the holds are given up.
 func (s *Server) Begin(h Host) {
-	t := &term{host: h, path: StatePath(h), areas: area.New(area.Config{UUID: h.Superblock().UUID}),
+	t := &term{host: h, path: StatePath(h.RuntimeDir(), h.Superblock().UUID, h.Member().ID()), areas: area.New(area.Config{UUID: h.Superblock().UUID}),
 		holds: map[string]*session.Own{}, seen: map[hostKey]seen{}}
+	first := s.kept != nil
+	var proceed func()
+	if first {
+		proceed = s.resume(t)
+	}
 	s.mu.Lock()
 	before := s.term
 	s.term = t
 	s.mu.Unlock()
-	if before == nil {
-		s.resume(t)
-		close(s.begun)
-	} else if before.path != t.path { // it had another id
+	if before != nil && before.path != t.path { // it had another id
 		_ = os.Remove(before.path)
 	}
-	s.save()
+	_ = s.save()
+	if first {
+		proceed()
+		close(s.begun)
+	}
 	s.tasks.Go(func() { s.watch(t) })
 }
 
@@ -139,36 +149,29 @@ func (s *Server) load(path string) *registry.Registry {
 	return nil
 }
 
-// resume continues the holds of the previous process, and its connections if they were kept. If a hold is lost,
-// its users must stop: other hosts may have it.
-func (s *Server) resume(t *term) {
-	defer func() {
-		for _, f := range s.kept { // of clients that are not known
-			_ = f.Close()
-		}
-		s.kept = nil
-	}()
+// resume continues the holds of the previous process. If one is lost, its users must stop: other hosts may have it.
+// resume returns what begins once this is known.
+func (s *Server) resume(t *term) func() {
+	kept := s.kept
+	s.kept = nil
 	reg := s.load(t.path)
 	if reg == nil {
-		return
+		reg = registry.New()
 	}
-	s.mu.Lock()
-	s.reg = reg
-	s.mu.Unlock()
-	var released []*registry.Resource
 	for _, space := range reg.Spaces {
 		if !s.resumeHold(t, hostLock(space.Lockspace), layout.Exclusive, space.Hold) && !space.Dead {
 			s.log.Error("a lockspace of the sanlock socket is lost: other hosts may have its resources", "lockspace", space.Name)
 			space.Dead = true
 		}
 	}
+	var released []*registry.Resource
 	for _, res := range reg.Resources {
 		held := s.resumeHold(t, name(res.Lockspace, res.Name), mode(res.Shared), res.Hold)
 		switch {
 		case res.Releasing:
 			released = append(released, res)
 		case held:
-			res.Shared = t.holds[res.Hold.Session].Mode() == layout.Shared
+			res.EndConvert(t.holds[res.Hold.Session].Mode() == layout.Shared)
 		default:
 			s.log.Error("a resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
 			if space := reg.Spaces[res.Lockspace]; space != nil {
@@ -176,18 +179,37 @@ func (s *Server) resume(t *term) {
 			}
 		}
 	}
-	s.log.Info("resuming the sanlock socket", "lockspaces", len(reg.Spaces), "resources", len(reg.Resources), "clients", len(reg.Clients))
-	for _, res := range released {
-		s.tasks.Go(func() { s.letGo(res, "the previous process was releasing it") })
-	}
+	var leave []*registry.Space
 	for _, space := range reg.Spaces {
 		if space.Dead {
 			space.State = registry.Removing
-			s.tasks.Go(func() { s.leave(space, s.untilDeadline(s.cfg.Clock.Now())) })
+			leave = append(leave, space)
 		}
 	}
-	for _, c := range reg.All() {
-		s.resumeClient(c)
+	clients := reg.All()
+	if len(clients)+len(reg.Spaces) > 0 {
+		s.log.Info("resuming the sanlock socket", "lockspaces", len(reg.Spaces), "resources", len(reg.Resources), "clients", len(clients))
+	}
+	s.mu.Lock()
+	s.reg = reg
+	s.mu.Unlock()
+	return func() {
+		for _, res := range released {
+			s.tasks.Go(func() { s.letGo(res, "the previous process was releasing it") })
+		}
+		for _, space := range leave {
+			s.tasks.Go(func() { s.leave(space, killing.Plan{}) })
+		}
+		for _, c := range clients {
+			s.resumeClient(c, kept[c.Kept])
+			delete(kept, c.Kept)
+		}
+		for name, f := range kept { // of clients that are not known
+			_ = f.Close()
+			if s.cfg.Drop != nil {
+				s.cfg.Drop(name)
+			}
+		}
 	}
 }
 
@@ -204,10 +226,10 @@ func (s *Server) resumeHold(t *term, lock string, mode layout.Mode, id registry.
 
 // resumeClient continues with a client of the previous process: on its connection if that was kept, else until
 // its process ends.
-func (s *Server) resumeClient(client *registry.Client) {
+func (s *Server) resumeClient(client *registry.Client, kept *os.File) {
 	active := client.Active
 	client.Active = 0
-	sock := s.takeKept(client.ID)
+	sock := unixConn(kept)
 	if sock == nil {
 		s.tasks.Go(func() {
 			s.awaitEnd(client)
@@ -221,7 +243,7 @@ func (s *Server) resumeClient(client *registry.Client) {
 	s.conns[client.ID] = c
 	s.mu.Unlock()
 	s.tasks.Go(func() {
-		if active != 0 { // what it had is as the registry says
+		if active != 0 { // what the client has is as the registry says
 			c.send(wire.Answer{Command: active, Result: wire.Errno(unix.EAGAIN)}.Append(nil))
 		}
 		c.serve()

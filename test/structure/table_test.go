@@ -113,7 +113,8 @@ var imports = []struct{ path, imports string }{
 	// Clients of sanlock.
 	{"daemon/sanlock/area", "blockdev daemon/text layout"},
 	{"daemon/sanlock/registry", "daemon/process daemon/sanlock/wire layout"},
-	{"daemon/sanlock", "daemon/api daemon/clock daemon/lease daemon/locks daemon/membership daemon/peer daemon/process daemon/sanlock/area daemon/sanlock/registry daemon/sanlock/wire daemon/session daemon/tasks layout"},
+	{"daemon/sanlock/killing", "daemon/retry daemon/sanlock/registry daemon/sanlock/wire"},
+	{"daemon/sanlock", "daemon/api daemon/clock daemon/lease daemon/locks daemon/membership daemon/peer daemon/process daemon/sanlock/area daemon/sanlock/killing daemon/sanlock/registry daemon/sanlock/wire daemon/session daemon/tasks layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/report daemon/tally"},
@@ -147,7 +148,7 @@ var imports = []struct{ path, imports string }{
 	{"ctl/top", "ctl/cli ctl/render ctl/show ctl/term daemon/api daemon/client daemon/events daemon/report daemon/retry daemon/text layout"},
 	{"cmd/bakeryctl/bakeryctl-lock", "ctl/cli ctl/lock ctl/signals ctl/supervise"},
 	{"cmd/bakeryctl", "blockdev cmd/internal/flags ctl/acquire ctl/bench ctl/call ctl/check ctl/cli ctl/complete ctl/hold ctl/join ctl/lock ctl/ondevice ctl/probe ctl/render ctl/replace ctl/show ctl/signals ctl/stress ctl/supervise ctl/term ctl/top ctl/topics ctl/usage daemon/api daemon/client daemon/events daemon/locks daemon/lockspace daemon/lockspace/directory daemon/lockspace/format daemon/report daemon/text daemon/timeline layout"},
-	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/access daemon/api daemon/clock daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/sanlock daemon/server daemon/waiting"},
+	{"cmd/bakeryd", "cmd/internal/advice cmd/internal/flags daemon daemon/access daemon/api daemon/clock daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics daemon/policy daemon/retry daemon/sanlock daemon/sanlock/killing daemon/server daemon/waiting layout"},
 
 	// For tests.
 	{"packaging/docs", ""},

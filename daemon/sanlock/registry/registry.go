@@ -55,6 +55,7 @@ type Client struct {
 	KillPath string     `json:"kill_path,omitempty"`
 	KillArgs string     `json:"kill_args,omitempty"`
 
+	Kept    string       `json:"kept,omitempty"`    // name under which its connection is kept for the next process
 	Killing bool         `json:"killing,omitempty"` // it must release all, and acquires nothing
 	Active  wire.Command `json:"-"`                 // under way; 0: none
 }
@@ -89,8 +90,9 @@ type Resource struct {
 	// it is being released: its lock may be held or not
 	Releasing bool `json:"releasing,omitempty"`
 
-	State State  `json:"-"`
-	Block []byte `json:"-"` // the value block, nil if it was not read yet
+	State      State  `json:"-"`
+	Converting bool   `json:"-"` // to exclusive: no other client joins
+	Block      []byte `json:"-"` // the value block, nil if it was not read yet
 }
 
 // Key returns what identifies the resource.

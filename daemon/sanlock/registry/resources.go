@@ -32,7 +32,7 @@ func (r *Registry) BeginAcquire(c *Client, want wire.Resource, flags uint32) (re
 		return res, true, wire.OK
 	case res.State == Removing:
 		return nil, false, wire.Errno(syscall.EAGAIN)
-	case res.State == Adding:
+	case res.State == Adding || res.Converting:
 		return nil, false, wire.Errno(syscall.EBUSY)
 	case res.Orphan() && (!adopts || res.Shared != shared):
 		return nil, false, wire.Errno(syscall.EUCLEAN)
@@ -56,6 +56,11 @@ func (r *Registry) Undo(c *Client, res *Resource) (release bool) {
 	}
 	res.giveUp()
 	return true
+}
+
+// Alone reports whether a resource is exclusively the client's.
+func (res *Resource) Alone(c *Client) bool {
+	return res.State == Present && !res.Shared && len(res.Users) == 1 && res.Users[0] == c.ID
 }
 
 // Has returns a resource of a client. The code is -1, as sanlock's, if the client does not have it.
@@ -85,7 +90,7 @@ func (r *Registry) Drop(res *Resource) {
 	}
 }
 
-// BeginConvert returns the resource of a client that is to change its mode.
+// BeginConvert returns the resource of a client that is to change its mode. EndConvert must follow.
 func (r *Registry) BeginConvert(c *Client, want wire.Resource) (*Resource, wire.Code) {
 	res := r.Resources[Key{want.Lockspace, want.Name}]
 	switch {
@@ -96,7 +101,16 @@ func (r *Registry) BeginConvert(c *Client, want wire.Resource) (*Resource, wire.
 	case len(res.Users) > 1:
 		return nil, wire.Errno(syscall.EAGAIN)
 	}
+	res.Converting = true
 	return res, wire.OK
+}
+
+// EndConvert sets the mode of a resource once the host has it.
+func (res *Resource) EndConvert(shared bool) {
+	res.Converting, res.Shared = false, shared
+	if res.Flags &^= wire.ResShared; shared {
+		res.Flags |= wire.ResShared
+	}
 }
 
 // Held returns a resource that a client of this host has, with its value block.
