@@ -8,8 +8,10 @@ import (
 	"syscall"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // sizes has the flags that say how an area is divided.
@@ -94,8 +96,7 @@ func (c *conn) writeResource(req *wire.Request) answer {
 	return c.write(area.Record{Kind: area.Resource, Flags: r.Flags & sizes, IOTimeout: defaultIOTimeout, Lockspace: r.Lockspace, Name: r.Name}, r.Disks[0], req.Flags)
 }
 
-// write writes a record, or clears it. The lock of a resource that had the area before stays, unless nothing uses it:
-// then its entry in the directory of locks is free for another one.
+// write writes a record, or clears it.
 func (c *conn) write(rec area.Record, d wire.Disk, flags uint32) answer {
 	t := c.current()
 	ctx := context.Background()
@@ -111,12 +112,31 @@ func (c *conn) write(rec area.Record, d wire.Disk, flags uint32) answer {
 		return failed(c.areaCode(err))
 	}
 	if before.Kind == area.Resource && (before.Lockspace != rec.Lockspace || before.Name != rec.Name || flags&wire.WriteClear != 0) {
-		lock := name(before.Lockspace, before.Name)
-		if err := t.host.LockManager().Remove(ctx, lock, true); err != nil && !errors.Is(err, api.ErrNoLock) && !errors.Is(err, api.ErrBusy) {
-			c.log.Warn("removing the lock of a former resource of the sanlock socket failed", "lock", lock, "err", err)
-		}
+		c.forget(t, before)
 	}
 	return answer{}
+}
+
+// forget removes the lock of a resource that has no area any more, unless it is in use: its entry in the directory of
+// locks is free for another one then. A value block of another area with these names, such as the original of a copied
+// disk, stays.
+func (c *conn) forget(t *term, rec area.Record) {
+	lock := name(rec.Lockspace, rec.Name)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := c.cfg.May(c.caller, lock)
+	if err == nil {
+		var v locks.Value
+		if v, err = t.host.LockManager().Value(ctx, lock); err == nil && len(v.Value) > 0 && !blockOf(v.Value, rec.Nonce) {
+			return
+		}
+	}
+	if err == nil {
+		err = t.host.LockManager().Remove(ctx, lock, true)
+	}
+	if err != nil && !errors.Is(err, api.ErrNoLock) && !errors.Is(err, api.ErrBusy) {
+		c.log.Warn("removing the lock of a former resource of the sanlock socket failed", "lock", lock, "err", err)
+	}
 }
 
 // readOwners answers with the resource and the hosts that have it.
@@ -149,10 +169,10 @@ func (c *conn) readOwners(req *wire.Request) answer {
 			continue
 		}
 		done[h.Host] = true
-		if h.Mode.String() == "shared" {
+		if h.Mode == layout.Shared {
 			r.Flags |= wire.ResShared
-		} else {
-			r.Lver = lverOf(h.Token)
+		} else if r.Lver == 0 {
+			r.Lver = uint64(h.Token)
 		}
 		for _, id := range sortedIDs(all) {
 			if all[id].host == h.Host {

@@ -1,12 +1,19 @@
 package sanlock
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/peer"
@@ -22,6 +29,8 @@ type conn struct {
 	// nil until it is registered; set by the goroutine of the connection, or before that runs
 	client *registry.Client
 	deaf   bool // restricted to no command at all
+	// of a connection that is kept for the next process: bytes of the current request that are still in the socket
+	pending int
 }
 
 func (s *Server) newConn(sock *net.UnixConn) *conn {
@@ -32,7 +41,7 @@ func (s *Server) newConn(sock *net.UnixConn) *conn {
 func (c *conn) serve() {
 	defer c.close()
 	for !c.deaf {
-		req, err := wire.Read(c.sock)
+		req, err := c.next()
 		var bad *wire.Error
 		switch {
 		case errors.As(err, &bad) && !bad.Fatal:
@@ -52,6 +61,68 @@ func (c *conn) serve() {
 		}
 	}
 	_, _ = io.Copy(io.Discard, c.sock) // until the client ends
+}
+
+// next reads a request. On a connection that is kept for the next process, it leaves the request in the socket: a process
+// that is killed then leaves it to the next one, whole.
+func (c *conn) next() (*wire.Request, error) {
+	if c.client == nil || c.cfg.Keep == nil {
+		return wire.Read(c.sock)
+	}
+	text, err := peek(c.sock)
+	if err != nil {
+		return nil, err
+	}
+	req, err := wire.Read(bytes.NewReader(text))
+	c.pending = len(text)
+	if err != nil {
+		c.consume()
+	}
+	return req, err
+}
+
+// consume takes the current request out of the socket.
+func (c *conn) consume() {
+	if c.pending > 0 {
+		_, _ = io.CopyN(io.Discard, c.sock, int64(c.pending))
+		c.pending = 0
+	}
+}
+
+// peek returns a whole request, which stays in the socket; all that is there if it is none.
+func peek(sock *net.UnixConn) (text []byte, err error) {
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, wire.MaxMessage)
+	failed := raw.Read(func(fd uintptr) bool {
+		var n int
+		n, _, err = unix.Recvfrom(int(fd), buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			return false
+		}
+		if err == nil && n == 0 {
+			err = io.EOF
+		}
+		text = buf[:max(n, 0)]
+		length := wire.Length(text)
+		if err == nil && length <= len(buf) && n < length {
+			return false // the client sends it in parts
+		}
+		text = text[:min(n, length)]
+		return true
+	})
+	return text, cmp.Or(err, failed)
+}
+
+// saveActive saves that a command is under way, before its request is taken out of the socket: the next process answers it, or executes
+// it if it is there.
+func (c *conn) saveActive() {
+	if c.cfg.Keep != nil {
+		_ = c.save()
+	}
+	c.consume()
 }
 
 // close ends the connection. Of a registered client, that is the end.
@@ -134,11 +205,14 @@ func (c *conn) execute(req *wire.Request) bool {
 	case !known:
 		c.log.Warn("command of the sanlock socket refused: bakeryd does not have it", "command", req.Command.String(), "pid", c.caller.Process.PID)
 		a.code = wire.Errno(syscall.EOPNOTSUPP)
+	case !valid(req):
+		a.code = wire.Errno(syscall.EINVAL)
 	case cmd.member && c.current() == nil:
 		a.code = wire.Errno(syscall.EAGAIN) // it is joining
 	default:
 		a = cmd.do(c, req)
 	}
+	c.consume()
 	if a.code < 0 {
 		c.log.Debug("command of the sanlock socket refused", "command", req.Command.String(), "pid", c.caller.Process.PID, "result", a.code.String())
 	}
@@ -147,6 +221,29 @@ func (c *conn) execute(req *wire.Request) bool {
 	}
 	text := wire.Answer{Command: req.Command, Flags: req.Flags, Seq: req.Seq, Data2: a.data, Result: a.code, Body: a.body}.Append(nil)
 	return c.send(text) && !cmd.last
+}
+
+// valid reports whether the texts of a request are UTF-8: the state file has them. It corrects the name of the owner, which
+// is for people.
+func valid(req *wire.Request) bool {
+	req.Owner = strings.ToValidUTF8(req.Owner, "?")
+	texts := []string{req.KillPath, req.KillArgs, req.Disk.Path, req.Lockspace.Name, req.Lockspace.Disk.Path}
+	for _, r := range req.Resources {
+		texts = append(texts, r.Lockspace, r.Name)
+		for _, d := range r.Disks {
+			texts = append(texts, d.Path)
+		}
+	}
+	return !slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) })
+}
+
+// allowed returns EACCES if the policy does not let the caller take a lock. Who may take the lock of a lockspace's host
+// ids may do what ends the holds of others in it.
+func (c *conn) allowed(lock string) wire.Code {
+	if err := c.cfg.May(c.caller, lock); err != nil {
+		return c.lockCode(err)
+	}
+	return wire.OK
 }
 
 // current returns the term of membership, nil if there is none or its lease is lost.

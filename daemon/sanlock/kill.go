@@ -24,28 +24,30 @@ func (s *Server) fail(t *term, deadline time.Duration, why string) {
 	if len(leaving) == 0 {
 		return
 	}
-	s.log.Error("stopping the clients of the sanlock socket", "reason", why, "lockspaces", len(leaving),
-		"within", max(0, deadline-s.cfg.Clock.Now()).Round(time.Millisecond))
-	_ = s.save()
 	p := killing.Until(deadline, s.cfg.Clock.Now())
-	for _, space := range leaving {
+	for _, space := range leaving { // first: writing the state or the log may block
 		s.tasks.Go(func() { s.leave(space, p) })
 	}
+	_ = s.save()
+	s.log.Error("stopping the clients of the sanlock socket", "reason", why, "lockspaces", len(leaving),
+		"within", max(0, deadline-s.cfg.Clock.Now()).Round(time.Millisecond))
 }
 
 // stopClients stops the clients that have resources in a lockspace, until ctx ends.
 func (s *Server) stopClients(ctx context.Context, space *registry.Space, p killing.Plan) {
-	ran := map[int]bool{}
+	last := map[int]killing.Action{}
 	for ctx.Err() == nil {
 		now := s.cfg.Clock.Now()
 		for _, c := range s.using(space) {
-			if c.KillPath != "" && !p.Now && !ran[c.ID] {
-				killing.Do(s.log, &c, space.Name, killing.Killpath)
+			before, again := last[c.ID]
+			if c.KillPath != "" && !p.Now && !again {
+				killing.Do(s.log, &c, space.Name, killing.Killpath, false)
 			}
-			ran[c.ID] = true
-			if a := p.Next(&c, now); a != killing.Killpath {
-				killing.Do(s.log, &c, space.Name, a)
+			a := p.Next(&c, now)
+			if a != killing.Killpath {
+				killing.Do(s.log, &c, space.Name, a, again && a == before)
 			}
+			last[c.ID] = a
 		}
 		s.mu.Lock()
 		changed := s.changed

@@ -43,11 +43,26 @@ func (c *conn) convertOne(client *registry.Client, req *wire.Request) wire.Code 
 		code = wire.Errno(syscall.ENOSPC)
 	} else if code = c.setMode(t, h, res, !shared, req.Flags&wire.ConvertOwnerNowait == 0); code == wire.OK {
 		shared = !shared
+		if code = c.renewConverted(t, h, res); code != wire.OK {
+			shared = h.SetMode(context.Background(), layout.Shared) == nil
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	res.EndConvert(shared)
 	return code
+}
+
+// renewConverted gives a resource that has become exclusive a new version.
+func (c *conn) renewConverted(t *term, h *session.Own, res *registry.Resource) wire.Code {
+	if h.Mode() == layout.Shared {
+		return wire.OK
+	}
+	rec, code := c.record(t, res.Resource)
+	if code != wire.OK {
+		return code
+	}
+	return c.renew(t, h, res, rec)
 }
 
 // setMode changes the mode of a hold. Readers that may be dead are waited for, unless wait is false.
@@ -101,10 +116,15 @@ func (c *conn) readBlock(t *term, res *registry.Resource) wire.Code {
 		return c.lockCode(err)
 	}
 	res.Block = []byte{}
-	if len(v.Value) >= 8 && binary.LittleEndian.Uint64(v.Value) == res.Nonce {
+	if blockOf(v.Value, res.Nonce) {
 		res.Block = bytes.Clone(v.Value[8:])
 	}
 	return wire.OK
+}
+
+// blockOf reports whether the value of a lock is a block of the area with a nonce.
+func blockOf(value []byte, nonce uint64) bool {
+	return len(value) >= 8 && binary.LittleEndian.Uint64(value) == nonce
 }
 
 // block returns a resource that a client has, with its value block read.
@@ -127,6 +147,9 @@ func (c *conn) setLVB(req *wire.Request) answer {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
 	res, code := c.block(req.Resources[0])
+	if code == wire.OK {
+		code = c.allowed(name(res.Lockspace, res.Name))
+	}
 	if code != wire.OK {
 		return failed(code)
 	}
@@ -180,32 +203,34 @@ func sectorSize(flags uint32) int {
 	return 512
 }
 
-// The version of a resource, lver, is the token of its holder. A client that has it, by inquire, may demand at an
-// acquire that nothing has acquired the resource meanwhile. Therefore inquire puts the version into the record of
-// the area, and from then on each exclusive holder does, before its client learns that it has the resource.
+// The version of a resource, lver, is the token of its holder, or more. A client that has it, by inquire, may demand at
+// an acquire that nothing has had the resource exclusively meanwhile. Therefore inquire puts the version into the record
+// of the area, and from then on each exclusive holder puts a new one there, before its client learns that it has the
+// resource.
 
-// checkLver compares the version that a request demands, and replaces the version in the record.
-func (c *conn) checkLver(t *term, h *session.Own, res *registry.Resource, rec area.Record) wire.Code {
-	if res.Flags&wire.ResLVER != 0 && (rec.Lver == 0 || rec.Lver != res.Resource.Lver) {
-		return wire.AcquireLver
+// renew gives a resource that was just acquired, or converted to exclusive, its version.
+func (c *conn) renew(t *term, h *session.Own, res *registry.Resource, rec area.Record) wire.Code {
+	lver := max(uint64(h.Token()), rec.Lver+1)
+	if rec.Lver != 0 && h.Mode() == layout.Exclusive {
+		if code := c.writeLver(t, res, rec, lver); code != wire.OK {
+			return code
+		}
 	}
-	if rec.Lver == 0 || res.Shared {
-		return wire.OK
-	}
-	return c.writeLver(t, res, rec, lverOf(h.Token()))
+	res.Lver = lver
+	return wire.OK
 }
 
-// keepLver puts the version of a resource into the record of its area.
-func (c *conn) keepLver(res *registry.Resource) wire.Code {
+// publish puts the version of a resource into the record of its area.
+func (c *conn) publish(res *registry.Resource) wire.Code {
 	t := c.current()
 	if t == nil {
 		return wire.Errno(syscall.ENOSPC)
 	}
 	rec, code := c.record(t, res.Resource)
-	if code != wire.OK || rec.Lver == lverOf(res.Hold.Token) {
+	if code != wire.OK || rec.Lver == res.Lver {
 		return code
 	}
-	return c.writeLver(t, res, rec, lverOf(res.Hold.Token))
+	return c.writeLver(t, res, rec, res.Lver)
 }
 
 func (c *conn) writeLver(t *term, res *registry.Resource, rec area.Record, lver uint64) wire.Code {

@@ -10,7 +10,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/daemon/session"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // acquire acquires all resources of a request, or none.
@@ -73,7 +72,7 @@ func (s *Server) accept(client *registry.Client, got []grant) wire.Code {
 	for _, g := range got {
 		if g.hold != nil {
 			s.term.keep(g.hold)
-			g.Hold, g.Lver, g.State = idOf(g.hold), lverOf(g.hold.Token()), registry.Present
+			g.Hold, g.State = idOf(g.hold), registry.Present
 		}
 	}
 	return wire.OK
@@ -117,8 +116,11 @@ func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, 
 		return nil, code
 	}
 	rec, code := c.record(t, res.Resource)
+	if code == wire.OK && res.Flags&wire.ResLVER != 0 && (rec.Lver == 0 || rec.Lver != res.Lver) {
+		code = wire.AcquireLver
+	}
 	if code == wire.OK {
-		code = c.checkLver(t, h, res, rec)
+		code = c.renew(t, h, res, rec)
 	}
 	if code == wire.OK {
 		res.Nonce, res.Flags = rec.Nonce, res.Flags&^sizes|rec.Flags
@@ -179,6 +181,13 @@ func (c *conn) releaseOrphans(req *wire.Request) answer {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
 	want := req.Resources[0]
+	code := c.allowed(hostPrefix(want.Lockspace))
+	if want.Name != "" {
+		code = c.allowed(name(want.Lockspace, want.Name))
+	}
+	if code != wire.OK {
+		return failed(code)
+	}
 	c.mu.Lock()
 	found := c.reg.BeginReleaseOrphans(registry.Key{Lockspace: want.Lockspace, Name: want.Name})
 	c.mu.Unlock()
@@ -217,60 +226,70 @@ func (c *conn) releaseCmd(req *wire.Request) answer {
 			keys = append(keys, keyOf(r))
 		}
 	}
-	var release []*registry.Resource
+	var release []released
 	for _, key := range keys {
-		res, last, one := c.releaseOne(client, key, rename)
+		r, last, one := c.releaseOne(client, key, rename)
 		if one != wire.OK {
 			code = one
 		}
 		if last {
-			release = append(release, res)
+			release = append(release, r)
 		}
 	}
-	_ = c.save()
-	for _, res := range release {
-		c.letGo(res, "its client released it")
+	c.saveActive()
+	for _, r := range release {
+		c.letGo(r.Resource, "its client released it")
+		if r.renamed != nil {
+			c.forget(r.term, *r.renamed)
+		}
 	}
 	return failed(code)
+}
+
+// released is a resource that the host must release, and its record before it was renamed; nil if it was not.
+type released struct {
+	*registry.Resource
+	renamed *area.Record
+	term    *term
 }
 
 func keyOf(r wire.Resource) registry.Key { return registry.Key{Lockspace: r.Lockspace, Name: r.Name} }
 
 // releaseOne takes a resource from a client, and reports whether the host must release it. If there is a new name
 // it renames the resource before, under the lock: the next holder of the lock reads the record.
-func (c *conn) releaseOne(client *registry.Client, key registry.Key, rename string) (res *registry.Resource, last bool, code wire.Code) {
-	renamed := wire.OK
+func (c *conn) releaseOne(client *registry.Client, key registry.Key, rename string) (r released, last bool, code wire.Code) {
 	c.mu.Lock()
-	res, code = c.reg.Has(client, key)
+	r.Resource, code = c.reg.Has(client, key)
 	c.mu.Unlock()
 	if code != wire.OK {
-		return nil, false, code
+		return r, false, code
 	}
 	if rename != "" {
-		renamed = c.rename(client, res, rename)
+		code = c.rename(client, &r, rename)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return res, c.reg.Undo(client, res), renamed
+	return r, c.reg.Undo(client, r.Resource), code
 }
 
-func (c *conn) rename(client *registry.Client, res *registry.Resource, to string) wire.Code {
+func (c *conn) rename(client *registry.Client, r *released, to string) wire.Code {
 	t := c.current()
 	c.mu.Lock()
-	alone := res.Alone(client)
+	alone := r.Alone(client)
 	c.mu.Unlock()
 	if t == nil || !alone {
 		return wire.Errno(syscall.EINVAL)
 	}
-	rec, code := c.record(t, res.Resource)
+	rec, code := c.record(t, r.Resource.Resource)
 	if code != wire.OK {
 		return code
 	}
-	rec.Name = to
-	d := res.Disks[0]
-	if _, err := t.areas.Write(context.Background(), c.peer(), rec, d.Path, d.Offset); err != nil {
+	renamed, d := rec, r.Disks[0]
+	renamed.Name = to
+	if _, err := t.areas.Write(context.Background(), c.peer(), renamed, d.Path, d.Offset); err != nil {
 		return c.areaCode(err)
 	}
+	r.renamed, r.term = &rec, t
 	return wire.OK
 }
 
@@ -286,7 +305,7 @@ func (c *conn) inquire(req *wire.Request) answer {
 	c.mu.Unlock()
 	for _, res := range has {
 		if !res.Shared {
-			if code := c.keepLver(res); code != wire.OK {
+			if code := c.publish(res); code != wire.OK {
 				return failed(code)
 			}
 		}
@@ -321,6 +340,3 @@ func (c *conn) lockCode(err error) wire.Code {
 	}
 	return wire.Errno(syscall.EIO)
 }
-
-// lverOf is the version of a resource that is held by a token.
-func lverOf(token layout.Ticket) uint64 { return uint64(token) }

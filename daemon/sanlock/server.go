@@ -156,13 +156,6 @@ func (s *Server) save() error {
 
 var errEnded = errors.New("bakeryd ends")
 
-// saveActive saves that a command is under way: the next process answers it, if it has the connection.
-func (s *Server) saveActive() {
-	if s.cfg.Keep != nil {
-		_ = s.save()
-	}
-}
-
 // saveAgain is the pause before the state file is written again, after an error.
 const saveAgain = time.Second
 

@@ -141,6 +141,9 @@ func (c *conn) inqLockspace(req *wire.Request) answer {
 }
 
 func (c *conn) remLockspace(req *wire.Request) answer {
+	if code := c.allowed(hostLock(req.Lockspace)); code != wire.OK {
+		return failed(code)
+	}
 	c.mu.Lock()
 	space, was, code := c.reg.BeginRemove(req.Lockspace, req.Flags&wire.RemUnused != 0)
 	c.mu.Unlock()
@@ -229,6 +232,9 @@ func (c *conn) getLockspaces(*wire.Request) answer {
 }
 
 func (c *conn) setConfig(req *wire.Request) answer {
+	if code := c.allowed(hostPrefix(req.Lockspace.Name)); code != wire.OK {
+		return failed(code)
+	}
 	c.mu.Lock()
 	code := c.reg.Configure(req.Lockspace.Name, req.Data)
 	c.change()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/killing"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
@@ -60,12 +62,15 @@ func name(parts ...string) string {
 	return "sanlock/" + strings.Join(parts, "/")
 }
 
+// ownCommand begins what is shown as the command of a hold.
+const ownCommand = "sanlock client"
+
 // take requests a lock without waiting for other holders, or continues a hold if there is a token. It returns
 // the errors of a request to bakeryd.
 func (t *term) take(lock string, mode layout.Mode, client *registry.Client, again registry.Hold, may func(string) error) (*session.Own, error) {
-	req := api.LockRequest{Name: lock, Mode: mode, NonBlock: true, Session: again.Session, Token: again.Token, NoLinger: true}
+	req := api.LockRequest{Name: lock, Mode: mode, NonBlock: true, Session: again.Session, Token: again.Token, NoLinger: true, Command: ownCommand}
 	if client != nil {
-		req.PID, req.Command = client.Process.PID, "sanlock client "+client.Name
+		req.PID, req.Command = client.Process.PID, ownCommand+" "+client.Name
 	}
 	return t.host.Sessions().Take(req, may)
 }
@@ -193,6 +198,8 @@ func (s *Server) resume(t *term) func() {
 	s.mu.Lock()
 	s.reg = reg
 	s.mu.Unlock()
+	// Those that were granted, and that the state file did not have yet.
+	t.host.Sessions().LeaveOwn(func(id, command string) bool { return t.holds[id] == nil && strings.HasPrefix(command, ownCommand) })
 	return func() {
 		for _, res := range released {
 			s.tasks.Go(func() { s.letGo(res, "the previous process was releasing it") })
@@ -243,11 +250,18 @@ func (s *Server) resumeClient(client *registry.Client, kept *os.File) {
 	s.conns[client.ID] = c
 	s.mu.Unlock()
 	s.tasks.Go(func() {
-		if active != 0 { // what the client has is as the registry says
+		if active != 0 && !readable(sock) { // what the client has is as the registry says
 			c.send(wire.Answer{Command: active, Result: wire.Errno(unix.EAGAIN)}.Append(nil))
 		}
 		c.serve()
 	})
+}
+
+// readable reports whether a connection has bytes to read.
+func readable(sock *net.UnixConn) bool {
+	queued := 0
+	_ = peer.Control(sock, func(fd int) { queued, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+	return queued > 0
 }
 
 // awaitEnd blocks until the process of a client has ended.

@@ -53,3 +53,15 @@ func (ss *Table) Take(body api.LockRequest, may func(lock string) error) (*Own, 
 
 // Leave releases the hold. It returns when that is durable.
 func (o *Own) Leave() { o.a.Leave() }
+
+// LeaveOwn releases holds of the previous process's own that no call of Take has continued. which tells them from those of
+// clients that have not returned yet, which no process is known of either.
+func (ss *Table) LeaveOwn(which func(id, command string) bool) {
+	all, _ := ss.list()
+	for _, s := range all {
+		if s.Detached() && s.decided() && s.Peer.PID == 0 && which(s.ID, s.req.Command) {
+			const stay = 0 // none has continued it
+			ss.tasks.Go(func() { s.release(stay, "the previous process had not used it yet") })
+		}
+	}
+}

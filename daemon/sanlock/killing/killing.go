@@ -66,29 +66,44 @@ func (p Plan) Next(c *registry.Client, now time.Duration) Action {
 // Again is the pause after which a client is signalled again, as sanlock's.
 const Again = time.Second
 
-// Do does one thing to stop a client.
-func Do(log *slog.Logger, c *registry.Client, lockspace string, a Action) {
-	attrs := []any{"lockspace", lockspace, "pid", c.Process.PID, "client", c.Name}
-	if c.UID != 0 && a != Killpath {
-		if same, err := c.Process.RunsAs(c.UID); err != nil || !same {
-			return // it has ended, or was never what connected
-		}
-	}
+// Do does one thing to stop a client, and logs it unless it is done again. The log may block: nothing waits for it.
+func Do(log *slog.Logger, c *registry.Client, lockspace string, a Action, again bool) {
 	var err error
-	switch a {
-	case Killpath:
-		log.Warn("running the killpath of a client of the sanlock socket", append(attrs, "path", c.KillPath, "args", c.KillArgs)...)
+	switch {
+	case a == Killpath:
 		err = run(log, c)
-	case Terminate:
-		log.Warn("stopping a client of the sanlock socket with SIGTERM", attrs...)
-		err = c.Process.Signal(syscall.SIGTERM)
-	case Kill:
-		log.Warn("stopping a client of the sanlock socket with SIGKILL", attrs...)
-		err = c.Process.Signal(syscall.SIGKILL)
+	case c.UID != 0 && !isOf(c):
+		return // it has ended, or was never what connected
+	default:
+		err = c.Process.Signal(a.signal())
+	}
+	if again && err == nil {
+		return
+	}
+	attrs := []any{"lockspace", lockspace, "pid", c.Process.PID, "client", c.Name}
+	message := "stopping a client of the sanlock socket"
+	if a == Killpath {
+		message, attrs = "running the killpath of a client of the sanlock socket", append(attrs, "path", c.KillPath, "args", c.KillArgs)
+	} else {
+		attrs = append(attrs, "signal", a.signal().String())
 	}
 	if err != nil {
-		log.Warn("stopping a client of the sanlock socket failed", append(attrs, "err", err)...)
+		attrs = append(attrs, "err", err)
 	}
+	go log.Warn(message, attrs...)
+}
+
+func (a Action) signal() syscall.Signal {
+	if a == Kill {
+		return syscall.SIGKILL
+	}
+	return syscall.SIGTERM
+}
+
+// isOf reports whether the process of a client runs as the user that connected.
+func isOf(c *registry.Client) bool {
+	same, err := c.Process.RunsAs(c.UID)
+	return err == nil && same
 }
 
 // run starts the killpath of a client, with the rights of that client.
@@ -163,8 +178,7 @@ func Abandon(ctx context.Context, log *slog.Logger, path string) error {
 			log.Error("a persistent resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
 		}
 	}
-	ran := map[int]bool{}
-	for {
+	for ran := map[int]bool{}; ; {
 		left := slices.DeleteFunc(reg.All(), func(c *registry.Client) bool { return len(reg.Of(c.ID)) == 0 || !c.Process.Alive() })
 		if len(left) == 0 {
 			return nil
@@ -172,10 +186,10 @@ func Abandon(ctx context.Context, log *slog.Logger, path string) error {
 		for _, c := range left {
 			lockspace := reg.Of(c.ID)[0].Lockspace
 			if c.KillPath != "" && !ran[c.ID] {
-				Do(log, c, lockspace, Killpath)
+				Do(log, c, lockspace, Killpath, false)
 			}
+			Do(log, c, lockspace, Plan{}.Next(c, 0), ran[c.ID])
 			ran[c.ID] = true
-			Do(log, c, lockspace, Plan{}.Next(c, 0))
 		}
 		if err := retry.Pause(ctx, Again); err != nil {
 			return err

@@ -64,6 +64,15 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("read %v request: %s", e.Header.Command, e.text) }
 
+// Length returns the length of the request that begins with these bytes, as its header says it; that of a header if there
+// is less.
+func Length(start []byte) int {
+	if len(start) < HeaderSize {
+		return HeaderSize
+	}
+	return max(HeaderSize, int(decodeHeader(start).Length))
+}
+
 // Read reads one request. It returns io.EOF if the input ends before the request, an *Error if the
 // request is not valid, and otherwise the error of r. Unless the *Error is fatal, the body was
 // skipped.
