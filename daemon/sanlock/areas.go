@@ -39,7 +39,7 @@ func (c *conn) areaCode(err error) wire.Code {
 }
 
 func (c *conn) align(req *wire.Request) answer {
-	size, err := c.current().areas.Align(context.Background(), c.peer(), req.Disk.Path)
+	size, err := c.joined.areas.Align(context.Background(), c.peer(), req.Disk.Path)
 	if err != nil {
 		return failed(wire.Errno(syscall.ENODEV))
 	}
@@ -47,7 +47,7 @@ func (c *conn) align(req *wire.Request) answer {
 }
 
 func (c *conn) readLockspace(req *wire.Request) answer {
-	l, t := req.Lockspace, c.current()
+	l, t := req.Lockspace, c.joined
 	rec, err := t.areas.Read(context.Background(), c.peer(), area.Lockspace, l.Disk.Path, l.Disk.Offset, l.Flags)
 	if err != nil {
 		return failed(c.areaCode(err))
@@ -72,7 +72,7 @@ func (c *conn) readResource(req *wire.Request) answer {
 	if len(req.Resources) != 1 || len(req.Resources[0].Disks) == 0 {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
-	r, t := req.Resources[0], c.current()
+	r, t := req.Resources[0], c.joined
 	rec, err := t.areas.Read(context.Background(), c.peer(), area.Resource, r.Disks[0].Path, r.Disks[0].Offset, r.Flags)
 	code := wire.OK
 	switch {
@@ -85,7 +85,7 @@ func (c *conn) readResource(req *wire.Request) answer {
 	default:
 		r.Lockspace, r.Name, r.Flags, r.Lver = rec.Lockspace, rec.Name, rec.Flags, rec.Lver
 	}
-	return answer{code: code, body: wire.AppendResource(nil, r)} // the client reads it also after an error
+	return answer{code: code, body: wire.AppendResource(nil, r)}
 }
 
 func (c *conn) writeResource(req *wire.Request) answer {
@@ -98,7 +98,7 @@ func (c *conn) writeResource(req *wire.Request) answer {
 
 // write writes a record, or clears it.
 func (c *conn) write(rec area.Record, d wire.Disk, flags uint32) answer {
-	t := c.current()
+	t := c.joined
 	ctx := context.Background()
 	rec.UUID = t.host.Superblock().UUID
 	before, _ := t.areas.Read(ctx, c.peer(), rec.Kind, d.Path, d.Offset, rec.Flags) // most areas had none
@@ -145,7 +145,7 @@ func (c *conn) readOwners(req *wire.Request) answer {
 	if a.code != wire.OK {
 		return failed(a.code)
 	}
-	t, r := c.current(), req.Resources[0]
+	t, r := c.joined, req.Resources[0]
 	rec, err := t.areas.Read(context.Background(), c.peer(), area.Resource, r.Disks[0].Path, r.Disks[0].Offset, r.Flags)
 	if err != nil {
 		return failed(c.areaCode(err))

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"unicode/utf8"
 
@@ -28,7 +27,8 @@ type conn struct {
 	caller Caller
 	// nil until it is registered; set by the goroutine of the connection, or before that runs
 	client *registry.Client
-	deaf   bool // restricted to no command at all
+	deaf   bool  // restricted to no command at all
+	joined *term // in which a command is executed that needs one; nil if there is none
 	// of a connection that is kept for the next process: bytes of the current request that are still in the socket
 	pending int
 }
@@ -46,7 +46,7 @@ func (c *conn) serve() {
 		switch {
 		case errors.As(err, &bad) && !bad.Fatal:
 			c.log.Warn("invalid command on the sanlock socket", "pid", c.caller.Process.PID, "err", err)
-			if bad.Code != wire.OK && !c.send(bad.Header.Answer(bad.Code).Append(nil)) {
+			if bad.Code != wire.OK && !c.answer(bad.Header, failed(bad.Code)) {
 				return
 			}
 			continue
@@ -116,10 +116,13 @@ func peek(sock *net.UnixConn) (text []byte, err error) {
 	return text, cmp.Or(err, failed)
 }
 
-// saveActive saves that a command is under way, before its request is taken out of the socket: the next process answers it, or executes
-// it if it is there.
-func (c *conn) saveActive() {
-	if c.cfg.Keep != nil {
+// saveActive saves that a command of a client is under way, before its request is taken out of the socket: the next
+// process answers it, or executes it if it is there.
+func (c *conn) saveActive(client *registry.Client) {
+	if c.cfg.Keep != nil && c.client == client {
+		c.mu.Lock()
+		client.Asked = client.Active
+		c.mu.Unlock()
 		_ = c.save()
 	}
 	c.consume()
@@ -139,8 +142,12 @@ func (c *conn) close() {
 	_ = c.sock.Close()
 }
 
-func (c *conn) send(answer []byte) bool {
-	_, err := c.sock.Write(answer)
+// answer answers a request. It returns false if the connection is broken.
+func (c *conn) answer(to wire.Header, a answer) bool {
+	if to.Command == wire.ReadResource && a.body == nil {
+		a.body = make([]byte, wire.ResourceSize) // the client reads it also after an error
+	}
+	_, err := c.sock.Write(wire.Answer{Command: to.Command, Flags: to.Flags, Seq: to.Seq, Data2: a.data, Result: a.code, Body: a.body}.Append(nil))
 	return err == nil
 }
 
@@ -201,16 +208,25 @@ func (c *conn) execute(req *wire.Request) bool {
 	case <-c.ended:
 		return false
 	}
+	if c.joined = nil; cmd.member {
+		c.joined = c.current()
+	}
 	switch {
 	case !known:
 		c.log.Warn("command of the sanlock socket refused: bakeryd does not have it", "command", req.Command.String(), "pid", c.caller.Process.PID)
 		a.code = wire.Errno(syscall.EOPNOTSUPP)
-	case !valid(req):
+	case !isUTF8(req):
+		c.log.Warn("command of the sanlock socket refused: a name, path or argument in it is not UTF-8", "command", req.Command.String(), "pid", c.caller.Process.PID)
 		a.code = wire.Errno(syscall.EINVAL)
-	case cmd.member && c.current() == nil:
+	case cmd.member && c.joined == nil:
 		a.code = wire.Errno(syscall.EAGAIN) // it is joining
 	default:
 		a = cmd.do(c, req)
+	}
+	select {
+	case <-c.ended:
+		return false // the next process answers
+	default:
 	}
 	c.consume()
 	if a.code < 0 {
@@ -219,22 +235,19 @@ func (c *conn) execute(req *wire.Request) bool {
 	if req.Command == wire.Register {
 		return c.client != nil // it has no answer
 	}
-	text := wire.Answer{Command: req.Command, Flags: req.Flags, Seq: req.Seq, Data2: a.data, Result: a.code, Body: a.body}.Append(nil)
-	return c.send(text) && !cmd.last
+	return c.answer(req.Header, a) && !cmd.last
 }
 
-// valid reports whether the texts of a request are UTF-8: the state file has them. It corrects the name of the owner, which
-// is for people.
-func valid(req *wire.Request) bool {
-	req.Owner = strings.ToValidUTF8(req.Owner, "?")
-	texts := []string{req.KillPath, req.KillArgs, req.Disk.Path, req.Lockspace.Name, req.Lockspace.Disk.Path}
+// isUTF8 reports whether all text of a request is UTF-8: the state file keeps no other.
+func isUTF8(req *wire.Request) bool {
+	all := []string{req.Lockspace.Name, req.Lockspace.Disk.Path, req.KillPath, req.KillArgs, req.Disk.Path}
 	for _, r := range req.Resources {
-		texts = append(texts, r.Lockspace, r.Name)
+		all = append(all, r.Lockspace, r.Name)
 		for _, d := range r.Disks {
-			texts = append(texts, d.Path)
+			all = append(all, d.Path)
 		}
 	}
-	return !slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) })
+	return !slices.ContainsFunc(all, func(text string) bool { return !utf8.ValidString(text) })
 }
 
 // allowed returns EACCES if the policy does not let the caller take a lock. Who may take the lock of a lockspace's host
@@ -349,11 +362,11 @@ func (c *conn) target(pid int) (*registry.Client, wire.Code) {
 	}
 }
 
-// end marks a client as not busy any more. One that has ended meanwhile is removed.
+// end marks a client as not busy any more.
 func (s *Server) end(client *registry.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	client.Active = 0
+	client.Active, client.Asked = 0, 0
 	if client.Killing && len(s.reg.Of(client.ID)) == 0 {
 		client.Killing = false // it has released all
 	}

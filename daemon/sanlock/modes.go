@@ -20,7 +20,7 @@ func (c *conn) convert(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	c.saveActive()
+	c.saveActive(client)
 	code = c.convertOne(client, req)
 	c.end(client)
 	_ = c.save() // the next process finds the mode in the handover file

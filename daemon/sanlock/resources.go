@@ -3,6 +3,7 @@ package sanlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -18,10 +19,10 @@ func (c *conn) acquire(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	c.saveActive()
+	c.saveActive(client)
 	if req.Owner != "" {
 		c.mu.Lock()
-		client.Name = req.Owner
+		client.Name = strings.ToValidUTF8(req.Owner, "?")
 		c.mu.Unlock()
 	}
 	var got []grant
@@ -236,7 +237,7 @@ func (c *conn) releaseCmd(req *wire.Request) answer {
 			release = append(release, r)
 		}
 	}
-	c.saveActive()
+	c.saveActive(client)
 	for _, r := range release {
 		c.letGo(r.Resource, "its client released it")
 		if r.renamed != nil {

@@ -143,8 +143,14 @@ func (s *Server) change() {
 }
 
 // save returns once the state file has what the registry has now: before a client learns of it. If it cannot be
-// written, save returns an error, and it is written later.
+// written, save returns an error, and it is written later. After Close it changes nothing: a command that Close interrupts
+// has its outcome from the next process.
 func (s *Server) save() error {
+	select {
+	case <-s.ended:
+		return errEnded
+	default:
+	}
 	done := make(chan error, 1)
 	select {
 	case s.saves <- done:

@@ -49,7 +49,7 @@ func (c *conn) addLockspace(req *wire.Request) answer {
 	join := func() answer {
 		code := c.join(t, space)
 		if code == wire.OK {
-			code = c.joined(space)
+			code = c.present(space)
 		}
 		if code != wire.OK {
 			c.release(space.Hold)
@@ -68,8 +68,8 @@ func (c *conn) addLockspace(req *wire.Request) answer {
 	return join()
 }
 
-// joined makes a lockspace usable, unless it was removed while it was added.
-func (c *conn) joined(space *registry.Space) wire.Code {
+// present makes a lockspace usable, unless it was removed while it was added.
+func (c *conn) present(space *registry.Space) wire.Code {
 	c.mu.Lock()
 	removed := space.State == registry.Removing
 	if !removed {

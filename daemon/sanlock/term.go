@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -234,8 +234,8 @@ func (s *Server) resumeHold(t *term, lock string, mode layout.Mode, id registry.
 // resumeClient continues with a client of the previous process: on its connection if that was kept, else until
 // its process ends.
 func (s *Server) resumeClient(client *registry.Client, kept *os.File) {
-	active := client.Active
-	client.Active = 0
+	asked := client.Asked
+	client.Asked = 0
 	sock := unixConn(kept)
 	if sock == nil {
 		s.tasks.Go(func() {
@@ -250,35 +250,41 @@ func (s *Server) resumeClient(client *registry.Client, kept *os.File) {
 	s.conns[client.ID] = c
 	s.mu.Unlock()
 	s.tasks.Go(func() {
-		if active != 0 && !readable(sock) { // what the client has is as the registry says
-			c.send(wire.Answer{Command: active, Result: wire.Errno(unix.EAGAIN)}.Append(nil))
-		}
+		c.settle(asked)
 		c.serve()
 	})
 }
 
-// readable reports whether a connection has bytes to read.
-func readable(sock *net.UnixConn) bool {
+// settle answers a command that was under way when the previous process ended. If its request is still in the socket, it
+// was not executed, but for a release: the resources are being released since the state file has the command.
+func (c *conn) settle(asked wire.Command) {
 	queued := 0
-	_ = peer.Control(sock, func(fd int) { queued, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
-	return queued > 0
+	_ = peer.Control(c.sock, func(fd int) { queued, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+	switch {
+	case asked == wire.Release:
+		if queued > 0 {
+			if _, err := wire.Read(c.sock); err != nil {
+				return
+			}
+		}
+		c.answer(wire.Header{Command: asked}, answer{})
+	case asked != 0 && queued == 0: // what the client has is as the registry says
+		c.answer(wire.Header{Command: asked}, failed(wire.Errno(unix.EAGAIN)))
+	}
 }
 
 // awaitEnd blocks until the process of a client has ended.
 func (s *Server) awaitEnd(client *registry.Client) {
-	if !client.Process.Alive() {
-		return
-	}
-	fd, err := unix.PidfdOpen(client.Process.PID, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	for client.Process.Alive() { // the number may have been another process's when it was opened
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(p, -1); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
-			return
+	for client.Process.Alive() {
+		fd, err := unix.PidfdOpen(client.Process.PID, 0)
+		if err != nil { // such as too many descriptors
+			time.Sleep(killing.Again)
+			continue
 		}
+		if client.Process.Alive() { // else the number may be another process's by now
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+		}
+		_ = unix.Close(fd)
 	}
 }
 

@@ -8,6 +8,7 @@ package registry
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -58,6 +59,7 @@ type Client struct {
 	Kept    string       `json:"kept,omitempty"`    // name under which its connection is kept for the next process
 	Killing bool         `json:"killing,omitempty"` // it must release all, and acquires nothing
 	Active  wire.Command `json:"-"`                 // under way; 0: none
+	Asked   wire.Command `json:"asked,omitempty"`   // under way, and its connection awaits the answer; 0: none
 }
 
 // Space is a sanlock lockspace that this host is in.
@@ -148,7 +150,7 @@ func (r *Registry) Save() []byte {
 	return text
 }
 
-// Load returns the registry that Save returned.
+// Load returns the registry that Save returned. It refuses a text that Save cannot return.
 func Load(text []byte) (*Registry, error) {
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -156,21 +158,30 @@ func Load(text []byte) (*Registry, error) {
 	}
 	r := New()
 	for _, c := range s.Clients {
+		if c == nil || r.Clients[c.ID] != nil {
+			return nil, errors.New("a client is missing, or is there twice")
+		}
 		r.Clients[c.ID] = c
 		r.last = max(r.last, c.ID)
 	}
 	for _, space := range s.Spaces {
+		if space == nil || r.Spaces[space.Name] != nil || space.Hold.Session == "" {
+			return nil, errors.New("a lockspace is missing, is there twice, or has no hold")
+		}
 		space.State = Present
 		r.Spaces[space.Name] = space
 	}
 	for _, res := range s.Resources {
-		if res.State = Present; res.Releasing {
-			res.State = Removing
+		if res == nil || r.Resources[res.Key()] != nil || r.Spaces[res.Lockspace] == nil || res.Hold.Session == "" || len(res.Disks) == 0 {
+			return nil, errors.New("a resource is missing, is there twice, or has no lockspace, hold or disk")
 		}
 		for _, id := range res.Users {
 			if r.Clients[id] == nil {
 				return nil, fmt.Errorf("resource %s is of client %d, which is not there", res.Key(), id)
 			}
+		}
+		if res.State = Present; res.Releasing {
+			res.State = Removing
 		}
 		r.Resources[res.Key()] = res
 	}
@@ -213,9 +224,16 @@ func (c *Client) Begin(cmd wire.Command) wire.Code {
 	return wire.OK
 }
 
-// Of returns the resources that a client has, in the order of their keys.
-func (r *Registry) Of(client int) []*Resource {
-	return r.resources(func(res *Resource) bool { return slices.Contains(res.Users, client) })
+// Of returns the resources that a client has, in the order of their keys. One that it has acquired twice is there twice.
+func (r *Registry) Of(client int) (has []*Resource) {
+	for _, res := range r.resources(func(res *Resource) bool { return slices.Contains(res.Users, client) }) {
+		for _, id := range res.Users {
+			if id == client {
+				has = append(has, res)
+			}
+		}
+	}
+	return has
 }
 
 // In returns the resources of a lockspace, in the order of their keys.

@@ -77,10 +77,10 @@ func (r *Registry) Blocked(s *Space) string {
 	return ""
 }
 
-// Configure is the command set_config.
+// Configure is the command set_config. A lockspace that is being removed may wait for it.
 func (r *Registry) Configure(name string, what uint32) wire.Code {
 	s := r.Spaces[name]
-	if s == nil || s.State != Present {
+	if s == nil || s.State == Adding {
 		return wire.Errno(syscall.ENOENT)
 	}
 	sets := what == wire.ConfigUsed || what == wire.ConfigUsedByOrphans
