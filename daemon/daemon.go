@@ -93,6 +93,8 @@ type Config struct {
 	// ended; nil if there are none. AbandonSuffix is the end of the names of files, beside the handover file, that say so
 	Abandon       func(ctx context.Context, dir string, uuid layout.UUID, host int) error
 	AbandonSuffix string
+	// Safe reports whether clients of another kind have nothing that they lost; nil: they have nothing. Used by Service
+	Safe func() bool
 
 	earlier    uint64            // incarnation of the last term; 0 if there was none. Used by Service
 	quarantine *stall.Quarantine // of earlier terms; nil if there were none. Used by Service

@@ -142,7 +142,7 @@ func (s *Service) Serving() (server.Host, error) {
 func (s *Service) safe() bool {
 	j, h := s.term()
 	now := s.cfg.Clock.Now()
-	return (j == nil || j.safe(now)) && (h == nil || h.safe(now))
+	return (j == nil || j.safe(now)) && (h == nil || h.safe(now)) && (s.cfg.Safe == nil || s.cfg.Safe())
 }
 
 // unburdened reports whether nothing is held, waited for or left by a previous process.
@@ -380,7 +380,7 @@ func (f *feeder) stop() {
 	}
 	close(f.ended)
 	f.fed.Wait()
-	if f.clean && f.s.unburdened() {
+	if f.clean && f.s.unburdened() && f.s.safe() {
 		if err := f.dev.Disarm(); err != nil {
 			f.s.log.Error("disarming the watchdog failed", "err", err)
 		}

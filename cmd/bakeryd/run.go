@@ -101,7 +101,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	abandonSanlock(&o.daemon)
+	compat.abandons(&o.daemon)
 	s := daemon.NewService(o.daemon, func(d *daemon.Host) {
 		compat.begin(d)
 		log.Info("serving", "device", o.daemon.DeviceNames(), "host", d.HostID(), "socket", o.socket)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync/atomic"
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/access"
@@ -25,15 +26,20 @@ type compatibility struct {
 	srv *sanlock.Server
 	ln  net.Listener // nil if no socket is served
 	log *slog.Logger
+
+	left atomic.Bool // a bakeryd whose lease is over left clients, and the server has not begun
 }
 
-// abandonSanlock has the clients of sanlock's socket stopped that a bakeryd left whose lease is over.
-func abandonSanlock(cfg *daemon.Config) {
-	log := cfg.Logger
+// abandons has the clients of sanlock's socket stopped that a bakeryd left whose lease is over, and the watchdog not fed
+// while some remain.
+func (c *compatibility) abandons(cfg *daemon.Config) {
 	cfg.AbandonSuffix = sanlock.StateSuffix
 	cfg.Abandon = func(ctx context.Context, dir string, uuid layout.UUID, host int) error {
-		return killing.Abandon(ctx, log, sanlock.StatePath(dir, uuid, host))
+		left, err := killing.Abandon(ctx, c.log, sanlock.StatePath(dir, uuid, host))
+		c.left.Store(c.left.Load() || left)
+		return err
 	}
+	cfg.Safe = func() bool { return !c.left.Load() && !c.srv.Lost() }
 }
 
 // listenSanlock creates the socket of --sanlock-socket, if there is one.
@@ -55,6 +61,9 @@ func listenSanlock(o options, p *policy.File, log *slog.Logger, systemd *systemd
 	if systemd.notified() {
 		cfg.Keep, cfg.Drop = systemd.keep, systemd.drop
 	}
+	if c.ln != nil && o.daemon.Watchdog == "" {
+		log.Warn("nothing stops the clients of the sanlock socket while bakeryd does not run: set --watchdog")
+	}
 	c.srv = sanlock.New(cfg, kept())
 	return c, nil
 }
@@ -69,6 +78,7 @@ func (c *compatibility) begin(h *daemon.Host) {
 		c.log.Error("clients of sanlock have resources, and --sanlock-socket is not set: they cannot release them", "remedy", "set it again, and restart bakeryd")
 	}
 	c.srv.Begin(h)
+	c.left.Store(false) // the server knows what is left
 }
 
 func (c *compatibility) serve() {

@@ -163,23 +163,24 @@ func (c *conn) readOwners(req *wire.Request) answer {
 	r.Lockspace, r.Name, r.Flags, r.Lver = rec.Lockspace, rec.Name, rec.Flags, rec.Lver
 	var hosts []byte
 	n := uint32(0)
-	done := map[int]bool{}
+	by := map[int]layout.Mode{}
 	for _, h := range holders {
-		if done[h.Host] {
-			continue
-		}
-		done[h.Host] = true
-		if h.Mode == layout.Shared {
+		if by[h.Host] = h.Mode; h.Mode == layout.Shared {
 			r.Flags |= wire.ResShared
 		} else if r.Lver == 0 {
 			r.Lver = uint64(h.Token)
 		}
-		for _, id := range sortedIDs(all) {
-			if all[id].host == h.Host {
-				hosts = wire.AppendHost(hosts, wire.Host{ID: id, Generation: uint64(all[id].generation)})
-				n++
-			}
+	}
+	for _, id := range sortedIDs(all) {
+		mode, holds := by[all[id].host]
+		if !holds {
+			continue
 		}
+		h := wire.Host{ID: id, Generation: uint64(all[id].generation)}
+		if mode == layout.Exclusive {
+			h.Timestamp = t.describe(id, all[id], true, 0, c.cfg.Clock.Now()).Timestamp
+		}
+		hosts, n = wire.AppendHost(hosts, h), n+1
 	}
 	return answer{data: n, body: append(wire.AppendResource(nil, r), hosts...)}
 }

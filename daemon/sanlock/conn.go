@@ -270,21 +270,30 @@ func (s *Server) current() *term {
 	return t
 }
 
+// register makes the process that has connected a client. One that the previous process served, and whose connection
+// was not kept, continues with what it has.
 func (c *conn) register(*wire.Request) answer {
 	if c.client != nil || c.caller.Process.PID == 0 {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
-	name := strconv.Itoa(c.caller.Process.PID)
-	client := &registry.Client{Process: c.caller.Process, UID: c.caller.UID, GID: c.caller.GID, Groups: c.caller.Groups, Name: name}
-	if c.cfg.Keep != nil {
-		client.Kept = "sanlock-" + api.NewSessionID()
-	}
 	c.mu.Lock()
-	c.reg.Register(client)
-	c.client, c.conns[client.ID] = client, c
+	for _, former := range c.reg.All() {
+		if former.Process == c.caller.Process && c.conns[former.ID] == nil {
+			c.client = former
+			break
+		}
+	}
+	if c.client == nil {
+		c.client = &registry.Client{Process: c.caller.Process, UID: c.caller.UID, GID: c.caller.GID, Groups: c.caller.Groups,
+			Name: strconv.Itoa(c.caller.Process.PID)}
+		c.reg.Register(c.client)
+	}
+	if c.conns[c.client.ID] = c; c.cfg.Keep != nil {
+		c.client.Kept = "sanlock-" + api.NewSessionID()
+	}
 	c.mu.Unlock()
 	if c.cfg.Keep != nil {
-		_ = peer.Control(c.sock, func(fd int) { c.cfg.Keep(client.Kept, fd) })
+		_ = peer.Control(c.sock, func(fd int) { c.cfg.Keep(c.client.Kept, fd) })
 	}
 	_ = c.save() // repeated with what it acquires
 	return answer{}

@@ -12,6 +12,7 @@ import (
 // fail ends all lockspaces of a term by the deadline: other hosts may have their resources then.
 func (s *Server) fail(t *term, deadline time.Duration, why string) {
 	s.mu.Lock()
+	t.ending = true
 	var leaving []*registry.Space
 	for _, space := range s.spaces() {
 		if space.State == registry.Present {

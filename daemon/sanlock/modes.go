@@ -98,6 +98,8 @@ func (c *conn) setMode(t *term, h *session.Own, res *registry.Resource, shared, 
 		case <-changed:
 		case <-h.Lost():
 			return wire.Errno(syscall.ENOSPC)
+		case <-c.ended:
+			return wire.Errno(syscall.ENOSPC)
 		}
 	}
 }

@@ -67,6 +67,7 @@ type Server struct {
 	mu      sync.Mutex // guards the rest, and the registry
 	reg     *registry.Registry
 	term    *term               // nil while this host is not in the bakery lockspace
+	users   map[int]int         // number of connections by user
 	conns   map[int]*conn       // by the id of their client
 	kept    map[string]*os.File // connections of the previous process that no client has yet
 	changed chan struct{}       // closed and replaced when a client, a resource or a lockspace has gone
@@ -76,7 +77,7 @@ type Server struct {
 // Config.Keep.
 func New(cfg Config, kept map[string]*os.File) *Server {
 	s := &Server{cfg: cfg, log: cfg.Log, begun: make(chan struct{}), ended: make(chan struct{}), saves: make(chan chan<- error),
-		reg: registry.New(), conns: map[int]*conn{}, kept: kept, changed: make(chan struct{})}
+		reg: registry.New(), conns: map[int]*conn{}, users: map[int]int{}, kept: kept, changed: make(chan struct{})}
 	if s.kept == nil {
 		s.kept = map[string]*os.File{}
 	}
@@ -109,9 +110,32 @@ func (s *Server) Serve(ln net.Listener) error {
 		}
 		s.tasks.Go(func() {
 			defer func() { <-room }()
-			s.newConn(c.(*net.UnixConn)).serve()
+			conn := s.newConn(c.(*net.UnixConn))
+			if !s.admit(conn.caller.UID) {
+				_ = c.Close()
+				return
+			}
+			defer s.dismiss(conn.caller.UID)
+			conn.serve()
 		})
 	}
+}
+
+// admit counts a connection of a user. It returns false if root's own would find no place: lvmlockd opens one for each call.
+func (s *Server) admit(uid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if uid != 0 && s.users[uid] >= maxConns/4 {
+		return false
+	}
+	s.users[uid]++
+	return true
+}
+
+func (s *Server) dismiss(uid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users[uid]--
 }
 
 // Close ends the server and all its connections. Holds that were not released stay as they are in the
@@ -126,14 +150,21 @@ func (s *Server) Close() {
 	}
 }
 
-// callerOf returns the process that has connected.
+// callerOf returns the process that has connected; none if that has ended, even if another one has its number.
 func callerOf(sock *net.UnixConn) Caller {
 	pid, uid, gid := peer.Credentials(sock)
+	c := Caller{UID: uid, GID: gid, Groups: peer.Groups(sock)}
 	id, err := process.Of(pid)
-	if err != nil {
-		id = process.ID{PID: pid} // it has ended
+	if err == nil && uid != 0 {
+		var same bool
+		if same, err = id.RunsAs(uid); !same {
+			return c
+		}
 	}
-	return Caller{Process: id, UID: uid, GID: gid, Groups: peer.Groups(sock)}
+	if err == nil {
+		c.Process = id
+	}
+	return c
 }
 
 // change notifies those that wait for the end of something. Called with mu held.

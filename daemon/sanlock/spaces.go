@@ -41,7 +41,10 @@ func (c *conn) addLockspace(req *wire.Request) answer {
 		return failed(wire.Errno(syscall.EAGAIN))
 	}
 	c.mu.Lock()
-	space, code := c.reg.BeginAdd(l, timeout)
+	space, code := (*registry.Space)(nil), wire.Errno(syscall.EAGAIN)
+	if !t.ending {
+		space, code = c.reg.BeginAdd(l, timeout)
+	}
 	c.mu.Unlock()
 	if code != wire.OK {
 		return failed(code)
@@ -315,6 +318,9 @@ func (c *conn) hostsOf(l wire.Lockspace) ([]wire.Host, wire.Code) {
 		return nil, c.lockCode(err)
 	}
 	var hosts []wire.Host
+	if l.HostID > maxHosts(space.Flags) {
+		return nil, wire.OK
+	}
 	if l.HostID != 0 {
 		h := wire.Host{ID: l.HostID, Flags: wire.HostFree}
 		if was, ok := all[l.HostID]; ok {
@@ -323,6 +329,9 @@ func (c *conn) hostsOf(l wire.Lockspace) ([]wire.Host, wire.Code) {
 		return append(hosts, h), wire.OK
 	}
 	for _, id := range sortedIDs(all) {
+		if !held[id] { // it has left
+			continue
+		}
 		hosts = append(hosts, t.describe(id, all[id], held[id], space.IOTimeout, c.cfg.Clock.Now()))
 	}
 	return hosts, wire.OK
@@ -380,7 +389,7 @@ func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *regist
 	may := func(lock string) error { return c.cfg.May(c.caller, lock) }
 	for try := 0; ; {
 		_, changed := t.host.Member().Known()
-		h, err := t.take(lock, mode, client, registry.Hold{}, may)
+		h, err := t.take(lock, mode, client, registry.Hold{}, c.caller, may)
 		if err == nil {
 			return h, wire.OK
 		}

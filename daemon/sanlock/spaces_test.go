@@ -188,7 +188,8 @@ func TestGetHosts_States(t *testing.T) {
 	generation := one.hosts(2)[2].Generation
 	require.NotZero(t, one.hosts(2)[2].Timestamp)
 	require.Equal(t, wire.OK, two.space(wire.RemLockspace, 0))
-	require.Equal(t, wire.Host{ID: 2, Flags: wire.HostFree, Generation: generation, IOTimeout: 10}, one.hosts(0)[2])
+	require.Equal(t, wire.Host{ID: 2, Flags: wire.HostFree, Generation: generation, IOTimeout: 10}, one.hosts(2)[2])
+	require.NotContains(t, one.hosts(0), uint64(2))
 }
 
 func TestReadResource_AndOwners(t *testing.T) {
@@ -207,7 +208,9 @@ func TestReadResource_AndOwners(t *testing.T) {
 	require.Empty(t, owners())
 	a, b := one.register(), two.register()
 	require.Equal(t, wire.OK, b.acquire(0, x))
-	require.Equal(t, map[uint64]wire.Host{2: {ID: 2, Generation: one.hosts(2)[2].Generation}}, owners())
+	held := owners()
+	require.NotZero(t, held[2].Timestamp)
+	require.Equal(t, map[uint64]wire.Host{2: {ID: 2, Generation: one.hosts(2)[2].Generation, Timestamp: held[2].Timestamp}}, held)
 	require.Equal(t, wire.OK, b.convert(0, c.res("x", 1, wire.ResShared)))
 	require.Equal(t, wire.OK, a.acquire(0, c.res("x", 1, wire.ResShared)))
 	require.Len(t, owners(), 2)

@@ -36,11 +36,12 @@ type Host interface {
 
 // term is one term of membership.
 type term struct {
-	host  Host
-	path  string // of the state file
-	areas *area.Areas
-	holds map[string]*session.Own // by session; guarded by mu of the server
-	seen  map[hostKey]seen        // hosts of sanlock lockspaces; guarded by mu of the server
+	host   Host
+	path   string // of the state file
+	areas  *area.Areas
+	holds  map[string]*session.Own // by session; guarded by mu of the server
+	ending bool                    // its lockspaces end; guarded by mu of the server
+	seen   map[hostKey]seen        // hosts of sanlock lockspaces; guarded by mu of the server
 }
 
 func (t *term) over() bool { return t.host.Member().IsOver() || t.host.Member().Moments().Lost }
@@ -67,12 +68,12 @@ const ownCommand = "sanlock client"
 
 // take requests a lock without waiting for other holders, or continues a hold if there is a token. It returns
 // the errors of a request to bakeryd.
-func (t *term) take(lock string, mode layout.Mode, client *registry.Client, again registry.Hold, may func(string) error) (*session.Own, error) {
+func (t *term) take(lock string, mode layout.Mode, client *registry.Client, again registry.Hold, by Caller, may func(string) error) (*session.Own, error) {
 	req := api.LockRequest{Name: lock, Mode: mode, NonBlock: true, Session: again.Session, Token: again.Token, NoLinger: true, Command: ownCommand}
 	if client != nil {
 		req.PID, req.Command = client.Process.PID, ownCommand+" "+client.Name
 	}
-	return t.host.Sessions().Take(req, may)
+	return t.host.Sessions().Take(req, session.Client{UID: by.UID, May: may})
 }
 
 // idOf returns the name of a hold.
@@ -179,6 +180,9 @@ func (s *Server) resume(t *term) func() {
 			res.EndConvert(t.holds[res.Hold.Session].Mode() == layout.Shared)
 		default:
 			s.log.Error("a resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
+			if res.Lost = true; len(res.Users) == 0 { // no process can be stopped for it
+				reg.Drop(res)
+			}
 			if space := reg.Spaces[res.Lockspace]; space != nil {
 				space.Dead = true
 			}
@@ -220,9 +224,22 @@ func (s *Server) resume(t *term) func() {
 	}
 }
 
+// Lost reports whether clients have resources whose locks this host does not hold. Other hosts may have them, so this
+// host is not safe until the clients have ended.
+func (s *Server) Lost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, res := range s.reg.Resources {
+		if res.Lost {
+			return true
+		}
+	}
+	return false
+}
+
 // resumeHold continues a hold of the previous process. It returns false if that is lost.
 func (s *Server) resumeHold(t *term, lock string, mode layout.Mode, id registry.Hold) bool {
-	h, err := t.take(lock, mode, nil, id, nil)
+	h, err := t.take(lock, mode, nil, id, Caller{}, nil)
 	if err != nil {
 		s.log.Debug("a hold of the previous process does not continue", "lock", lock, "err", err)
 		return false

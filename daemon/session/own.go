@@ -29,14 +29,14 @@ func (o own) Send(e *api.Event) {
 }
 
 // Take requests a lock for bakeryd itself, or continues a hold if the request has its session and token. It blocks
-// until the outcome, and returns the errors of Open and of a refusal. Nothing but Leave ends the hold, or the process:
+// until the outcome, and returns the errors of Open and of a refusal. by is the user that it counts for, without a process. Nothing but Leave ends the hold, or the process:
 // then it lasts until the next process continues it, or its lease is over.
-func (ss *Table) Take(body api.LockRequest, may func(lock string) error) (*Own, error) {
+func (ss *Table) Take(body api.LockRequest, by Client) (*Own, error) {
 	if body.Session == "" {
 		body.Session = api.NewSessionID()
 	}
 	outcome := make(own, 1)
-	a, err := ss.Open(body, Client{May: may}, outcome)
+	a, err := ss.Open(body, by, outcome)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -158,12 +157,13 @@ func Args(text string) (args []string) {
 
 func isSpace(b byte) bool { return strings.IndexByte(" \t\n\v\f\r", b) >= 0 }
 
-// Abandon stops the clients that have resources by a state file: that of a bakeryd whose lease is over. It blocks until
-// they have ended: other hosts may have the resources. It reports orphans, which no process can be stopped for.
-func Abandon(ctx context.Context, log *slog.Logger, path string) error {
+// Abandon stops the clients that have resources by a state file: that of a bakeryd whose lease is over, so other hosts
+// may have the resources. It blocks until those have ended that may get SIGKILL. It returns whether something is left that
+// only an operator can end: a client that must not get it, or a persistent resource. If not, it removes the file.
+func Abandon(ctx context.Context, log *slog.Logger, path string) (left bool, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	var reg *registry.Registry
 	if err == nil {
@@ -171,28 +171,36 @@ func Abandon(ctx context.Context, log *slog.Logger, path string) error {
 	}
 	if err != nil {
 		log.Error("the state of the sanlock socket is not usable: its clients must stop, and start again", "path", path, "err", err)
-		return nil
+		return false, nil
 	}
 	for _, res := range reg.Resources {
 		if res.Persistent {
-			log.Error("a persistent resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
+			left = true
+			go log.Error("a persistent resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
 		}
 	}
 	for ran := map[int]bool{}; ; {
-		left := slices.DeleteFunc(reg.All(), func(c *registry.Client) bool { return len(reg.Of(c.ID)) == 0 || !c.Process.Alive() })
-		if len(left) == 0 {
-			return nil
-		}
-		for _, c := range left {
-			lockspace := reg.Of(c.ID)[0].Lockspace
-			if c.KillPath != "" && !ran[c.ID] {
-				Do(log, c, lockspace, Killpath, false)
+		waits := false
+		for _, c := range reg.All() {
+			if has := reg.Of(c.ID); len(has) > 0 && c.Process.Alive() {
+				if c.KillPath != "" && !ran[c.ID] {
+					Do(log, c, has[0].Lockspace, Killpath, false)
+				}
+				Do(log, c, has[0].Lockspace, Plan{}.Next(c, 0), ran[c.ID])
+				ran[c.ID] = true
+				spared := c.Restrict&wire.RestrictSigkill != 0
+				waits, left = waits || !spared, left || spared
 			}
-			Do(log, c, lockspace, Plan{}.Next(c, 0), ran[c.ID])
-			ran[c.ID] = true
+		}
+		if !waits {
+			break
 		}
 		if err := retry.Pause(ctx, Again); err != nil {
-			return err
+			return left, err
 		}
 	}
+	if !left {
+		err = os.Remove(path)
+	}
+	return left, err
 }

@@ -94,6 +94,7 @@ type Resource struct {
 
 	State      State  `json:"-"`
 	Converting bool   `json:"-"` // to exclusive: no other client joins
+	Lost       bool   `json:"-"` // its lock is not held: other hosts may have it, and its users must stop
 	Block      []byte `json:"-"` // the value block, nil if it was not read yet
 }
 
@@ -260,7 +261,7 @@ func (r *Registry) Gone(client int) (release []*Resource) {
 		for at := slices.Index(res.Users, client); at >= 0; at = slices.Index(res.Users, client) {
 			res.Users = slices.Delete(res.Users, at, at+1)
 		}
-		if len(res.Users) == 0 && !res.Persistent && res.State == Present {
+		if len(res.Users) == 0 && (!res.Persistent || res.Lost) && res.State == Present {
 			res.giveUp()
 			release = append(release, res)
 		}
