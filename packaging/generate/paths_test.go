@@ -19,7 +19,7 @@ import (
 
 // elsewherePaths has the paths that an operator chooses, or that systemd or packaging/scripts create.
 var elsewherePaths = []string{"/etc/bakery/policy", "/etc/bakery/.mode-checked", "/etc/prometheus/bakeryd-alerts.yaml",
-	"/etc/systemd/system/*.wants/bakery*@*.service"}
+	"/etc/systemd/system/*.wants/bakery*@*.service", "/etc/systemd/system/bakeryd.service.d", "/etc/systemd/system/bakeryd.service.d/sanlock.conf"}
 
 var (
 	pathOfProject = regexp.MustCompile(`(?:^|[^\w/.:-])(/(?:etc|run|var|usr|opt|srv)[\w./%*@-]*bakery[\w./%*@-]*)`)
@@ -100,7 +100,7 @@ func (p *pathTable) used(path string) bool {
 		return true
 	case m != nil && m[1] == "run":
 		return slices.ContainsFunc(slices.Collect(maps.Keys(p.literals)), func(l string) bool { return strings.HasSuffix(l, "-%d"+m[2]) }) ||
-			m[2] == ".slots" && p.literals[m[2]]
+			slices.Contains([]string{".slots", ".sanlock"}, m[2]) && p.literals[m[2]]
 	case m != nil: // what survives a reboot: see statePath of daemon/hostid
 		return slices.Contains([]string{".events", ".joined", ".left"}, m[2]) && p.literals[m[2]]
 	case path == doc || strings.HasPrefix(path, doc+"/"):
@@ -132,7 +132,7 @@ func documented(path string) bool {
 func TestPaths(t *testing.T) {
 	known := readPaths(t)
 	all := texts(t, "../../README.md", "../docs/*.md", "../../bakery/PROTOCOL.md", "../../layout/FORMAT.md", "../systemd/*.service",
-		"../systemd/examples/*", "../scripts/*", "../policy.example", "../prometheus/alerts.yaml", "../grafana/*.json")
+		"../systemd/*.conf", "../systemd/examples/*", "../scripts/*", "../policy.example", "../prometheus/alerts.yaml", "../grafana/*.json")
 	for _, name := range pageNames() {
 		all[name] = rendered(t, name)
 	}
