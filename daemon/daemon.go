@@ -90,7 +90,7 @@ type Config struct {
 	AliveEvery time.Duration // above 0 if Alive is not nil
 
 	// Abandon stops the clients of another kind that a previous process left with a host id, and blocks until they have
-	// ended; nil if there are none. AbandonSuffix is the end of the names of files, beside the handover file, that say so
+	// ended; nil if there are none. AbandonSuffix is the end of the names of files that say so, in the directory of the handover file
 	Abandon       func(ctx context.Context, dir string, uuid layout.UUID, host int) error
 	AbandonSuffix string
 	// Safe reports whether clients of another kind have nothing that they lost; nil: they have nothing. Used by Service

@@ -3,13 +3,12 @@ package sanlock
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"syscall"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -121,7 +120,7 @@ func (c *conn) write(rec area.Record, d wire.Disk, flags uint32) answer {
 // locks is free for another one then. A value block of another area with these names, such as the original of a copied
 // disk, stays.
 func (c *conn) forget(t *term, rec area.Record) {
-	lock := name(rec.Lockspace, rec.Name)
+	lock := hosts.Name(rec.Lockspace, rec.Name)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err := c.cfg.May(c.caller, lock)
@@ -152,16 +151,16 @@ func (c *conn) readOwners(req *wire.Request) answer {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	holders, err := t.host.LockManager().Holders(ctx, name(rec.Lockspace, rec.Name))
+	holders, err := t.host.LockManager().Holders(ctx, hosts.Name(rec.Lockspace, rec.Name))
 	if err != nil && !errors.Is(err, api.ErrNoLock) {
 		return failed(c.lockCode(err))
 	}
-	all, _, err := t.hostIDs(ctx, c.Server, rec.Lockspace)
+	in, err := t.hosts.In(ctx, rec.Lockspace)
 	if err != nil {
 		return failed(c.lockCode(err))
 	}
 	r.Lockspace, r.Name, r.Flags, r.Lver = rec.Lockspace, rec.Name, rec.Flags, rec.Lver
-	var hosts []byte
+	var owners []byte
 	n := uint32(0)
 	by := map[int]layout.Mode{}
 	for _, h := range holders {
@@ -171,18 +170,17 @@ func (c *conn) readOwners(req *wire.Request) answer {
 			r.Lver = uint64(h.Token)
 		}
 	}
-	for _, id := range sortedIDs(all) {
-		mode, holds := by[all[id].host]
+	for _, id := range in.Held() {
+		mode, holds := by[in.Host(id)]
 		if !holds {
 			continue
 		}
-		h := wire.Host{ID: id, Generation: uint64(all[id].generation)}
+		d := in.Describe(id, 0, c.cfg.Clock.Now())
+		h := wire.Host{ID: id, Generation: d.Generation}
 		if mode == layout.Exclusive {
-			h.Timestamp = t.describe(id, all[id], true, 0, c.cfg.Clock.Now()).Timestamp
+			h.Timestamp = d.Timestamp
 		}
-		hosts, n = wire.AppendHost(hosts, h), n+1
+		owners, n = wire.AppendHost(owners, h), n+1
 	}
-	return answer{data: n, body: append(wire.AppendResource(nil, r), hosts...)}
+	return answer{data: n, body: append(wire.AppendResource(nil, r), owners...)}
 }
-
-func sortedIDs[T any](m map[uint64]T) []uint64 { return slices.Sorted(maps.Keys(m)) }

@@ -7,10 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"syscall"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -107,13 +105,20 @@ func peek(sock *net.UnixConn) (text []byte, err error) {
 		}
 		text = buf[:max(n, 0)]
 		length := wire.Length(text)
-		if err == nil && length <= len(buf) && n < length {
+		if err == nil && length <= len(buf) && n < length && !hungUp(fd) {
 			return false // the client sends it in parts
 		}
 		text = text[:min(n, length)]
 		return true
 	})
 	return text, cmp.Or(err, failed)
+}
+
+// hungUp reports whether the client sends nothing more.
+func hungUp(fd uintptr) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0
 }
 
 // saveActive saves that a command of a client is under way, before its request is taken out of the socket: the next
@@ -215,7 +220,7 @@ func (c *conn) execute(req *wire.Request) bool {
 	case !known:
 		c.log.Warn("command of the sanlock socket refused: bakeryd does not have it", "command", req.Command.String(), "pid", c.caller.Process.PID)
 		a.code = wire.Errno(syscall.EOPNOTSUPP)
-	case !isUTF8(req):
+	case !req.IsUTF8():
 		c.log.Warn("command of the sanlock socket refused: a name, path or argument in it is not UTF-8", "command", req.Command.String(), "pid", c.caller.Process.PID)
 		a.code = wire.Errno(syscall.EINVAL)
 	case cmd.member && c.joined == nil:
@@ -238,20 +243,8 @@ func (c *conn) execute(req *wire.Request) bool {
 	return c.answer(req.Header, a) && !cmd.last
 }
 
-// isUTF8 reports whether all text of a request is UTF-8: the state file keeps no other.
-func isUTF8(req *wire.Request) bool {
-	all := []string{req.Lockspace.Name, req.Lockspace.Disk.Path, req.KillPath, req.KillArgs, req.Disk.Path}
-	for _, r := range req.Resources {
-		all = append(all, r.Lockspace, r.Name)
-		for _, d := range r.Disks {
-			all = append(all, d.Path)
-		}
-	}
-	return !slices.ContainsFunc(all, func(text string) bool { return !utf8.ValidString(text) })
-}
-
-// allowed returns EACCES if the policy does not let the caller take a lock. Who may take the lock of a lockspace's host
-// ids may do what ends the holds of others in it.
+// allowed returns EACCES if the policy does not let the caller take a lock. A user that may take the locks of
+// host ids of a lockspace may do what ends the holds of others in it.
 func (c *conn) allowed(lock string) wire.Code {
 	if err := c.cfg.May(c.caller, lock); err != nil {
 		return c.lockCode(err)

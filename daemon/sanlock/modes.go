@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -38,7 +39,7 @@ func (c *conn) convertOne(client *registry.Client, req *wire.Request) wire.Code 
 	if code != wire.OK {
 		return code
 	}
-	h, t, shared := c.holdOf(res.Hold), c.current(), res.Shared
+	h, t, shared := c.holdOf(res.Hold), c.current(), want.Flags&wire.ResShared == 0 // its mode is the other one
 	if h == nil || t == nil {
 		code = wire.Errno(syscall.ENOSPC)
 	} else if code = c.setMode(t, h, res, !shared, req.Flags&wire.ConvertOwnerNowait == 0); code == wire.OK {
@@ -77,7 +78,7 @@ func (c *conn) setMode(t *term, h *session.Own, res *registry.Resource, shared, 
 			return c.lockCode(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		holders, err := t.host.LockManager().Holders(ctx, name(res.Lockspace, res.Name))
+		holders, err := t.host.LockManager().Holders(ctx, hosts.Name(res.Lockspace, res.Name))
 		cancel()
 		if err != nil {
 			return c.lockCode(err)
@@ -85,7 +86,7 @@ func (c *conn) setMode(t *term, h *session.Own, res *registry.Resource, shared, 
 		silent, others := true, false
 		for _, o := range holders {
 			if o.Host != t.host.Member().ID() {
-				silent, others = silent && t.silent(o.Host, c.cfg.Clock.Now()), true
+				silent, others = silent && t.hosts.Silent(o.Host, c.cfg.Clock.Now()), true
 			}
 		}
 		switch {
@@ -113,10 +114,12 @@ const maxBlock = layout.MaxValue - 8
 
 // readBlock reads the value block of a resource that has just been acquired.
 func (c *conn) readBlock(t *term, res *registry.Resource) wire.Code {
-	v, err := t.host.LockManager().Value(context.Background(), name(res.Lockspace, res.Name))
+	v, err := t.host.LockManager().Value(context.Background(), hosts.Name(res.Lockspace, res.Name))
 	if err != nil {
 		return c.lockCode(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	res.Block = []byte{}
 	if blockOf(v.Value, res.Nonce) {
 		res.Block = bytes.Clone(v.Value[8:])
@@ -129,48 +132,53 @@ func blockOf(value []byte, nonce uint64) bool {
 	return len(value) >= 8 && binary.LittleEndian.Uint64(value) == nonce
 }
 
-// block returns a resource that a client has, with its value block read.
-func (c *conn) block(r wire.Resource) (*registry.Resource, wire.Code) {
+// block returns a resource that a client has, with its value block read, and a copy of it.
+func (c *conn) block(r wire.Resource) (res *registry.Resource, is registry.Resource, code wire.Code) {
 	c.mu.Lock()
-	res, code := c.reg.Held(keyOf(r))
+	if res, code = c.reg.Held(keyOf(r)); code == wire.OK {
+		is = *res
+	}
 	c.mu.Unlock()
 	t := c.current()
 	if code == wire.OK && t == nil {
 		code = wire.Errno(syscall.ENOSPC)
 	}
-	if code == wire.OK && res.Block == nil { // of the previous process
-		code = c.readBlock(t, res)
+	if code == wire.OK && is.Block == nil { // of the previous process
+		if code = c.readBlock(t, res); code == wire.OK {
+			c.mu.Lock()
+			is = *res
+			c.mu.Unlock()
+		}
 	}
-	return res, code
+	return res, is, code
 }
 
 func (c *conn) setLVB(req *wire.Request) answer {
 	if len(req.Resources) != 1 {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
-	res, code := c.block(req.Resources[0])
+	res, is, code := c.block(req.Resources[0])
 	if code == wire.OK {
-		code = c.allowed(name(res.Lockspace, res.Name))
+		code = c.allowed(hosts.Name(is.Lockspace, is.Name))
 	}
 	if code != wire.OK {
 		return failed(code)
 	}
-	text := bytes.TrimRight(overwrite(res.Block, req.LVB), "\x00")
+	text := bytes.TrimRight(overwrite(is.Block, req.LVB), "\x00")
 	switch {
-	case len(req.LVB) > sectorSize(res.Flags), len(text) > maxBlock:
-		if len(text) > maxBlock {
-			c.log.Warn("a value block of the sanlock socket is too long for the value of a lock", "resource", res.Key().String(),
-				"bytes", len(text), "limit", maxBlock)
-		}
+	case len(text) > maxBlock:
+		c.log.Warn("a value block of the sanlock socket is too long for the value of a lock", "resource", is.Key().String(), "bytes", len(text), "limit", maxBlock)
 		return failed(wire.Errno(syscall.E2BIG))
-	case res.Shared:
+	case len(req.LVB) > sectorSize(is.Flags):
+		return failed(wire.Errno(syscall.E2BIG))
+	case is.Shared:
 		return failed(wire.Errno(syscall.EINVAL))
 	}
-	h := c.holdOf(res.Hold)
+	h := c.holdOf(is.Hold)
 	if h == nil {
 		return failed(wire.Errno(syscall.ENOSPC))
 	}
-	value := append(binary.LittleEndian.AppendUint64(nil, res.Nonce), text...)
+	value := append(binary.LittleEndian.AppendUint64(nil, is.Nonce), text...)
 	if err := h.SetValue(context.Background(), value); err != nil {
 		return failed(c.lockCode(err))
 	}
@@ -189,12 +197,12 @@ func (c *conn) getLVB(req *wire.Request) answer {
 	if len(req.Resources) != 1 {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
-	res, code := c.block(req.Resources[0])
+	_, is, code := c.block(req.Resources[0])
 	if code != wire.OK {
 		return failed(code)
 	}
-	out := make([]byte, sectorSize(res.Flags))
-	copy(out, res.Block)
+	out := make([]byte, sectorSize(is.Flags))
+	copy(out, is.Block)
 	return answer{body: out}
 }
 
@@ -218,7 +226,9 @@ func (c *conn) renew(t *term, h *session.Own, res *registry.Resource, rec area.R
 			return code
 		}
 	}
+	c.mu.Lock()
 	res.Lver = lver
+	c.mu.Unlock()
 	return wire.OK
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/daemon/session"
@@ -111,7 +112,7 @@ func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, 
 	if _, code := c.record(t, res.Resource); code != wire.OK {
 		return nil, code
 	}
-	lock := name(res.Lockspace, res.Name)
+	lock := hosts.Name(res.Lockspace, res.Name)
 	h, code := c.takeUnless(t, lock, mode(res.Shared), client, flags&wire.AcquireOwnerNowait == 0)
 	if code != wire.OK {
 		return nil, code
@@ -124,7 +125,9 @@ func (c *conn) obtain(t *term, client *registry.Client, res *registry.Resource, 
 		code = c.renew(t, h, res, rec)
 	}
 	if code == wire.OK {
+		c.mu.Lock()
 		res.Nonce, res.Flags = rec.Nonce, res.Flags&^sizes|rec.Flags
+		c.mu.Unlock()
 		if res.LVB {
 			code = c.readBlock(t, res)
 		}
@@ -182,9 +185,9 @@ func (c *conn) releaseOrphans(req *wire.Request) answer {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
 	want := req.Resources[0]
-	code := c.allowed(hostPrefix(want.Lockspace))
+	code := c.allowed(hosts.Prefix(want.Lockspace))
 	if want.Name != "" {
-		code = c.allowed(name(want.Lockspace, want.Name))
+		code = c.allowed(hosts.Name(want.Lockspace, want.Name))
 	}
 	if code != wire.OK {
 		return failed(code)
@@ -301,12 +304,15 @@ func (c *conn) inquire(req *wire.Request) answer {
 	}
 	defer c.end(client)
 	var found []wire.Resource
+	var has []registry.Resource
 	c.mu.Lock()
-	has := c.reg.Of(client.ID)
+	for _, res := range c.reg.Of(client.ID) {
+		has = append(has, *res)
+	}
 	c.mu.Unlock()
 	for _, res := range has {
 		if !res.Shared {
-			if code := c.publish(res); code != wire.OK {
+			if code := c.publish(&res); code != wire.OK {
 				return failed(code)
 			}
 		}

@@ -19,20 +19,18 @@
 package sanlock
 
 import (
-	"errors"
 	"log/slog"
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/statefile"
 	"github.com/bakeryd/bakeryd/daemon/tasks"
 )
 
@@ -62,7 +60,7 @@ type Server struct {
 	tasks tasks.Group
 	begun chan struct{} // closed when the first term has begun
 	ended chan struct{} // closed by Close
-	saves chan chan<- error
+	state *statefile.Writer
 
 	mu      sync.Mutex // guards the rest, and the registry
 	reg     *registry.Registry
@@ -76,12 +74,12 @@ type Server struct {
 // New returns a server. kept has the connections that the previous process had, by the name that it gave to
 // Config.Keep.
 func New(cfg Config, kept map[string]*os.File) *Server {
-	s := &Server{cfg: cfg, log: cfg.Log, begun: make(chan struct{}), ended: make(chan struct{}), saves: make(chan chan<- error),
+	s := &Server{cfg: cfg, log: cfg.Log, begun: make(chan struct{}), ended: make(chan struct{}),
 		reg: registry.New(), conns: map[int]*conn{}, users: map[int]int{}, kept: kept, changed: make(chan struct{})}
 	if s.kept == nil {
 		s.kept = map[string]*os.File{}
 	}
-	s.tasks.Go(s.saver)
+	s.state = statefile.New(s.snapshot, s.ended, cfg.Log)
 	return s
 }
 
@@ -176,77 +174,14 @@ func (s *Server) change() {
 // save returns once the state file has what the registry has now: before a client learns of it. If it cannot be
 // written, save returns an error, and it is written later. After Close it changes nothing: a command that Close interrupts
 // has its outcome from the next process.
-func (s *Server) save() error {
-	select {
-	case <-s.ended:
-		return errEnded
-	default:
-	}
-	done := make(chan error, 1)
-	select {
-	case s.saves <- done:
-		return <-done
-	case <-s.ended:
-		return errEnded
-	}
-}
+func (s *Server) save() error { return s.state.Save() }
 
-var errEnded = errors.New("bakeryd ends")
-
-// saveAgain is the pause before the state file is written again, after an error.
-const saveAgain = time.Second
-
-// saver writes the state file, once for all that wait for it.
-func (s *Server) saver() {
-	var retry <-chan time.Time
-	for {
-		var waiting []chan<- error
-		select {
-		case first := <-s.saves:
-			waiting = append(waiting, first)
-		case <-retry:
-		case <-s.ended:
-			return
-		}
-		for more := true; more; {
-			select {
-			case next := <-s.saves:
-				waiting = append(waiting, next)
-			default:
-				more = false
-			}
-		}
-		s.mu.Lock()
-		text, path := s.reg.Save(), ""
-		if s.term != nil {
-			path = s.term.path
-		}
-		s.mu.Unlock()
-		var err error
-		retry = nil
-		if path != "" {
-			if err = writeState(path, text); err != nil {
-				retry = time.After(saveAgain)
-				s.log.Error("writing the state of the sanlock socket failed: a restart of bakeryd may lose what its clients have", "err", err)
-			}
-		}
-		for _, done := range waiting {
-			done <- err
-		}
+// snapshot returns the content of the state file and its path, empty while there is none.
+func (s *Server) snapshot() (path string, text []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.term != nil {
+		path = s.term.path
 	}
-}
-
-// writeState replaces the state file; without a text it removes it.
-func writeState(path string, text []byte) error {
-	if text == nil {
-		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		return nil
-	}
-	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
-	if err := os.WriteFile(next, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, path)
+	return path, s.reg.Save()
 }

@@ -3,15 +3,12 @@ package sanlock
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/killing"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
@@ -19,18 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// hostPrefix begins the names of the locks of the host ids of a lockspace.
-func hostPrefix(lockspace string) string { return name(lockspace, "host") + "/" }
-
-func hostLock(l wire.Lockspace) string {
-	return hostPrefix(l.Name) + strconv.FormatUint(l.HostID, 10)
-}
-
 // defaultIOTimeout is sanlock's, in seconds. It has no effect here but to be shown.
 const defaultIOTimeout = 10
-
-// maxHostID is the largest host id of a sanlock lockspace.
-const maxHostID = 2000
 
 func (c *conn) addLockspace(req *wire.Request) answer {
 	t, l, timeout := c.current(), req.Lockspace, req.Data
@@ -99,10 +86,10 @@ func (c *conn) join(t *term, space *registry.Space) wire.Code {
 		return c.areaCode(err)
 	case rec.Lockspace != l.Name:
 		return wire.LeaderLockspace
-	case l.HostID > maxHosts(rec.Flags):
+	case l.HostID > hosts.Max(rec.Flags):
 		return wire.AddLockspaceHostID
 	}
-	h, code := c.takeUnless(t, hostLock(l), layout.Exclusive, nil, true)
+	h, code := c.takeUnless(t, hosts.Lock(l), layout.Exclusive, nil, true)
 	if code != wire.OK {
 		if code == wire.AcquireIdlive || code == wire.Errno(syscall.EAGAIN) {
 			return wire.HostidBusy
@@ -114,22 +101,6 @@ func (c *conn) join(t *term, space *registry.Space) wire.Code {
 	space.Flags, space.Hold = rec.Flags, idOf(h)
 	c.mu.Unlock()
 	return wire.OK
-}
-
-// maxHosts returns how many host ids an area has, as sanlock counts them.
-func maxHosts(flags uint32) uint64 {
-	if flags&wire.Sector4K == 0 {
-		return maxHostID
-	}
-	switch {
-	case flags&wire.Align1M != 0:
-		return 250
-	case flags&wire.Align2M != 0:
-		return 500
-	case flags&wire.Align4M != 0:
-		return 1000
-	}
-	return maxHostID
 }
 
 func (c *conn) inqLockspace(req *wire.Request) answer {
@@ -144,7 +115,7 @@ func (c *conn) inqLockspace(req *wire.Request) answer {
 }
 
 func (c *conn) remLockspace(req *wire.Request) answer {
-	if code := c.allowed(hostLock(req.Lockspace)); code != wire.OK {
+	if code := c.allowed(hosts.Lock(req.Lockspace)); code != wire.OK {
 		return failed(code)
 	}
 	c.mu.Lock()
@@ -235,7 +206,7 @@ func (c *conn) getLockspaces(*wire.Request) answer {
 }
 
 func (c *conn) setConfig(req *wire.Request) answer {
-	if code := c.allowed(hostPrefix(req.Lockspace.Name)); code != wire.OK {
+	if code := c.allowed(hosts.Prefix(req.Lockspace.Name)); code != wire.OK {
 		return failed(code)
 	}
 	c.mu.Lock()
@@ -246,57 +217,10 @@ func (c *conn) setConfig(req *wire.Request) answer {
 	return failed(code)
 }
 
-// hostKey is a host id of a sanlock lockspace.
-type hostKey struct {
-	lockspace string
-	id        uint64
-}
-
-// seen is the host of the bakery lockspace that had a host id the last time, and its generation then.
-type seen struct {
-	host        int
-	incarnation uint64
-	generation  layout.Ticket
-}
-
-// hostIDs returns which hosts of the bakery lockspace are or were in a sanlock lockspace, by the id there. held
-// has those whose hold stands on the disk.
-func (t *term) hostIDs(ctx context.Context, s *Server, lockspace string) (all map[uint64]seen, held map[uint64]bool, err error) {
-	listing, err := t.host.LockManager().Locks(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	all, held = map[uint64]seen{}, map[uint64]bool{}
-	hosts, _ := t.host.Member().Known()
-	for _, l := range listing.Locks {
-		number, ok := strings.CutPrefix(l.Name, hostPrefix(lockspace))
-		id, err := strconv.ParseUint(number, 10, 64)
-		if !ok || err != nil {
-			continue
-		}
-		key := hostKey{lockspace, id}
-		holders, err := t.host.LockManager().Holders(ctx, l.Name)
-		if err != nil && !errors.Is(err, api.ErrNoLock) {
-			return nil, nil, err
-		}
-		s.mu.Lock()
-		if len(holders) > 0 {
-			h := holders[0]
-			t.seen[key] = seen{host: h.Host, incarnation: hosts[h.Host-1].Incarnation, generation: h.Token}
-			held[id] = true
-		}
-		if was, ok := t.seen[key]; ok {
-			all[id] = was
-		}
-		s.mu.Unlock()
-	}
-	return all, held, nil
-}
-
 func (c *conn) getHosts(req *wire.Request) answer {
-	hosts, code := c.hostsOf(req.Lockspace)
-	a := answer{code: code, data: uint32(len(hosts))}
-	for _, h := range hosts {
+	found, code := c.hostsOf(req.Lockspace)
+	a := answer{code: code, data: uint32(len(found))}
+	for _, h := range found {
 		a.body = wire.AppendHost(a.body, h)
 	}
 	return a
@@ -313,76 +237,26 @@ func (c *conn) hostsOf(l wire.Lockspace) ([]wire.Host, wire.Code) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	all, held, err := t.hostIDs(ctx, c.Server, l.Name)
+	in, err := t.hosts.In(ctx, l.Name)
 	if err != nil {
 		return nil, c.lockCode(err)
 	}
-	var hosts []wire.Host
-	if l.HostID > maxHosts(space.Flags) {
+	now := c.cfg.Clock.Now()
+	switch {
+	case l.HostID > hosts.Max(space.Flags):
 		return nil, wire.OK
+	case l.HostID != 0:
+		return []wire.Host{in.Describe(l.HostID, space.IOTimeout, now)}, wire.OK
 	}
-	if l.HostID != 0 {
-		h := wire.Host{ID: l.HostID, Flags: wire.HostFree}
-		if was, ok := all[l.HostID]; ok {
-			h = t.describe(l.HostID, was, held[l.HostID], space.IOTimeout, c.cfg.Clock.Now())
-		}
-		return append(hosts, h), wire.OK
+	var held []wire.Host
+	for _, id := range in.Held() {
+		held = append(held, in.Describe(id, space.IOTimeout, now))
 	}
-	for _, id := range sortedIDs(all) {
-		if !held[id] { // it has left
-			continue
-		}
-		hosts = append(hosts, t.describe(id, all[id], held[id], space.IOTimeout, c.cfg.Clock.Now()))
-	}
-	return hosts, wire.OK
+	return held, wire.OK
 }
 
 // patience limits reads of the bakery lockspace for an answer.
 const patience = 10 * time.Second
-
-// describe returns what sanlock says of a host: its state, and when its lease was renewed the last time as far as
-// this host has seen it.
-func (t *term) describe(id uint64, was seen, held bool, ioTimeout uint32, now time.Duration) wire.Host {
-	known, _ := t.host.Member().Known()
-	h := known[was.host-1]
-	w := wire.Host{ID: id, Generation: uint64(was.generation), IOTimeout: ioTimeout}
-	since := h.Since
-	if was.host == t.host.Member().ID() {
-		h.Readable, h.Gone, h.Incarnation, since = true, false, was.incarnation, now
-	}
-	switch w.Flags = t.state(h, was, held, now); w.Flags {
-	case wire.HostFree:
-	default:
-		w.Timestamp = max(1, uint64(since/time.Second))
-	}
-	return w
-}
-
-func (t *term) state(h lease.Host, was seen, held bool, now time.Duration) uint32 {
-	gone := h.Gone || h.Incarnation != was.incarnation
-	switch {
-	case gone && h.State != layout.StateLeft:
-		return wire.HostDead
-	case gone || !held:
-		return wire.HostFree
-	case !h.Readable:
-		return wire.HostUnknown
-	case now-h.Since > t.host.Superblock().Lease && was.host != t.host.Member().ID():
-		return wire.HostFail
-	}
-	return wire.HostLive
-}
-
-// silent reports whether a host of the bakery lockspace has not renewed its lease for so long that it may be dead.
-func (t *term) silent(host int, now time.Duration) bool {
-	if host == t.host.Member().ID() {
-		return false
-	}
-	known, _ := t.host.Member().Known()
-	h := known[host-1]
-	lease := t.host.Superblock().Lease
-	return h.Gone || !h.Readable || now-h.Since > lease/2
-}
 
 // takeUnless takes a lock that a live holder does not have. One that may be dead is waited for, unless nowait.
 func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *registry.Client, wait bool) (*session.Own, wire.Code) {
@@ -406,7 +280,7 @@ func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *regist
 			try++
 			continue
 		}
-		code := t.busyCode(holders, mode, c.cfg.Clock.Now())
+		code := t.hosts.Busy(holders, c.cfg.Clock.Now())
 		if code != wire.AcquireOwnedRetry || !wait {
 			return nil, code
 		}
@@ -422,22 +296,3 @@ func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *regist
 
 // tries is how often a lock is requested again that is busy and has no holder.
 const tries = 3
-
-// busyCode returns why a resource is not free.
-func (t *term) busyCode(holders []locks.Asked, want layout.Mode, now time.Duration) wire.Code {
-	if len(holders) == 0 {
-		return wire.AcquireOther
-	}
-	exclusive, silent := false, true
-	for _, h := range holders {
-		exclusive = exclusive || h.Mode == layout.Exclusive
-		silent = silent && t.silent(h.Host, now)
-	}
-	switch {
-	case silent:
-		return wire.AcquireOwnedRetry
-	case exclusive:
-		return wire.AcquireIdlive
-	}
-	return wire.Errno(syscall.EAGAIN) // readers
-}

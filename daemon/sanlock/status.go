@@ -96,9 +96,9 @@ func (c *conn) appendResource(out []byte, res *registry.Resource) []byte {
 func (c *conn) hostStatus(req *wire.Request) answer {
 	l := req.Lockspace
 	l.HostID = 0
-	hosts, code := c.hostsOf(l)
+	found, code := c.hostsOf(l)
 	a := answer{code: code}
-	for _, h := range hosts {
+	for _, h := range found {
 		a.body = wire.AppendState(a.body, wire.State{Type: wire.StateHost, Data32: uint32(h.ID), Data64: h.Timestamp,
 			Text: fmt.Sprintf("owner_id=%d owner_generation=%d timestamp=%d io_timeout=%d flags=%x", h.ID, h.Generation, h.Timestamp, h.IOTimeout, h.Flags)})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/killing"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
@@ -41,27 +42,10 @@ type term struct {
 	areas  *area.Areas
 	holds  map[string]*session.Own // by session; guarded by mu of the server
 	ending bool                    // its lockspaces end; guarded by mu of the server
-	seen   map[hostKey]seen        // hosts of sanlock lockspaces; guarded by mu of the server
+	hosts  *hosts.View
 }
 
 func (t *term) over() bool { return t.host.Member().IsOver() || t.host.Member().Moments().Lost }
-
-// name returns the name of the lock of a resource, or of another thing below a lockspace. It has no bytes of
-// the clients' names that a lock name cannot have, and none that separate its parts.
-func name(parts ...string) string {
-	for i, part := range parts {
-		var out strings.Builder
-		for _, b := range []byte(part) {
-			if b <= ' ' || b >= 0x7f || b == '/' || b == '%' {
-				fmt.Fprintf(&out, "%%%02X", b)
-			} else {
-				out.WriteByte(b)
-			}
-		}
-		parts[i] = out.String()
-	}
-	return "sanlock/" + strings.Join(parts, "/")
-}
 
 // ownCommand begins what is shown as the command of a hold.
 const ownCommand = "sanlock client"
@@ -118,7 +102,7 @@ func StatePath(dir string, uuid layout.UUID, host int) string {
 // is served before. It must not take longer than a lease, or the holds are given up.
 func (s *Server) Begin(h Host) {
 	t := &term{host: h, path: StatePath(h.RuntimeDir(), h.Superblock().UUID, h.Member().ID()), areas: area.New(area.Config{UUID: h.Superblock().UUID}),
-		holds: map[string]*session.Own{}, seen: map[hostKey]seen{}}
+		holds: map[string]*session.Own{}, hosts: hosts.New(h.LockManager(), h.Member(), h.Superblock().Lease)}
 	first := s.kept != nil
 	var proceed func()
 	if first {
@@ -165,14 +149,14 @@ func (s *Server) resume(t *term) func() {
 		reg = registry.New()
 	}
 	for _, space := range reg.Spaces {
-		if !s.resumeHold(t, hostLock(space.Lockspace), layout.Exclusive, space.Hold) && !space.Dead {
+		if !s.resumeHold(t, hosts.Lock(space.Lockspace), layout.Exclusive, space.Hold) && !space.Dead {
 			s.log.Error("a lockspace of the sanlock socket is lost: other hosts may have its resources", "lockspace", space.Name)
 			space.Dead = true
 		}
 	}
 	var released []*registry.Resource
 	for _, res := range reg.Resources {
-		held := s.resumeHold(t, name(res.Lockspace, res.Name), mode(res.Shared), res.Hold)
+		held := s.resumeHold(t, hosts.Name(res.Lockspace, res.Name), mode(res.Shared), res.Hold)
 		switch {
 		case res.Releasing:
 			released = append(released, res)

@@ -114,7 +114,9 @@ var imports = []struct{ path, imports string }{
 	{"daemon/sanlock/area", "blockdev daemon/text layout"},
 	{"daemon/sanlock/registry", "daemon/process daemon/sanlock/wire layout"},
 	{"daemon/sanlock/killing", "daemon/retry daemon/sanlock/registry daemon/sanlock/wire"},
-	{"daemon/sanlock", "daemon/api daemon/clock daemon/lease daemon/locks daemon/membership daemon/peer daemon/process daemon/sanlock/area daemon/sanlock/killing daemon/sanlock/registry daemon/sanlock/wire daemon/session daemon/tasks layout"},
+	{"daemon/sanlock/statefile", ""},
+	{"daemon/sanlock/hosts", "daemon/api daemon/lease daemon/locks daemon/membership daemon/sanlock/wire layout"},
+	{"daemon/sanlock", "daemon/api daemon/clock daemon/locks daemon/membership daemon/peer daemon/process daemon/sanlock/area daemon/sanlock/hosts daemon/sanlock/killing daemon/sanlock/registry daemon/sanlock/statefile daemon/sanlock/wire daemon/session daemon/tasks layout"},
 
 	// Users of a host.
 	{"daemon/metrics", "daemon daemon/locks/queue daemon/report daemon/tally"},

@@ -3,9 +3,11 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 )
 
 var escapes = strings.NewReplacer(`\`, `\\`, ":", `\:`, " ", `\ `)
@@ -116,4 +118,16 @@ func split(s string) ([]string, error) {
 		}
 	}
 	return parts, nil
+}
+
+// IsUTF8 reports whether the names, paths and arguments of a request are UTF-8. The name of the owner need not be.
+func (q *Request) IsUTF8() bool {
+	all := []string{q.Lockspace.Name, q.Lockspace.Disk.Path, q.KillPath, q.KillArgs, q.Disk.Path}
+	for _, r := range q.Resources {
+		all = append(all, r.Lockspace, r.Name)
+		for _, d := range r.Disks {
+			all = append(all, d.Path)
+		}
+	}
+	return !slices.ContainsFunc(all, func(text string) bool { return !utf8.ValidString(text) })
 }
