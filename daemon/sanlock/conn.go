@@ -135,12 +135,6 @@ func (c *conn) saveActive(client *registry.Client) {
 
 // close ends the connection. Of a registered client, that is the end.
 func (c *conn) close() {
-	select {
-	case <-c.ended:
-		_ = c.sock.Close()
-		return // the next process continues
-	default:
-	}
 	if c.client != nil {
 		c.gone(c.client)
 	}
@@ -377,6 +371,11 @@ func (s *Server) end(client *registry.Client) {
 
 // gone removes a client that has ended, and releases what no other one has.
 func (s *Server) gone(client *registry.Client) {
+	select {
+	case <-s.ended:
+		return // the next process sees it
+	default:
+	}
 	s.mu.Lock()
 	for client.Active != 0 { // a command that another connection sent for it
 		changed := s.changed

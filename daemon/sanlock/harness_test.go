@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -22,7 +23,6 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/clock"
-	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/sanlock"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/test/disktest"
@@ -95,6 +95,7 @@ type host struct {
 
 	mu   sync.Mutex // guards the rest
 	srv  *sanlock.Server
+	ln   net.Listener
 	h    *daemon.Host     // of the current term
 	disk *disktest.Faulty // of the current term
 	kept map[string]*os.File
@@ -163,7 +164,7 @@ func (h *host) leaves() {
 	}
 	h.svc.Drain()
 	h.ends()
-	h.server().Close()
+	h.close()
 }
 
 // ends waits for the end of the service.
@@ -205,20 +206,34 @@ func (h *host) serve(kept map[string]*os.File) {
 	require.NoError(h.t, err)
 	srv := sanlock.New(h.cfg, kept)
 	h.mu.Lock()
-	h.srv = srv
+	h.srv, h.ln = srv, ln
 	h.mu.Unlock()
 	go func() { _ = srv.Serve(ln) }()
-	h.t.Cleanup(func() { _ = ln.Close() })
+}
+
+// close ends the server, as the end of the process does.
+func (h *host) close() {
+	h.server().Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = h.ln.Close()
 }
 
 // restart replaces the server by a next one, as a restart of bakeryd does.
 func (h *host) restart() {
 	h.t.Helper()
-	h.server().Close()
-	require.NoError(h.t, os.Remove(h.socket()))
+	h.close()
+	h.reopen()
+}
+
+// reopen starts the next server after one that is closed. Connections stay kept, for another one.
+func (h *host) reopen() {
+	h.t.Helper()
+	kept := map[string]*os.File{}
 	h.mu.Lock()
-	kept := h.kept
-	h.kept = map[string]*os.File{}
+	for name, f := range h.kept {
+		kept[name] = duplicate(f.Fd(), name)
+	}
 	h.mu.Unlock()
 	h.serve(kept)
 	h.server().Begin(h.term())
@@ -226,14 +241,10 @@ func (h *host) restart() {
 
 // keeping has the connections kept over a restart.
 func keeping(h *host) {
-	h.cfg.Keep = func(name string, of int) {
-		fd, err := unix.FcntlInt(uintptr(of), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			panic(err)
-		}
+	h.cfg.Keep = func(name string, fd int) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.kept[name] = os.NewFile(uintptr(fd), name)
+		h.kept[name] = duplicate(uintptr(fd), name)
 	}
 	h.cfg.Drop = func(name string) {
 		h.mu.Lock()
@@ -244,6 +255,16 @@ func keeping(h *host) {
 		}
 	}
 }
+
+func duplicate(fd uintptr, name string) *os.File {
+	again, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		panic(err)
+	}
+	return os.NewFile(uintptr(again), name)
+}
+
+func (h *host) state() string { return sanlock.StatePath(h.dir, h.SB.UUID, h.id) }
 
 // client is a connection.
 type client struct {
@@ -285,7 +306,6 @@ func (c *client) registers() {
 // child is a connection of another process.
 type child struct {
 	*client
-	id     process.ID
 	cmd    *exec.Cmd
 	signal string        // file to which it writes what signals it got; "" if it ends by them
 	waited chan struct{} // closed when it has ended
@@ -310,11 +330,9 @@ func (h *host) startAs(uid int, record string) *child {
 	require.NoError(h.t, cmd.Start())
 	c := &child{client: &client{host: h, out: in, in: out, pid: cmd.Process.Pid, end: func() { _ = in.Close() }}, cmd: cmd, signal: record,
 		waited: make(chan struct{})}
-	c.id, err = process.Of(c.pid)
-	require.NoError(h.t, err)
 	require.NoError(h.t, out.(*os.File).SetReadDeadline(time.Now().Add(patience)))
 	go func() {
-		_, _ = cmd.Process.Wait() // not cmd.Wait, which would close the pipe that the test reads
+		cmd.ProcessState, _ = cmd.Process.Wait() // not cmd.Wait, which would close the pipe that the test reads
 		close(c.waited)
 	}()
 	h.t.Cleanup(func() { c.kill(); _ = in.Close(); _ = out.Close() })
@@ -338,6 +356,12 @@ func (c *child) ends() {
 	}
 }
 
+// status returns how the process has ended.
+func (c *child) status() syscall.WaitStatus { return c.cmd.ProcessState.Sys().(syscall.WaitStatus) }
+
+func (c *child) number() string { return strconv.Itoa(c.pid) }
+
+// signals returns the names of the signals that the process got.
 func (c *child) signals() string {
 	text, err := os.ReadFile(c.signal)
 	if !os.IsNotExist(err) {

@@ -1,10 +1,12 @@
 package sanlock_test
 
 import (
+	"flag"
 	"io"
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"testing"
 )
@@ -13,9 +15,14 @@ import (
 // which it appends the name of each SIGTERM that it gets instead of ending.
 const relayed, recorded = "SANLOCK_TEST_SOCKET", "SANLOCK_TEST_SIGNALS"
 
+// TestMain runs more tests at once than there are processors, because most of their time is waiting.
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(relayed); socket != "" {
 		os.Exit(relay(socket, os.Getenv(recorded)))
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(16)); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

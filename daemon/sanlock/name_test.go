@@ -1,0 +1,24 @@
+package sanlock
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
+)
+
+// TestName_IsInjective: two resources never have one lock, nor a resource that of a host id.
+func TestName_IsInjective(t *testing.T) {
+	anyName := rapid.OneOf(rapid.StringMatching(`[a%/ 2F]{0,4}`), rapid.StringN(0, wire.NameLen, wire.NameLen), rapid.SampledFrom([]string{"host", "host/1"}))
+	rapid.Check(t, func(t *rapid.T) {
+		a := [2]string{anyName.Draw(t, "lockspace"), anyName.Draw(t, "name")}
+		b := [2]string{anyName.Draw(t, "other lockspace"), anyName.Draw(t, "other name")}
+		require.Equal(t, a == b, name(a[0], a[1]) == name(b[0], b[1]))
+		require.NotEqual(t, name(a[0], a[1]), hostLock(wire.Lockspace{Name: b[0], HostID: 1}))
+		for _, r := range name(a[0], a[1]) {
+			require.True(t, r > ' ' && r < 0x7f, "%q", r)
+		}
+	})
+}
