@@ -269,7 +269,6 @@ func (h *host) state() string { return sanlock.StatePath(h.dir, h.SB.UUID, h.id)
 // client is a connection.
 type client struct {
 	*host
-	name string
 	out  io.Writer
 	in   io.Reader
 	pid  int

@@ -1,4 +1,4 @@
-package sanlock
+package hosts
 
 import (
 	"testing"
@@ -15,9 +15,9 @@ func TestName_IsInjective(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := [2]string{anyName.Draw(t, "lockspace"), anyName.Draw(t, "name")}
 		b := [2]string{anyName.Draw(t, "other lockspace"), anyName.Draw(t, "other name")}
-		require.Equal(t, a == b, name(a[0], a[1]) == name(b[0], b[1]))
-		require.NotEqual(t, name(a[0], a[1]), hostLock(wire.Lockspace{Name: b[0], HostID: 1}))
-		for _, r := range name(a[0], a[1]) {
+		require.Equal(t, a == b, Name(a[0], a[1]) == Name(b[0], b[1]))
+		require.NotEqual(t, Name(a[0], a[1]), Lock(wire.Lockspace{Name: b[0], HostID: 1}))
+		for _, r := range Name(a[0], a[1]) {
 			require.True(t, r > ' ' && r < 0x7f, "%q", r)
 		}
 	})
