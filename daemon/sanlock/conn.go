@@ -154,6 +154,7 @@ func (c *conn) answer(to wire.Header, a answer) bool {
 type command struct {
 	do     func(*conn, *wire.Request) answer
 	member bool // it needs this host to be in the bakery lockspace
+	space  bool // it needs a sanlock lockspace, and there is none when the lease is lost
 	last   bool // sanlock closes the connection after it
 }
 
@@ -181,12 +182,12 @@ func init() { // a command may look at the table
 		wire.GetLockspaces:      {do: (*conn).getLockspaces, last: true},
 		wire.GetHosts:           {do: (*conn).getHosts, member: true, last: true},
 		wire.SetConfig:          {do: (*conn).setConfig, last: true},
-		wire.Acquire:            {do: (*conn).acquire, member: true},
+		wire.Acquire:            {do: (*conn).acquire, member: true, space: true},
 		wire.Release:            {do: (*conn).releaseCmd},
 		wire.Inquire:            {do: (*conn).inquire},
-		wire.Convert:            {do: (*conn).convert, member: true},
-		wire.SetLVB:             {do: (*conn).setLVB, member: true},
-		wire.GetLVB:             {do: (*conn).getLVB, member: true},
+		wire.Convert:            {do: (*conn).convert, member: true, space: true},
+		wire.SetLVB:             {do: (*conn).setLVB, member: true, space: true},
+		wire.GetLVB:             {do: (*conn).getLVB, member: true, space: true},
 		wire.Align:              {do: (*conn).align, member: true},
 		wire.ReadLockspace:      {do: (*conn).readLockspace, member: true},
 		wire.WriteLockspace:     {do: (*conn).writeLockspace, member: true},
@@ -217,8 +218,10 @@ func (c *conn) execute(req *wire.Request) bool {
 	case !req.IsUTF8():
 		c.log.Warn("command of the sanlock socket refused: a name, path or argument in it is not UTF-8", "command", req.Command.String(), "pid", c.caller.Process.PID)
 		a.code = wire.Errno(syscall.EINVAL)
-	case cmd.member && c.joined == nil:
-		a.code = wire.Errno(syscall.EAGAIN) // it is joining
+	case cmd.member && c.joined == nil: // it is joining again
+		if a.code = wire.Errno(syscall.EAGAIN); cmd.space {
+			a.code = wire.Errno(syscall.ENOSPC)
+		}
 	default:
 		a = cmd.do(c, req)
 	}

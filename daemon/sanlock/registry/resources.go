@@ -32,6 +32,8 @@ func (r *Registry) BeginAcquire(c *Client, want wire.Resource, flags uint32) (re
 		return res, true, wire.OK
 	case res.State == Removing:
 		return nil, false, wire.Errno(syscall.EAGAIN)
+	case res.State == Adding && slices.Contains(res.Users, c.ID): // twice in one request
+		return nil, false, wire.Errno(syscall.EEXIST)
 	case res.State == Adding || res.Converting:
 		return nil, false, wire.Errno(syscall.EBUSY)
 	case res.Orphan() && (!adopts || res.Shared != shared):
