@@ -132,7 +132,8 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	systemd.tell(sd.SdNotifyStopping)
 	switch {
 	case errors.Is(err, daemon.ErrHandedOver):
-		return nil // closing connections would release their holds
+		compat.close() // its connections stay, if systemd keeps them
+		return nil     // closing connections would release their holds
 	case errors.Is(err, daemon.ErrEvicted):
 		log.Warn("bakeryd ends", "reason", err)
 		err = nil

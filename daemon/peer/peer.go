@@ -2,7 +2,11 @@
 package peer
 
 import (
+	"cmp"
+	"errors"
+	"io"
 	"net"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -70,4 +74,55 @@ func Groups(conn *net.UnixConn) (groups []int) {
 		}
 	})
 	return groups
+}
+
+// Conn returns the connection of a descriptor, which it closes; nil if it has none.
+func Conn(f *os.File) *net.UnixConn {
+	if f == nil {
+		return nil
+	}
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil
+	}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		_ = c.Close()
+	}
+	return conn
+}
+
+// Peek returns a whole message, which stays in the socket; all that is there if the client sends no more, or if it is longer
+// than most. length returns the length of the message that begins with some bytes. It returns io.EOF at the end.
+func Peek(conn *net.UnixConn, most int, length func(start []byte) int) (text []byte, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, most)
+	failed := raw.Read(func(fd uintptr) bool {
+		var n int
+		n, _, err = unix.Recvfrom(int(fd), buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			return false
+		}
+		if err == nil && n == 0 {
+			err = io.EOF
+		}
+		text = buf[:max(n, 0)]
+		want := length(text)
+		if err == nil && n < want && want <= most && !sendsNoMore(fd) {
+			return false
+		}
+		text = text[:min(len(text), want)]
+		return true
+	})
+	return text, cmp.Or(err, failed)
+}
+
+func sendsNoMore(fd uintptr) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0
 }

@@ -2,19 +2,16 @@ package sanlock
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/statefile"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 )
 
@@ -67,7 +64,7 @@ func (c *conn) next() (*wire.Request, error) {
 	if c.client == nil || c.cfg.Keep == nil {
 		return wire.Read(c.sock)
 	}
-	text, err := peek(c.sock)
+	text, err := peer.Peek(c.sock, wire.MaxMessage, wire.Length)
 	if err != nil {
 		return nil, err
 	}
@@ -87,40 +84,6 @@ func (c *conn) consume() {
 	}
 }
 
-// peek returns a whole request, which stays in the socket; all that is there if it is none.
-func peek(sock *net.UnixConn) (text []byte, err error) {
-	raw, err := sock.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	buf := make([]byte, wire.MaxMessage)
-	failed := raw.Read(func(fd uintptr) bool {
-		var n int
-		n, _, err = unix.Recvfrom(int(fd), buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			return false
-		}
-		if err == nil && n == 0 {
-			err = io.EOF
-		}
-		text = buf[:max(n, 0)]
-		length := wire.Length(text)
-		if err == nil && length <= len(buf) && n < length && !hungUp(fd) {
-			return false // the client sends it in parts
-		}
-		text = text[:min(n, length)]
-		return true
-	})
-	return text, cmp.Or(err, failed)
-}
-
-// hungUp reports whether the client sends nothing more.
-func hungUp(fd uintptr) bool {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(p, 0)
-	return err == nil && n > 0
-}
-
 // saveActive saves that a command of a client is under way, before its request is taken out of the socket: the next
 // process answers it, or executes it if it is there.
 func (c *conn) saveActive(client *registry.Client) {
@@ -131,6 +94,25 @@ func (c *conn) saveActive(client *registry.Client) {
 		_ = c.save()
 	}
 	c.consume()
+}
+
+// enter counts a command that Close must wait for. It returns false once the server ends.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.executing++
+	return true
+}
+
+func (s *Server) leaves() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.executing--; s.executing == 0 {
+		s.change()
+	}
 }
 
 // close ends the connection. Of a registered client, that is the end.
@@ -160,9 +142,17 @@ type command struct {
 
 // answer is the outcome of a command.
 type answer struct {
-	code wire.Code
-	data uint32
-	body []byte
+	code  wire.Code
+	data  uint32
+	body  []byte
+	later bool // bakeryd ends: the next process answers
+}
+
+// settled saves the outcome of a command that saveActive has begun. If bakeryd ends before it is saved, the next process
+// answers.
+func (c *conn) settled(a answer) answer {
+	a.later = errors.Is(c.save(), statefile.ErrEnded)
+	return a
 }
 
 // failed is an outcome that is an error.
@@ -208,6 +198,10 @@ func (c *conn) execute(req *wire.Request) bool {
 	case <-c.ended:
 		return false
 	}
+	if !c.enter() {
+		return false
+	}
+	defer c.leaves()
 	if c.joined = nil; cmd.member {
 		c.joined = c.current()
 	}
@@ -225,10 +219,8 @@ func (c *conn) execute(req *wire.Request) bool {
 	default:
 		a = cmd.do(c, req)
 	}
-	select {
-	case <-c.ended:
-		return false // the next process answers
-	default:
+	if a.later {
+		return false
 	}
 	c.consume()
 	if a.code < 0 {
@@ -406,22 +398,4 @@ func (s *Server) gone(client *registry.Client) {
 		s.letGo(res, "its client has ended")
 	}
 	_ = s.save()
-}
-
-// unixConn returns the connection of a descriptor, nil if it has none.
-func unixConn(f *os.File) *net.UnixConn {
-	if f == nil {
-		return nil
-	}
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil
-	}
-	sock, ok := c.(*net.UnixConn)
-	if !ok {
-		_ = c.Close()
-		return nil
-	}
-	return sock
 }

@@ -24,8 +24,7 @@ func (c *conn) convert(req *wire.Request) answer {
 	c.saveActive(client)
 	code = c.convertOne(client, req)
 	c.end(client)
-	_ = c.save() // the next process finds the mode in the handover file
-	return failed(code)
+	return c.settled(failed(code)) // the next process finds the mode in the handover file
 }
 
 func (c *conn) convertOne(client *registry.Client, req *wire.Request) wire.Code {

@@ -48,8 +48,7 @@ func (c *conn) acquire(req *wire.Request) answer {
 		c.undo(client, g)
 	}
 	c.end(client)
-	_ = c.save()
-	return failed(code)
+	return c.settled(failed(code))
 }
 
 // grant is a resource that a client is about to have.
@@ -157,16 +156,16 @@ func (c *conn) record(t *term, res wire.Resource) (area.Record, wire.Code) {
 // undo gives back what acquireOne has acquired.
 func (c *conn) undo(client *registry.Client, g grant) {
 	c.mu.Lock()
-	release := c.reg.Undo(client, g.Resource)
+	release := g.hold != nil && c.reg.Undo(client, g.Resource)
+	if g.hold == nil { // it may have been an orphan
+		c.reg.Withdraw(client, g.Resource)
+	}
 	c.mu.Unlock()
-	if !release {
-		return
-	}
-	_ = c.save()
-	if g.hold != nil {
+	if release {
+		_ = c.save()
 		g.hold.Leave()
+		c.letGo(g.Resource, "the request failed")
 	}
-	c.letGo(g.Resource, "the request failed")
 }
 
 // letGo releases a resource that is being removed. The state file says so before: a hold that it lists and that is
@@ -207,11 +206,16 @@ func (c *conn) releaseCmd(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	defer func() { _ = c.save() }()
-	defer c.end(client)
+	a := c.releaseAs(client, req)
+	c.end(client)
+	return c.settled(a)
+}
+
+func (c *conn) releaseAs(client *registry.Client, req *wire.Request) (a answer) {
 	if req.Flags&wire.RelOrphan != 0 {
 		return c.releaseOrphans(req)
 	}
+	code := wire.OK
 	var keys []registry.Key
 	rename := ""
 	switch {

@@ -25,6 +25,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/peer"
@@ -62,13 +63,15 @@ type Server struct {
 	ended chan struct{} // closed by Close
 	state *statefile.Writer
 
-	mu      sync.Mutex // guards the rest, and the registry
-	reg     *registry.Registry
-	term    *term               // nil while this host is not in the bakery lockspace
-	users   map[int]int         // number of connections by user
-	conns   map[int]*conn       // by the id of their client
-	kept    map[string]*os.File // connections of the previous process that no client has yet
-	changed chan struct{}       // closed and replaced when a client, a resource or a lockspace has gone
+	mu        sync.Mutex // guards the rest, and the registry
+	reg       *registry.Registry
+	term      *term               // nil while this host is not in the bakery lockspace
+	closing   bool                // no command begins
+	executing int                 // number of commands
+	users     map[int]int         // number of connections by user
+	conns     map[int]*conn       // by the id of their client
+	kept      map[string]*os.File // connections of the previous process that no client has yet
+	changed   chan struct{}       // closed and replaced when a client, a resource or a lockspace has gone
 }
 
 // New returns a server. kept has the connections that the previous process had, by the name that it gave to
@@ -136,15 +139,31 @@ func (s *Server) dismiss(uid int) {
 	s.users[uid]--
 }
 
-// Close ends the server and all its connections. Holds that were not released stay as they are in the
-// bakery lockspace.
+// closeWithin is how long Close waits for commands.
+const closeWithin = time.Second
+
+// Close ends the server and all its connections, once the commands that are under way are answered or left for the next
+// process. Holds that were not released stay as they are in the bakery lockspace.
 func (s *Server) Close() {
-	close(s.ended)
 	s.mu.Lock()
-	conns := slices.Collect(maps.Values(s.conns))
+	s.closing = true
 	s.mu.Unlock()
-	for _, c := range conns {
-		_ = c.sock.Close()
+	close(s.ended)
+	for give := time.After(closeWithin); ; {
+		s.mu.Lock()
+		idle, changed, conns := s.executing == 0, s.changed, slices.Collect(maps.Values(s.conns))
+		s.mu.Unlock()
+		if !idle {
+			select {
+			case <-changed:
+				continue
+			case <-give: // a disk hangs
+			}
+		}
+		for _, c := range conns {
+			_ = c.sock.Close()
+		}
+		return
 	}
 }
 

@@ -237,7 +237,7 @@ func (s *Server) resumeHold(t *term, lock string, mode layout.Mode, id registry.
 func (s *Server) resumeClient(client *registry.Client, kept *os.File) {
 	asked := client.Asked
 	client.Asked = 0
-	sock := unixConn(kept)
+	sock := peer.Conn(kept)
 	if sock == nil {
 		s.tasks.Go(func() {
 			s.awaitEnd(client)

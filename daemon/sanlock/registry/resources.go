@@ -47,12 +47,17 @@ func (r *Registry) BeginAcquire(c *Client, want wire.Resource, flags uint32) (re
 	return res, false, wire.OK
 }
 
-// Undo takes a resource from a client, once if it has it several times, and reports whether the host must
-// release it: it is being removed then.
-func (r *Registry) Undo(c *Client, res *Resource) (release bool) {
+// Withdraw takes a resource from a client, once if it has it several times. Without a client it is an orphan.
+func (r *Registry) Withdraw(c *Client, res *Resource) {
 	if at := slices.Index(res.Users, c.ID); at >= 0 {
 		res.Users = slices.Delete(res.Users, at, at+1)
 	}
+}
+
+// Undo takes a resource from a client, once if it has it several times, and reports whether the host must
+// release it: it is being removed then.
+func (r *Registry) Undo(c *Client, res *Resource) (release bool) {
+	r.Withdraw(c, res)
 	if len(res.Users) > 0 || res.State == Removing {
 		return false
 	}
