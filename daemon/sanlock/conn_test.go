@@ -142,8 +142,23 @@ func TestKillpath_NeedsRegistration(t *testing.T) {
 func TestUnservedCommands_AreRefused(t *testing.T) {
 	c := newCluster(t, calm)
 	h := c.host(1)
-	for _, cmd := range []wire.Command{wire.LogDump, wire.ShutdownWait, wire.Shutdown} {
-		require.Equal(t, errno(syscall.EOPNOTSUPP), h.ask(wire.Request{Header: wire.Header{Command: cmd}}).code, cmd)
+	a := h.connect()
+	const index = 16 + wire.NameLen + wire.DiskSize // of resources
+	for cmd, body := range map[wire.Command]int{
+		wire.Shutdown: 0, wire.LogDump: 0, wire.RequestResource: 0, wire.ExamineLockspace: 0, wire.ExamineResource: 0, wire.ShutdownWait: 0,
+		wire.RegEvent: wire.LockspaceSize + 32, wire.EndEvent: 0, wire.SetEvent: wire.LockspaceSize + 32, wire.Renewal: 0,
+		wire.FormatRindex: index, wire.UpdateRindex: index + 64, wire.LookupRindex: index + 64, wire.CreateResource: index + 64,
+		wire.DeleteResource: index + 64, wire.RebuildRindex: index,
+	} {
+		q := command(cmd, 0)
+		q.Opaque = make([]byte, body)
+		switch cmd {
+		case wire.RequestResource:
+			q.Resources = []wire.Resource{c.res("x", 1, 0)}
+		case wire.ExamineResource:
+			q.Resources = bare([]wire.Resource{c.res("x", 1, 0)})
+		}
+		require.Equal(t, errno(syscall.EOPNOTSUPP), a.ask(q).code, cmd)
+		require.Contains(t, h.log.String(), "command="+cmd.String())
 	}
-	require.Contains(t, h.log.String(), "bakeryd does not have it")
 }

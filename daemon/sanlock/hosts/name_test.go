@@ -22,3 +22,13 @@ func TestName_IsInjective(t *testing.T) {
 		}
 	})
 }
+
+// TestMax_AsSanlock: the number of host ids depends on the alignment, for sectors of 4096 bytes.
+func TestMax_AsSanlock(t *testing.T) {
+	for flags, want := range map[uint32]uint64{
+		wire.Align1M | wire.Sector512: 2000, wire.Align1M | wire.Sector4K: 250, wire.Align2M | wire.Sector4K: 500,
+		wire.Align4M | wire.Sector4K: 1000, wire.Align8M | wire.Sector4K: 2000,
+	} {
+		require.Equal(t, want, Max(flags), "%#x", flags)
+	}
+}
