@@ -28,9 +28,10 @@ func (o own) Send(e *api.Event) {
 	}
 }
 
-// Take requests a lock for bakeryd itself, or continues a hold if the request has its session and token. It blocks
-// until the outcome, and returns the errors of Open and of a refusal. by is the user that it counts for, without a process. Nothing but Leave ends the hold, or the process:
-// then it lasts until the next process continues it, or its lease is over.
+// Take requests a lock for bakeryd itself, or continues a hold if the request has its session and
+// token. It blocks until the outcome, and returns the errors of Open and of a refusal. by is the
+// user that it counts for, without a process. Nothing but Leave ends the hold, or the end of the
+// process: then it lasts until the next process continues it, or its lease is over.
 func (ss *Table) Take(body api.LockRequest, by Client) (*Own, error) {
 	if body.Session == "" {
 		body.Session = api.NewSessionID()
@@ -54,8 +55,8 @@ func (ss *Table) Take(body api.LockRequest, by Client) (*Own, error) {
 // Leave releases the hold. It returns when that is durable.
 func (o *Own) Leave() { o.a.Leave() }
 
-// LeaveOwn releases holds of the previous process's own that no call of Take has continued. which tells them from those of
-// clients that have not returned yet, which no process is known of either.
+// LeaveOwn releases holds of the previous process's own that no call of Take has continued. which
+// distinguishes them from those of clients that have not returned and whose process is not known.
 func (ss *Table) LeaveOwn(which func(id, command string) bool) {
 	all, _ := ss.list()
 	for _, s := range all {
