@@ -156,16 +156,20 @@ func (c *conn) record(t *term, res wire.Resource) (area.Record, wire.Code) {
 // undo gives back what acquireOne has acquired.
 func (c *conn) undo(client *registry.Client, g grant) {
 	c.mu.Lock()
-	release := g.hold != nil && c.reg.Undo(client, g.Resource)
+	undo := c.reg.Undo
 	if g.hold == nil { // it may have been an orphan
-		c.reg.Withdraw(client, g.Resource)
+		undo = c.reg.Withdraw
 	}
+	release := undo(client, g.Resource)
 	c.mu.Unlock()
-	if release {
-		_ = c.save()
-		g.hold.Leave()
-		c.letGo(g.Resource, "the request failed")
+	if !release {
+		return
 	}
+	_ = c.save()
+	if g.hold != nil {
+		g.hold.Leave()
+	}
+	c.letGo(g.Resource, "the request failed")
 }
 
 // letGo releases a resource that is being removed. The state file says so before: a hold that it lists and that is

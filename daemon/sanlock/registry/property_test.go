@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 )
 
@@ -14,7 +15,7 @@ import (
 // of what takes time arrive later, in any order.
 func TestRegistry_AnySequence_KeepsItsInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := New()
+		r, _, _ := joined(t)
 		var underWay []func() // outcomes
 		later := func(f func()) { underWay = append(underWay, f) }
 		one := func(list []*Client, label string) *Client {
@@ -23,11 +24,50 @@ func TestRegistry_AnySequence_KeepsItsInvariants(t *testing.T) {
 			}
 			return rapid.SampledFrom(list).Draw(t, label)
 		}
-		anyFlags := rapid.SampledFrom([]uint32{0, wire.ResShared, wire.ResPersistent, wire.ResShared | wire.ResPersistent})
-		anyName := rapid.SampledFrom([]string{"x", "y"})
+		anyFlags := rapid.SampledFrom([]uint32{0, wire.ResShared, wire.ResShared, wire.ResPersistent, wire.ResShared | wire.ResPersistent})
+		anyName := rapid.SampledFrom([]string{"x", "x", "y"})
 		letGo := func(res *Resource) { later(func() { r.Drop(res) }) }
 		active := func() (idle []*Client) {
 			return slices.DeleteFunc(r.All(), func(c *Client) bool { return c.Active != 0 })
+		}
+		// These are frequent, so that two clients have a resource at the same time in many sequences.
+		acquire := func(t *rapid.T) {
+			c := one(active(), "client")
+			if c == nil || c.Begin(wire.Acquire) != none {
+				return
+			}
+			flags := rapid.SampledFrom([]uint32{0, 0, wire.AcquireLVB, wire.AcquireOrphan, wire.AcquireOrphanOnly}).Draw(t, "flags")
+			res, fresh, code := r.BeginAcquire(c, resource(anyName.Draw(t, "name"), anyFlags.Draw(t, "resource")), flags)
+			switch ok := rapid.Bool().Draw(t, "has it"); {
+			case code != none:
+				c.Active = 0
+			case fresh:
+				later(func() {
+					c.Active = 0
+					if !ok {
+						r.Drop(res)
+						return
+					}
+					res.State, res.Hold = Present, hold(res.Name)
+				})
+			case ok:
+				c.Active = 0
+			default: // another resource of the request is not free
+				later(func() {
+					c.Active = 0
+					if r.Withdraw(c, res) {
+						letGo(res)
+					}
+				})
+			}
+		}
+		outcome := func(t *rapid.T) {
+			if len(underWay) > 0 {
+				i := rapid.IntRange(0, len(underWay)-1).Draw(t, "outcome")
+				f := underWay[i]
+				underWay = slices.Delete(underWay, i, i+1)
+				f()
+			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
@@ -62,42 +102,20 @@ func TestRegistry_AnySequence_KeepsItsInvariants(t *testing.T) {
 			},
 			"register": func(*rapid.T) {
 				if len(r.Clients) < 4 {
-					r.Register(&Client{})
+					r.Register(&Client{Process: process.ID{PID: len(r.Clients)}})
 				}
 			},
-			"acquire": func(t *rapid.T) {
-				c := one(active(), "client")
-				if c == nil || c.Begin(wire.Acquire) != none {
-					return
-				}
-				flags := rapid.Uint32Range(0, 7).Draw(t, "flags")
-				res, fresh, code := r.BeginAcquire(c, resource(anyName.Draw(t, "name"), anyFlags.Draw(t, "resource")), flags)
-				switch ok := rapid.Bool().Draw(t, "has it"); {
-				case code != none:
-					c.Active = 0
-				case fresh:
-					later(func() {
-						c.Active = 0
-						if !ok {
-							r.Drop(res)
-							return
-						}
-						res.State, res.Hold = Present, hold(res.Name)
-					})
-				case ok:
-					c.Active = 0
-				default: // another resource of the request is not free
-					c.Active = 0
-					if r.Undo(c, res) {
-						letGo(res)
-					}
-				}
-			},
+			"acquire": acquire, "acquire as well": acquire,
 			"convert": func(t *rapid.T) {
 				if c := one(active(), "client"); c != nil {
 					want := resource(anyName.Draw(t, "name"), anyFlags.Draw(t, "resource"))
 					if res, code := r.BeginConvert(c, want); code == none {
-						res.Shared = want.Flags&wire.ResShared != 0
+						require.Equal(t, none, c.Begin(wire.Convert))
+						shared := res.Shared != rapid.Bool().Draw(t, "converted")
+						later(func() {
+							res.EndConvert(shared)
+							c.Active = 0
+						})
 					}
 				}
 			},
@@ -120,14 +138,7 @@ func TestRegistry_AnySequence_KeepsItsInvariants(t *testing.T) {
 					}
 				}
 			},
-			"outcome": func(t *rapid.T) {
-				if len(underWay) > 0 {
-					i := rapid.IntRange(0, len(underWay)-1).Draw(t, "outcome")
-					f := underWay[i]
-					underWay = slices.Delete(underWay, i, i+1)
-					f()
-				}
-			},
+			"outcome": outcome, "another outcome": outcome, "one more outcome": outcome,
 			"restart": func(*rapid.T) {
 				// what is under way would be a problem of the next process, which this test does not have
 				if len(underWay) == 0 && r.Save() != nil {

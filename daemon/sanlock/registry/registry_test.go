@@ -39,8 +39,7 @@ func resource(name string, flags uint32) wire.Resource {
 }
 
 // joined returns a registry with lockspace ls and clients 1 and 2.
-func joined(t *testing.T) (r *Registry, a, b *Client) {
-	t.Helper()
+func joined(t require.TestingT) (r *Registry, a, b *Client) {
 	r = New()
 	s, code := r.BeginAdd(lockspace("ls", 1), 10)
 	require.Equal(t, none, code)

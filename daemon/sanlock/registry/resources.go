@@ -47,17 +47,23 @@ func (r *Registry) BeginAcquire(c *Client, want wire.Resource, flags uint32) (re
 	return res, false, wire.OK
 }
 
-// Withdraw takes a resource from a client, once if it has it several times. Without a client it is an orphan.
-func (r *Registry) Withdraw(c *Client, res *Resource) {
+// Withdraw takes a resource from a client, once if it has it several times, and reports whether the host must release
+// it: it is being removed then. A persistent one without a client is an orphan.
+func (r *Registry) Withdraw(c *Client, res *Resource) (release bool) {
 	if at := slices.Index(res.Users, c.ID); at >= 0 {
 		res.Users = slices.Delete(res.Users, at, at+1)
 	}
+	if release = res.Orphan() && !res.Persistent; release {
+		res.giveUp()
+	}
+	return release
 }
 
-// Undo takes a resource from a client, once if it has it several times, and reports whether the host must
-// release it: it is being removed then.
+// Undo is Withdraw that leaves no orphan.
 func (r *Registry) Undo(c *Client, res *Resource) (release bool) {
-	r.Withdraw(c, res)
+	if r.Withdraw(c, res) {
+		return true
+	}
 	if len(res.Users) > 0 || res.State == Removing {
 		return false
 	}

@@ -61,6 +61,7 @@ func TestRegistry_BeginAcquire_ByStateAndFlags(t *testing.T) {
 		{"being released", inState(Removing), sh, 0, false, again},
 		{"being released, orphan", inState(Removing), sh, orphan, false, again},
 		{"being acquired", inState(Adding), sh, 0, false, busy},
+		{"being acquired by itself", func(t *testing.T, r *Registry, a, _ *Client) { acquired(t, r, a, resource("x", sh), 0).State = Adding }, sh, 0, false, exists},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, a, b := joined(t)
@@ -156,6 +157,52 @@ func TestRegistry_BeginReleaseOrphans_OneOrAll(t *testing.T) {
 	require.Equal(t, orphans[1:2], r.BeginReleaseOrphans(Key{"ls", "o2"}))
 	require.Empty(t, r.BeginReleaseOrphans(Key{"ls", "o2"}), "it is being released")
 	require.Equal(t, []*Resource{orphans[0], orphans[2]}, r.BeginReleaseOrphans(Key{"ls", ""}))
+}
+
+// TestRegistry_Withdraw_LeavesAnOrphan: what a client got of others is as it was before it.
+func TestRegistry_Withdraw_LeavesAnOrphan(t *testing.T) {
+	r, a, b := joined(t)
+	orphan := acquired(t, r, a, resource("orphan", wire.ResPersistent), 0)
+	shared := acquired(t, r, a, resource("shared", wire.ResShared), 0)
+	acquired(t, r, b, resource("shared", wire.ResShared), 0)
+	require.Equal(t, []*Resource(nil), r.Gone(a.ID))
+	acquired(t, r, b, resource("orphan", 0), wire.AcquireOrphan)
+	require.False(t, r.Withdraw(b, orphan))
+	require.True(t, orphan.Orphan())
+	require.True(t, r.Withdraw(b, shared), "its other user has ended meanwhile")
+	require.Equal(t, Removing, shared.State)
+	require.False(t, shared.Orphan())
+}
+
+func TestResource_Alone_ExclusivelyOfAClient(t *testing.T) {
+	r, a, b := joined(t)
+	res := acquired(t, r, a, resource("x", 0), 0)
+	require.True(t, res.Alone(a))
+	require.False(t, res.Alone(b))
+	require.False(t, acquired(t, r, a, resource("shared", wire.ResShared), 0).Alone(a))
+	r.Undo(a, res)
+	require.False(t, res.Alone(a))
+}
+
+func TestResource_EndConvert_SetsTheMode(t *testing.T) {
+	r, a, b := joined(t)
+	res := acquired(t, r, a, resource("x", wire.ResPersistent), 0)
+	for _, shared := range []bool{true, true, false} {
+		res.Converting = true
+		res.EndConvert(shared)
+		require.Equal(t, shared, res.Shared)
+		require.Equal(t, shared, res.Flags&wire.ResShared != 0)
+		require.NotZero(t, res.Flags&wire.ResPersistent)
+		require.False(t, res.Converting)
+	}
+	res.EndConvert(true)
+	_, code := r.BeginConvert(a, resource("x", 0))
+	require.Equal(t, none, code)
+	_, _, code = r.BeginAcquire(b, resource("x", wire.ResShared), 0)
+	require.Equal(t, busy, code, "it is being converted")
+	res.EndConvert(false)
+	_, _, code = r.BeginAcquire(b, resource("x", wire.ResShared), 0)
+	require.Equal(t, exists, code)
 }
 
 // TestRegistry_Drop_SparesAnother: a resource of the same name that was acquired meanwhile stays.
