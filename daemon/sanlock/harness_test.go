@@ -299,7 +299,7 @@ func (h *host) register() *client {
 func (c *client) registers() {
 	c.t.Helper()
 	c.send(wire.Request{Header: wire.Header{Command: wire.Register}})
-	require.Equal(c.t, uint32(0), c.inquire().data, "it is registered when the next command is answered")
+	require.Equal(c.t, wire.OK, c.inquire().code, "it is registered when the next command is answered")
 }
 
 // child is a connection of another process.

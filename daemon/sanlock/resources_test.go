@@ -143,6 +143,8 @@ func TestOrphan_IsAdopted(t *testing.T) {
 	eventually(t, "both are orphans", func() bool { return h.orphans() == 2 })
 	require.Equal(t, errno(syscall.EUCLEAN), b.acquire(0, x))
 	require.Equal(t, errno(syscall.EUCLEAN), b.acquire(wire.AcquireOrphan, c.res("x", 1, wire.ResShared|wire.ResPersistent)))
+	require.Equal(t, wire.LeaderMagic, b.acquire(wire.AcquireOrphan, x, c.res("z", 0, 0)))
+	require.Equal(t, 2, h.orphans(), "a request that fails leaves them as they were")
 	require.Equal(t, wire.OK, b.acquire(wire.AcquireOrphan|wire.AcquireLVB, x))
 	require.Equal(t, wire.OK, b.acquire(wire.AcquireOrphanOnly, y))
 	require.Equal(t, before, b.has(), "with the versions that they had")

@@ -75,6 +75,25 @@ func TestRestart_WithoutItsConnection_UntilTheProcessEnds(t *testing.T) {
 	require.Equal(t, wire.OK, b.acquire(wire.AcquireOrphan, z), "an orphan is still one")
 }
 
+// TestRestart_RegistersAgain_Continues: on a new connection of the process.
+func TestRestart_RegistersAgain_Continues(t *testing.T) {
+	c := newCluster(t, calm)
+	h := c.ready(1)
+	x, y := h.write("x", 1), h.write("y", 2)
+	a := h.register()
+	require.Equal(t, wire.OK, a.acquire(0, x))
+	h.restart()
+	b := h.register()
+	require.Contains(t, b.has(), "ls:x:")
+	other := h.register()
+	require.Empty(t, other.has(), "one connection continues")
+	require.Equal(t, wire.OK, b.acquire(0, y))
+	require.Equal(t, wire.OK, b.release(0, x))
+	require.Equal(t, wire.OK, other.acquire(0, x))
+	b.end()
+	eventually(t, "the end of the connection releases", func() bool { return other.acquire(0, y) == wire.OK })
+}
+
 // TestRestart_DuringACommand_IsAnswered: the client of a connection that was kept is told to try again.
 func TestRestart_DuringACommand_IsAnswered(t *testing.T) {
 	c := newCluster(t, calm)
