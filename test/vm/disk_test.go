@@ -54,6 +54,12 @@ func (m *machine) disk(driver, dev string) {
 func (m *machine) disks(names map[string]int64) {
 	m.t.Helper()
 	m.sh("modprobe -a sd_mod virtio_scsi")
+	m.nameDisks(names)
+}
+
+// nameDisks names SCSI disks by their sizes in megabytes.
+func (m *machine) nameDisks(names map[string]int64) {
+	m.t.Helper()
 	for name, megabytes := range names {
 		m.sh(fmt.Sprintf(`until test -b /dev/%s; do
 			for disk in /sys/block/sd*; do

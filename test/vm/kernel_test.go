@@ -19,6 +19,7 @@ var modules = []string{
 	"9pnet_virtio", "9p", // directory that survives a reboot
 	"softdog", "i6300esb", "ib700wdt",
 	"ext4", "crc32c_generic", // root filesystem
+	"dm_mod",
 	"tcm_loop", "target_core_file", // a SCSI target in the kernel
 	"iscsi_target_mod", "target_core_iblock", "virtio_net", // and one for other machines
 }
@@ -70,7 +71,7 @@ func fetchKernel(root string) (image string, err error) {
 	for _, folder := range []string{"arch/x86/crypto", "block", "crypto", "lib", "fs/configfs", "fs/ext4", "fs/jbd2", "fs/9p", "fs/netfs", "fs/fscache", "net/9p", "drivers/block", "drivers/char", "drivers/scsi", "drivers/target", "drivers/virtio", "drivers/watchdog"} {
 		wanted = append(wanted, "*/kernel/"+folder+"/*")
 	}
-	for _, module := range []string{"fs/mbcache", "drivers/net/virtio_net", "drivers/net/net_failover", "net/core/failover"} {
+	for _, module := range []string{"fs/mbcache", "drivers/md/dm-mod", "drivers/net/virtio_net", "drivers/net/net_failover", "net/core/failover"} {
 		wanted = append(wanted, "*/kernel/"+module+".ko*")
 	}
 	if err := unpack(string(name[0]), dir, wanted...); err != nil {
@@ -102,7 +103,7 @@ func addModules(root, dir, version string) error {
 	needed := make(map[string]bool)
 	for line := range strings.Lines(string(dep)) {
 		files := strings.Fields(strings.Replace(line, ":", " ", 1))
-		if name := strings.TrimSuffix(filepath.Base(files[0]), ".ko"); missing[name] {
+		if name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(files[0]), ".ko"), "-", "_"); missing[name] {
 			delete(missing, name)
 			for _, file := range files {
 				needed[file] = true

@@ -20,8 +20,8 @@ import (
 // processor.
 const bootPatience = 8 * time.Minute
 
-// debian is the image of a root filesystem with Debian's systemd, the project's programs and its
-// units, and their dependencies. The packages are unpacked, not installed.
+// debian is the image of a root filesystem with Debian's systemd, lvm2 and sanlock, the project's
+// programs and its units, and their dependencies. The packages are unpacked, not installed.
 var debian = sync.OnceValues(func() (image string, err error) {
 	dir := filepath.Join(base, "debian")
 	root := filepath.Join(dir, "root")
@@ -40,7 +40,8 @@ var debian = sync.OnceValues(func() (image string, err error) {
 	get := func() error {
 		return execute(dir, "apt-get", "install", "-qq", "-y", "--no-install-recommends", "--download-only",
 			"-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache::archives="+archives, "-o", "APT::Sandbox::User=root",
-			"systemd", "systemd-sysv", "udev", "bash", "dash", "coreutils", "util-linux", "mount", "e2fsprogs", "procps", "grep", "sed")
+			"systemd", "systemd-sysv", "udev", "bash", "dash", "coreutils", "util-linux", "mount", "e2fsprogs", "procps", "grep", "sed",
+			"lvm2", "lvm2-lockd", "sanlock")
 	}
 	if err := get(); err != nil { // the package lists may be out of date
 		if err := execute(dir, "apt-get", "update", "-qq"); err != nil {
@@ -76,11 +77,11 @@ var debian = sync.OnceValues(func() (image string, err error) {
 // ownFiles are files that are not in Debian's packages, by path. The examples run these programs;
 // each records that it ran.
 var ownFiles = map[string]string{
-	"etc/passwd": "root:x:0:0::/root:/bin/sh\njoe:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+	"etc/passwd": "root:x:0:0::/root:/bin/sh\njoe:x:1000:1000::/tmp:/bin/sh\nsanlock:x:107:107::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n",
 	"etc/shadow": "root:*::0:::::\njoe:*::0:::::\n",
-	"etc/group": "root:x:0:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nlp:x:7:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\ntape:x:26:\n" +
+	"etc/group": "root:x:0:\nadm:x:4:\ntty:x:5:\ndisk:x:6:sanlock\nlp:x:7:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\ntape:x:26:\n" +
 		"audio:x:29:\nutmp:x:43:\nvideo:x:44:\ninput:x:101:\nsgx:x:102:\nkvm:x:103:\nrender:x:104:\nsystemd-journal:x:106:\n" +
-		"bakery:x:105:joe\njoe:x:1000:\nnogroup:x:65534:\n",
+		"bakery:x:105:joe\nsanlock:x:107:\njoe:x:1000:\nnogroup:x:65534:\n",
 	"etc/nsswitch.conf": "passwd: files\ngroup: files\n",
 	"etc/os-release":    "ID=debian\nNAME=lab\n",
 	"etc/fstab":         "",
@@ -91,6 +92,7 @@ var ownFiles = map[string]string{
 	"usr/local/bin/web":         "#!/bin/sh\necho \"web runs on $(uname -n)\"\nexec sleep infinity\n",
 	"usr/local/bin/nightly":     "#!/bin/sh\necho \"nightly runs on $(uname -n)\"\nsleep 2\n",
 	"usr/local/bin/stubborn":    stubborn,
+	"usr/local/bin/kill-vg":     killVG,
 	// Variants without logind and PAM.
 	"etc/systemd/system/user-runtime-dir@.service": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=install -d -o %i /run/user/%i\n",
 	"etc/systemd/system/user@.service.d/lab.conf":  "[Service]\nPAMName=\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
@@ -139,7 +141,7 @@ func furnish(root string) error {
 	for _, program := range []string{"bakeryd", "bakeryctl", "bakeryctl-full"} {
 		copies["usr/bin/"+program] = filepath.Join(base, "root/bin", program)
 	}
-	for pattern, to := range map[string]string{"*.service": "usr/lib/systemd/system/", "examples/*": "etc/systemd/system/"} {
+	for pattern, to := range map[string]string{"*.service": "usr/lib/systemd/system/", "*.conf": "usr/share/bakeryd/", "examples/*": "etc/systemd/system/"} {
 		units, err := filepath.Glob("../../packaging/systemd/" + pattern)
 		if err != nil || len(units) == 0 {
 			return fmt.Errorf("no units in packaging/systemd/%s (%v)", pattern, err)

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"fmt"
+	"math/bits"
 	"net"
 	"os"
 	"os/exec"
@@ -66,26 +67,44 @@ func (s *target) start() {
 	log, err := os.OpenFile(s.log(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	require.NoError(s.t, err)
 	defer log.Close()
-	env := append(os.Environ(), "TGT_IPC_SOCKET="+filepath.Join(s.run, "s"))
 	s.tgtd = exec.Command(filepath.Join(dir, "tgtd"), "-f", "-C", "1", "--iscsi", "portal="+s.portal)
-	s.tgtd.Env, s.tgtd.Stdout, s.tgtd.Stderr = env, log, log
+	s.tgtd.Env, s.tgtd.Stdout, s.tgtd.Stderr = s.env(), log, log
 	s.tgtd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	require.NoError(s.t, s.tgtd.Start())
-	admin := func(args string) (string, error) {
-		cmd := exec.Command(filepath.Join(dir, "tgtadm"), append([]string{"-C", "1", "--lld", "iscsi"}, strings.Fields(args)...)...)
-		cmd.Env = env
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	eventually(s.t, "tgtd serves", func() bool { _, err := admin("--op show --mode target"); return err == nil })
+	eventually(s.t, "tgtd serves", func() bool { _, err := s.admin("--op show --mode target"); return err == nil })
 	steps := []string{"--op new --mode target -T " + targetName}
 	for i, image := range s.images {
 		steps = append(steps, fmt.Sprintf("--op new --mode logicalunit --lun %d -b %s", i+1, image))
 	}
 	for _, args := range append(steps, "--op bind --mode target -I ALL") {
 		args = fmt.Sprint(args, " --tid ", s.tid)
-		out, err := admin(args)
+		out, err := s.admin(args)
 		require.NoError(s.t, err, "tgtadm %s: %s", args, out)
+	}
+}
+
+func (s *target) env() []string {
+	return append(os.Environ(), "TGT_IPC_SOCKET="+filepath.Join(s.run, "s"))
+}
+
+// admin runs tgtadm.
+func (s *target) admin(args string) (out string, err error) {
+	s.t.Helper()
+	dir, err := tgt()
+	require.NoError(s.t, err)
+	cmd := exec.Command(filepath.Join(dir, "tgtadm"), append([]string{"-C", "1", "--lld", "iscsi"}, strings.Fields(args)...)...)
+	cmd.Env = s.env()
+	b, err := cmd.CombinedOutput()
+	return string(b), err
+}
+
+// physical sets the size of the physical sectors of all units, until tgtd restarts. Logical ones
+// have 512 bytes.
+func (s *target) physical(size int) {
+	s.t.Helper()
+	for i := range s.images {
+		out, err := s.admin(fmt.Sprintf("--op update --mode logicalunit --tid %d --lun %d --params lbppbe=%d", s.tid, i+1, bits.Len(uint(size/512))-1))
+		require.NoError(s.t, err, out)
 	}
 }
 

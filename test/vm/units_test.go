@@ -113,14 +113,7 @@ func (h *unitHost) explain() {
 // setUp names the disks of a booted machine, and writes bakeryd's settings.
 func (h *unitHost) setUp() {
 	h.t.Helper()
-	for name, megabytes := range unitDisks {
-		h.sh(fmt.Sprintf(`until test -L /dev/%s; do
-			for size in /sys/block/sd*/size; do
-				test "$(cat $size)" != %d || { dev=${size%%/size}; ln -sf ${dev##*/} /dev/%s; }
-			done
-			sleep 0.1
-		done`, name, megabytes<<11, name))
-	}
+	h.nameDisks(unitDisks)
 	h.sh(fmt.Sprintf(`cd /etc/bakery
 		printf 'BAKERYD_DEVICE=/dev/locks\nBAKERYD_HOST_ID=%d\n' >bakeryd.env
 		printf 'BAKERYD_DEVICE=/dev/slow\nBAKERYD_HOST_ID=%d\n' >slow.env
@@ -304,8 +297,8 @@ func lastDefences(t *testing.T, a, b *unitHost) {
 	a.run("systemctl", "start", "bakeryd@fenced")
 	held := a.start("bakeryctl", "--socket", socket, "lock", "x", "--", "sh", "-c", "echo held; exec sleep infinity")
 	held.says("held")
-	a.run("systemctl", "stop", "bakeryd@fenced") // permanently
-	require.Equal(t, "works\n", b.run("bakeryctl", "--socket", socket, "lock", "x", "--", "echo", "works"))
+	a.run("systemctl", "stop", "bakeryd@fenced")                                                        // permanently
+	require.Equal(t, "works\n", b.sh("bakeryctl --socket "+socket+" lock x -- echo works 2>/dev/null")) // it says that it waits
 	held.exits(75)
 	require.Contains(t, b.journal("bakeryd@fenced"), "host fenced")
 	b.run("systemctl", "stop", "bakeryd@fenced")
@@ -330,15 +323,15 @@ func usersCommand(t *testing.T, a, _ *unitHost) {
 }
 
 // holders returns the ids of the hosts that hold a lock.
-func (h *unitHost) holders(socket, name string) (ids []int) {
-	h.t.Helper()
+func (m *machine) holders(socket, name string) (ids []int) {
+	m.t.Helper()
 	var status struct {
 		Locks []struct {
 			Name    string
 			Holders []struct{ Host int }
 		}
 	}
-	require.NoError(h.t, json.Unmarshal([]byte(h.run("bakeryctl", "--socket", socket, "status", "--json")), &status))
+	require.NoError(m.t, json.Unmarshal([]byte(m.run("bakeryctl", "--socket", socket, "status", "--json")), &status))
 	for _, l := range status.Locks {
 		if l.Name == name {
 			for _, x := range l.Holders {

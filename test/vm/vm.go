@@ -1,7 +1,7 @@
 // Package vm tests bakeryd on machines: real Linux kernels that are killed, reset and paused, a
 // real iSCSI target, and watchdogs that reset their machine. The machines run in qemu without KVM.
-// They have Debian's kernel, and as userland only busybox and the project's own programs. They
-// continue from a snapshot of a booted machine.
+// They have Debian's kernel, and as userland busybox and the project's own programs, or Debian's
+// systemd, lvm2 and sanlock. They continue from a snapshot of a booted machine.
 //
 //	test/vm/run
 //

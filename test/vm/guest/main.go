@@ -147,7 +147,7 @@ func reseed(seed []byte) error {
 // switchRoot continues with the systemd of another root filesystem, which has this program as a
 // service. It returns only on failure.
 func switchRoot(dev string) error {
-	if out, err := exec.Command("modprobe", "-a", "virtio_blk", "crc32c_generic", "ext4", "virtio_scsi", "sd_mod", "sg", "softdog").CombinedOutput(); err != nil {
+	if out, err := exec.Command("modprobe", "-a", "virtio_blk", "crc32c_generic", "ext4", "virtio_scsi", "sd_mod", "sg", "softdog", "dm_mod").CombinedOutput(); err != nil {
 		return fmt.Errorf("modprobe: %s: %w", out, err)
 	}
 	for _, err := os.Stat(dev); err != nil; _, err = os.Stat(dev) {
