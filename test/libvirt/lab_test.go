@@ -161,7 +161,7 @@ func TestRestart_DomainKeepsItsLease(t *testing.T) {
 }
 
 // TestRestart_AfterTheLease_DomainIsStopped: nothing stops the domain of a host without bakeryd and without a
-// watchdog; the next bakeryd does.
+// watchdog. The next bakeryd does, before it joins.
 func TestRestart_AfterTheLease_DomainIsStopped(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, web)
@@ -170,7 +170,8 @@ func TestRestart_AfterTheLease_DomainIsStopped(t *testing.T) {
 	a.stop("bakeryd", syscall.SIGKILL)
 	eventually(t, "the domain starts on the other host", func() bool { return b.virsh("start", "web").err == nil })
 	require.Equal(t, "running", a.state("web"))
-	a.restartBakeryd()
+	l.faults.Set(fusetest.State{Hang: fusetest.Trouble{Writes: true}}) // it cannot join
+	a.startBakeryd()
 	eventually(t, "the domain that lost its lease is stopped", func() bool { return a.state("web") == "shut off" })
 	require.Equal(t, "running", b.state("web"))
 }
