@@ -34,10 +34,12 @@ import (
 const (
 	// patience limits waits for what must happen. Only a test that fails waits for so long.
 	patience = 2 * time.Minute
-	// calm is a lease that no load of the machine loses: then the server would kill its clients, among them this process.
-	calm = time.Minute
 	mib  = 1 << 20
 )
+
+// calm is a lease that no load of the machine loses: then the server would kill its clients, among them this process.
+// A join that a stall delays waits for it.
+var calm = standstill.Outlives(30 * time.Second)
 
 // short is a lease whose end a test waits for. Its clients are processes of their own.
 var short = standstill.Outlives(6 * time.Second)
