@@ -34,7 +34,7 @@ import (
 const (
 	// patience limits waits for what must happen. Only a test that fails waits for so long.
 	patience = 2 * time.Minute
-	mib  = 1 << 20
+	mib      = 1 << 20
 )
 
 // calm is a lease that no load of the machine loses: then the server would kill its clients, among them this process.
