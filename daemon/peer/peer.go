@@ -20,6 +20,12 @@ func Listening(conn *net.UnixConn) bool {
 	return queued < 4096
 }
 
+// Queued returns how many bytes of the client can be read.
+func Queued(conn *net.UnixConn) (n int) {
+	_ = Control(conn, func(fd int) { n, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+	return n
+}
+
 // HungUp reports whether the last descriptor of the client's end is closed.
 func HungUp(conn *net.UnixConn) bool {
 	hup := false

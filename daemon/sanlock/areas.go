@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/locks"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
@@ -117,23 +116,17 @@ func (c *conn) write(rec area.Record, d wire.Disk, flags uint32) answer {
 }
 
 // forget removes the lock of a resource that has no area any more, unless it is in use: its entry in the directory of
-// locks is free for another one then. A value block of another area with these names, such as the original of a copied
-// disk, stays.
+// locks is free for another one then. A lock with a value block stays: the area may be a copy, and the block that of the
+// original.
 func (c *conn) forget(t *term, rec area.Record) {
 	lock := hosts.Name(rec.Lockspace, rec.Name)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err := c.cfg.May(c.caller, lock)
 	if err == nil {
-		var v locks.Value
-		if v, err = t.host.LockManager().Value(ctx, lock); err == nil && len(v.Value) > 0 && !blockOf(v.Value, rec.Nonce) {
-			return
-		}
+		err = t.host.LockManager().RemoveIfNoValue(ctx, lock, true)
 	}
-	if err == nil {
-		err = t.host.LockManager().Remove(ctx, lock, true)
-	}
-	if err != nil && !errors.Is(err, api.ErrNoLock) && !errors.Is(err, api.ErrBusy) {
+	if err != nil && !errors.Is(err, api.ErrNoLock) && !errors.Is(err, api.ErrBusy) && !errors.Is(err, api.ErrValue) {
 		c.log.Warn("removing the lock of a former resource of the sanlock socket failed", "lock", lock, "err", err)
 	}
 }

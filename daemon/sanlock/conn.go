@@ -26,6 +26,7 @@ type conn struct {
 	joined *term // in which a command is executed that needs one; nil if there is none
 	// of a connection that is kept for the next process: bytes of the current request that are still in the socket
 	pending int
+	again   bool // the previous process may have executed the next request, and did not answer it
 }
 
 func (s *Server) newConn(sock *net.UnixConn) *conn {
@@ -84,16 +85,25 @@ func (c *conn) consume() {
 	}
 }
 
-// saveActive saves that a command of a client is under way, before its request is taken out of the socket: the next
-// process answers it, or executes it if it is there.
-func (c *conn) saveActive(client *registry.Client) {
-	if c.cfg.Keep != nil && c.client == client {
-		c.mu.Lock()
-		client.Asked = client.Active
-		c.mu.Unlock()
-		_ = c.save()
+// executedAgain returns the answer to a request that the previous process may have executed already.
+func (c *conn) executedAgain(req *wire.Request, a answer) answer {
+	switch {
+	case req.Command == wire.Release && a.code == -1, req.Command == wire.Convert && a.code == wire.Errno(syscall.EALREADY):
+		return answer{}
+	case req.Command != wire.Acquire:
+		return a
 	}
-	c.consume()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range req.Resources {
+		if _, code := c.reg.Has(c.client, keyOf(r)); code != wire.OK {
+			if a.code == wire.AcquireIdlive { // by a grant that was not recorded, and is being released
+				a.code = wire.Errno(syscall.EAGAIN)
+			}
+			return a
+		}
+	}
+	return answer{}
 }
 
 // enter counts a command that Close must wait for. It returns false once the server ends.
@@ -148,8 +158,8 @@ type answer struct {
 	later bool // bakeryd ends: the next process answers
 }
 
-// settled saves the outcome of a command that saveActive has begun. If bakeryd ends before it is saved, the next process
-// answers.
+// settled saves the outcome of a command. If bakeryd ends before it is saved, the next process executes the request
+// again: it is still in the socket.
 func (c *conn) settled(a answer) answer {
 	a.later = errors.Is(c.save(), statefile.ErrEnded)
 	return a
@@ -221,6 +231,9 @@ func (c *conn) execute(req *wire.Request) bool {
 	}
 	if a.later {
 		return false
+	}
+	if c.again {
+		a, c.again = c.executedAgain(req, a), false
 	}
 	c.consume()
 	if a.code < 0 {
@@ -357,7 +370,7 @@ func (c *conn) target(pid int) (*registry.Client, wire.Code) {
 func (s *Server) end(client *registry.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	client.Active, client.Asked = 0, 0
+	client.Active = 0
 	if client.Killing && len(s.reg.Of(client.ID)) == 0 {
 		client.Killing = false // it has released all
 	}
@@ -393,9 +406,6 @@ func (s *Server) gone(client *registry.Client) {
 	if s.cfg.Drop != nil {
 		s.cfg.Drop(client.Kept)
 	}
-	_ = s.save()
-	for _, res := range release {
-		s.letGo(res, "its client has ended")
-	}
+	s.letGoAll(release, "its client has ended")
 	_ = s.save()
 }

@@ -21,7 +21,6 @@ func (c *conn) convert(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	c.saveActive(client)
 	code = c.convertOne(client, req)
 	c.end(client)
 	return c.settled(failed(code)) // the next process finds the mode in the handover file
@@ -197,6 +196,9 @@ func (c *conn) getLVB(req *wire.Request) answer {
 		return failed(wire.Errno(syscall.EINVAL))
 	}
 	_, is, code := c.block(req.Resources[0])
+	if code == wire.OK {
+		code = c.allowed(hosts.Name(is.Lockspace, is.Name))
+	}
 	if code != wire.OK {
 		return failed(code)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/sanlock/area"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/statefile"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/daemon/session"
 )
@@ -20,7 +21,6 @@ func (c *conn) acquire(req *wire.Request) answer {
 	if code != wire.OK {
 		return failed(code)
 	}
-	c.saveActive(client)
 	if req.Owner != "" {
 		c.mu.Lock()
 		client.Name = strings.ToValidUTF8(req.Owner, "?")
@@ -28,6 +28,9 @@ func (c *conn) acquire(req *wire.Request) answer {
 	}
 	var got []grant
 	for _, want := range req.Resources {
+		if code = c.allowed(hosts.Name(want.Lockspace, want.Name)); code != wire.OK {
+			break
+		}
 		var g grant
 		if g, code = c.acquireOne(client, want, req.Flags); code != wire.OK {
 			break
@@ -39,8 +42,11 @@ func (c *conn) acquire(req *wire.Request) answer {
 	}
 	if code == wire.OK {
 		c.end(client)
-		if c.save() == nil {
+		switch err := c.save(); {
+		case err == nil:
 			return answer{}
+		case errors.Is(err, statefile.ErrEnded):
+			return answer{later: true}
 		}
 		code = wire.Errno(syscall.EIO) // the next process would not know of it
 	}
@@ -162,18 +168,27 @@ func (c *conn) undo(client *registry.Client, g grant) {
 	}
 	release := undo(client, g.Resource)
 	c.mu.Unlock()
-	if !release {
+	if !release || errors.Is(c.save(), statefile.ErrEnded) {
 		return
 	}
-	_ = c.save()
 	if g.hold != nil {
 		g.hold.Leave()
 	}
 	c.letGo(g.Resource, "the request failed")
 }
 
-// letGo releases a resource that is being removed. The state file says so before: a hold that it lists and that is
-// not there any more would be lost.
+// letGoAll releases resources that are being removed. The state file says so before: a hold that it lists and that is
+// not there any more would be lost. If bakeryd ends, the next process releases them.
+func (s *Server) letGoAll(all []*registry.Resource, why string) {
+	if len(all) == 0 || errors.Is(s.save(), statefile.ErrEnded) {
+		return
+	}
+	for _, res := range all {
+		s.letGo(res, why)
+	}
+}
+
+// letGo releases a resource that is being removed, as the state file says.
 func (s *Server) letGo(res *registry.Resource, why string) {
 	s.log.Debug("releasing a resource of the sanlock socket", "resource", res.Key().String(), "reason", why)
 	s.release(res.Hold)
@@ -198,10 +213,7 @@ func (c *conn) releaseOrphans(req *wire.Request) answer {
 	c.mu.Lock()
 	found := c.reg.BeginReleaseOrphans(registry.Key{Lockspace: want.Lockspace, Name: want.Name})
 	c.mu.Unlock()
-	_ = c.save()
-	for _, res := range found {
-		c.letGo(res, "a client released the orphan")
-	}
+	c.letGoAll(found, "a client released the orphan")
 	return answer{code: wire.Code(len(found))}
 }
 
@@ -248,7 +260,9 @@ func (c *conn) releaseAs(client *registry.Client, req *wire.Request) (a answer) 
 			release = append(release, r)
 		}
 	}
-	c.saveActive(client)
+	if len(release) > 0 && errors.Is(c.save(), statefile.ErrEnded) {
+		return answer{later: true}
+	}
 	for _, r := range release {
 		c.letGo(r.Resource, "its client released it")
 		if r.renamed != nil {

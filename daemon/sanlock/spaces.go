@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/sanlock/hosts"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/killing"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/registry"
+	"github.com/bakeryd/bakeryd/daemon/sanlock/statefile"
 	"github.com/bakeryd/bakeryd/daemon/sanlock/wire"
 	"github.com/bakeryd/bakeryd/daemon/session"
 	"github.com/bakeryd/bakeryd/layout"
@@ -26,6 +27,9 @@ func (c *conn) addLockspace(req *wire.Request) answer {
 	}
 	if t == nil {
 		return failed(wire.Errno(syscall.EAGAIN))
+	}
+	if code := c.allowed(hosts.Lock(l)); code != wire.OK {
+		return failed(code)
 	}
 	c.mu.Lock()
 	space, code := (*registry.Space)(nil), wire.Errno(syscall.EAGAIN)
@@ -173,9 +177,9 @@ func (s *Server) leave(space *registry.Space, p killing.Plan) {
 	s.mu.Lock()
 	orphans := s.reg.BeginReleaseOrphans(registry.Key{Lockspace: space.Name})
 	s.mu.Unlock()
-	_ = s.save()
-	for _, res := range orphans {
-		s.letGo(res, "its lockspace is being removed")
+	s.letGoAll(orphans, "its lockspace is being removed")
+	if errors.Is(s.save(), statefile.ErrEnded) { // the next process goes on
+		return
 	}
 	s.release(space.Hold)
 	s.mu.Lock()

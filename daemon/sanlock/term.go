@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,7 +165,7 @@ func (s *Server) resume(t *term) func() {
 			res.EndConvert(t.holds[res.Hold.Session].Mode() == layout.Shared)
 		default:
 			s.log.Error("a resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
-			if res.Lost = true; len(res.Users) == 0 { // no process can be stopped for it
+			if res.Lost = true; !stoppable(reg, res, kept) {
 				reg.Drop(res)
 			}
 			if space := reg.Spaces[res.Lockspace]; space != nil {
@@ -208,6 +209,15 @@ func (s *Server) resume(t *term) func() {
 	}
 }
 
+// stoppable reports whether a client has a lost resource that can be stopped for it, or release it. Waiting for another one
+// would protect nothing.
+func stoppable(reg *registry.Registry, res *registry.Resource, kept map[string]*os.File) bool {
+	return slices.ContainsFunc(res.Users, func(id int) bool {
+		c := reg.Clients[id]
+		return c.Restrict&wire.RestrictSigkill == 0 || kept[c.Kept] != nil
+	})
+}
+
 // Lost reports whether clients have resources whose locks this host does not hold. Other hosts may have them, so this
 // host is not safe until the clients have ended.
 func (s *Server) Lost() bool {
@@ -235,8 +245,6 @@ func (s *Server) resumeHold(t *term, lock string, mode layout.Mode, id registry.
 // resumeClient continues with a client of the previous process: on its connection if that was kept, else until
 // its process ends.
 func (s *Server) resumeClient(client *registry.Client, kept *os.File) {
-	asked := client.Asked
-	client.Asked = 0
 	sock := peer.Conn(kept)
 	if sock == nil {
 		s.tasks.Go(func() {
@@ -246,32 +254,13 @@ func (s *Server) resumeClient(client *registry.Client, kept *os.File) {
 		return
 	}
 	c := s.newConn(sock)
-	c.client, c.deaf = client, client.Restrict&wire.RestrictAll != 0
+	c.client, c.deaf, c.again = client, client.Restrict&wire.RestrictAll != 0, peer.Queued(sock) > 0
 	s.mu.Lock()
 	s.conns[client.ID] = c
 	s.mu.Unlock()
 	s.tasks.Go(func() {
-		c.settle(asked)
 		c.serve()
 	})
-}
-
-// settle answers a command that was under way when the previous process ended. If its request is still in the socket, it
-// was not executed, but for a release: the resources are being released since the state file has the command.
-func (c *conn) settle(asked wire.Command) {
-	queued := 0
-	_ = peer.Control(c.sock, func(fd int) { queued, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
-	switch {
-	case asked == wire.Release:
-		if queued > 0 {
-			if _, err := wire.Read(c.sock); err != nil {
-				return
-			}
-		}
-		c.answer(wire.Header{Command: asked}, answer{})
-	case asked != 0 && queued == 0: // what the client has is as the registry says
-		c.answer(wire.Header{Command: asked}, failed(wire.Errno(unix.EAGAIN)))
-	}
 }
 
 // awaitEnd blocks until the process of a client has ended.

@@ -59,7 +59,6 @@ type Client struct {
 	Kept    string       `json:"kept,omitempty"`    // name under which its connection is kept for the next process
 	Killing bool         `json:"killing,omitempty"` // it must release all, and acquires nothing
 	Active  wire.Command `json:"-"`                 // under way; 0: none
-	Asked   wire.Command `json:"asked,omitempty"`   // under way, and its connection awaits the answer; 0: none
 }
 
 // Space is a sanlock lockspace that this host is in.
