@@ -2,7 +2,6 @@
 package peer
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -124,7 +123,10 @@ func Peek(conn *net.UnixConn, most int, length func(start []byte) int) (text []b
 		text = text[:min(len(text), want)]
 		return true
 	})
-	return text, cmp.Or(err, failed)
+	if failed != nil {
+		err = failed
+	}
+	return text, err
 }
 
 func sendsNoMore(fd uintptr) bool {

@@ -3,19 +3,12 @@
 // here, and what differs from sanlock 3.8.5.
 //
 // A sanlock lockspace is a prefix of lock names: resource RES of lockspace LS is the lock sanlock/LS/RES, and a
-// host that is in LS with id N holds sanlock/LS/host/N; the token of that hold is its generation. The disks
-// of the callers have is in package area, the bytes on the socket in package wire, and the rules of what a client
-// may have in package registry.
+// host that is in LS with id N holds sanlock/LS/host/N; the token of that hold is its generation.
 //
-// The files by topic:
-//
-//   - server.go has the server and its state file, conn.go a connection and its commands
-//   - spaces.go joins and leaves lockspaces, and knows the hosts in them
-//   - resources.go acquires and releases, modes.go has conversion and value blocks, areas.go reads and writes
-//     the callers' disks
-//   - term.go has the holds of one term of membership, and finds those of the previous process
-//   - kill.go stops the clients of a lockspace that ends
-//   - status.go is for people
+// The files by topic: server.go has the server, conn.go a connection and its commands; spaces.go joins and leaves
+// lockspaces; resources.go acquires and releases, modes.go converts and has value blocks, areas.go reads and writes
+// the callers' disks; term.go has the holds of one term of membership, and finds those of the previous process; kill.go
+// stops the clients of a lockspace that ends; status.go is for people.
 package sanlock
 
 import (
@@ -139,9 +132,6 @@ func (s *Server) dismiss(uid int) {
 	s.users[uid]--
 }
 
-// closeWithin is how long Close waits for commands.
-const closeWithin = time.Second
-
 // Close ends the server and all its connections, once the commands that are under way are answered or left for the next
 // process. Holds that were not released stay as they are in the bakery lockspace.
 func (s *Server) Close() {
@@ -149,7 +139,7 @@ func (s *Server) Close() {
 	s.closing = true
 	s.mu.Unlock()
 	close(s.ended)
-	for give := time.After(closeWithin); ; {
+	for give := time.After(time.Second); ; {
 		s.mu.Lock()
 		idle, changed, conns := s.executing == 0, s.changed, slices.Collect(maps.Values(s.conns))
 		s.mu.Unlock()

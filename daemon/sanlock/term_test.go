@@ -94,10 +94,10 @@ func TestRestart_RegistersAgain_Continues(t *testing.T) {
 	eventually(t, "the end of the connection releases", func() bool { return other.acquire(0, y) == wire.OK })
 }
 
-// TestRestart_DuringACommand_IsAnswered: the client of a connection that was kept is told to try again.
+// TestRestart_DuringACommand_IsAnswered: the next process executes what the client of a connection that was kept has asked for.
 func TestRestart_DuringACommand_IsAnswered(t *testing.T) {
 	c := newCluster(t, calm)
-	asked, proceed := make(chan struct{}), make(chan struct{})
+	asked, proceed := make(chan struct{}, 10), make(chan struct{})
 	h := c.ready(1, keeping, func(h *host) {
 		h.cfg.May = func(_ sanlock.Caller, lock string) error {
 			if lock == "sanlock/ls/x" {
@@ -117,7 +117,7 @@ func TestRestart_DuringACommand_IsAnswered(t *testing.T) {
 	h.reopen()
 	answer := a.receive()
 	require.Equal(t, uint32(wire.Acquire), answer.cmd)
-	require.Equal(t, errno(syscall.EAGAIN), answer.code)
+	require.Equal(t, errno(syscall.EAGAIN), answer.code, "the former server of this process has the lock")
 	require.Empty(t, a.has(), "and one answer only")
 	require.Contains(t, b.has(), "ls:y:")
 }
