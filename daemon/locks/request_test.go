@@ -128,7 +128,7 @@ func TestRequestToAllHolders(t *testing.T) {
 			h1, h2 := acquire(t, a, with(one)), acquire(t, b, with(two))
 			// behind both
 			waiting := start(t, e, Request{Name: "x", OnRequest: func(r Requested) { third <- r }})
-			require.ElementsMatch(t, []Asked{{Host: 1, HostName: "db1", Token: h1.Token()}, {Host: 2, HostName: "db2", Token: h2.Token()}}, asks(t, e, "x", "now"))
+			require.ElementsMatch(t, []Asked{{Host: 1, HostName: "db1", Token: h1.Token(), Mode: req.Mode}, {Host: 2, HostName: "db2", Token: h2.Token(), Mode: req.Mode}}, asks(t, e, "x", "now"))
 			for _, l := range []listener{one, two} {
 				l.hears(t, Requested{Host: 3, HostName: "db3", Message: "now"})
 			}
