@@ -27,7 +27,8 @@ type compatibility struct {
 	ln  net.Listener // nil if no socket is served
 	log *slog.Logger
 
-	left atomic.Bool // a bakeryd whose lease is over left clients, and the server has not begun
+	// reports whether something is left of a bakeryd whose lease is over; nil if nothing was
+	left atomic.Pointer[func() bool]
 }
 
 // abandons has the clients of sanlock's socket stopped that a bakeryd left whose lease is over, and the watchdog not fed
@@ -36,10 +37,15 @@ func (c *compatibility) abandons(cfg *daemon.Config) {
 	cfg.AbandonSuffix = sanlock.StateSuffix
 	cfg.Abandon = func(ctx context.Context, dir string, uuid layout.UUID, host int) error {
 		left, err := killing.Abandon(ctx, c.log, sanlock.StatePath(dir, uuid, host))
-		c.left.Store(c.left.Load() || left)
+		if left != nil {
+			c.left.Store(&left)
+		}
 		return err
 	}
-	cfg.Safe = func() bool { return !c.left.Load() && !c.srv.Lost() }
+	cfg.Safe = func() bool {
+		left := c.left.Load()
+		return (left == nil || !(*left)()) && !c.srv.Lost()
+	}
 }
 
 // listenSanlock creates the socket of --sanlock-socket, if there is one.
@@ -78,7 +84,7 @@ func (c *compatibility) begin(h *daemon.Host) {
 		c.log.Error("clients of sanlock have resources, and --sanlock-socket is not set: they cannot release them", "remedy", "set it again, and restart bakeryd")
 	}
 	c.srv.Begin(h)
-	c.left.Store(false) // the server knows what is left
+	c.left.Store(nil)
 }
 
 func (c *compatibility) serve() {

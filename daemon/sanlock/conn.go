@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -85,25 +86,28 @@ func (c *conn) consume() {
 	}
 }
 
-// executedAgain returns the answer to a request that the previous process may have executed already.
-func (c *conn) executedAgain(req *wire.Request, a answer) answer {
-	switch {
-	case req.Command == wire.Release && a.code == -1, req.Command == wire.Convert && a.code == wire.Errno(syscall.EALREADY):
-		return answer{}
-	case req.Command != wire.Acquire:
-		return a
+// executed reports whether the previous process has executed an acquire that it did not answer.
+func (c *conn) executed(req *wire.Request) bool {
+	if !c.again || req.Command != wire.Acquire {
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range req.Resources {
-		if _, code := c.reg.Has(c.client, keyOf(r)); code != wire.OK {
-			if a.code == wire.AcquireIdlive { // by a grant that was not recorded, and is being released
-				a.code = wire.Errno(syscall.EAGAIN)
-			}
-			return a
-		}
+	return !slices.ContainsFunc(req.Resources, func(r wire.Resource) bool {
+		_, code := c.reg.Has(c.client, keyOf(r))
+		return code != wire.OK
+	})
+}
+
+// executedAgain returns the answer to a request that the previous process may have executed already.
+func executedAgain(req *wire.Request, a answer) answer {
+	switch {
+	case req.Command == wire.Release && a.code == -1, req.Command == wire.Convert && a.code == wire.Errno(syscall.EALREADY):
+		return answer{}
+	case req.Command == wire.Acquire && a.code == wire.AcquireIdlive: // by a grant that was not recorded, and is being released
+		return failed(wire.Errno(syscall.EAGAIN))
 	}
-	return answer{}
+	return a
 }
 
 // enter counts a command that Close must wait for. It returns false once the server ends.
@@ -226,6 +230,7 @@ func (c *conn) execute(req *wire.Request) bool {
 		if a.code = wire.Errno(syscall.EAGAIN); cmd.space {
 			a.code = wire.Errno(syscall.ENOSPC)
 		}
+	case c.executed(req):
 	default:
 		a = cmd.do(c, req)
 	}
@@ -233,7 +238,7 @@ func (c *conn) execute(req *wire.Request) bool {
 		return false
 	}
 	if c.again {
-		a, c.again = c.executedAgain(req, a), false
+		a, c.again = executedAgain(req, a), false
 	}
 	c.consume()
 	if a.code < 0 {
@@ -287,10 +292,10 @@ func (c *conn) register(*wire.Request) answer {
 		c.client.Kept = "sanlock-" + api.NewSessionID()
 	}
 	c.mu.Unlock()
+	_ = c.save() // repeated with what it acquires
 	if c.cfg.Keep != nil {
 		_ = peer.Control(c.sock, func(fd int) { c.cfg.Keep(c.client.Kept, fd) })
 	}
-	_ = c.save() // repeated with what it acquires
 	return answer{}
 }
 
@@ -327,8 +332,7 @@ func (c *conn) saved() answer {
 	return answer{}
 }
 
-// apiVersion is the version of sanlock that this package follows.
-const apiVersion = 3<<24 | 8<<16 | 5<<8
+const apiVersion = 3<<24 | 8<<16 | 5<<8 // the version of sanlock that this package follows
 
 func (c *conn) version(*wire.Request) answer { return answer{data: apiVersion} }
 

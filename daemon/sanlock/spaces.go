@@ -259,8 +259,7 @@ func (c *conn) hostsOf(l wire.Lockspace) ([]wire.Host, wire.Code) {
 	return held, wire.OK
 }
 
-// patience limits reads of the bakery lockspace for an answer.
-const patience = 10 * time.Second
+const patience = 10 * time.Second // for reads of the bakery lockspace
 
 // takeUnless takes a lock that a live holder does not have. One that may be dead is waited for, unless nowait.
 func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *registry.Client, wait bool) (*session.Own, wire.Code) {
@@ -298,5 +297,4 @@ func (c *conn) takeUnless(t *term, lock string, mode layout.Mode, client *regist
 	}
 }
 
-// tries is how often a lock is requested again that is busy and has no holder.
-const tries = 3
+const tries = 3 // of a lock that is busy and has no holder

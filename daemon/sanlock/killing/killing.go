@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -68,12 +69,9 @@ const Again = time.Second
 // Do does one thing to stop a client, and logs it unless it is done again. The log may block: nothing waits for it.
 func Do(log *slog.Logger, c *registry.Client, lockspace string, a Action, again bool) {
 	var err error
-	switch {
-	case a == Killpath:
+	if a == Killpath {
 		err = run(log, c)
-	case c.UID != 0 && !isOf(c):
-		return // it has ended, or was never what connected
-	default:
+	} else {
 		err = c.Process.Signal(a.signal())
 	}
 	if again && err == nil {
@@ -97,12 +95,6 @@ func (a Action) signal() syscall.Signal {
 		return syscall.SIGKILL
 	}
 	return syscall.SIGTERM
-}
-
-// isOf reports whether the process of a client runs as the user that connected.
-func isOf(c *registry.Client) bool {
-	same, err := c.Process.RunsAs(c.UID)
-	return err == nil && same
 }
 
 // run starts the killpath of a client, with the rights of that client.
@@ -158,12 +150,13 @@ func Args(text string) (args []string) {
 func isSpace(b byte) bool { return strings.IndexByte(" \t\n\v\f\r", b) >= 0 }
 
 // Abandon stops the clients that have resources by a state file: that of a bakeryd whose lease is over, so other hosts
-// may have the resources. It blocks until those have ended that may get SIGKILL. It returns whether something is left that
-// only an operator can end: a client that must not get it, or a persistent resource. If not, it removes the file.
-func Abandon(ctx context.Context, log *slog.Logger, path string) (left bool, err error) {
+// may have the resources. It blocks until those have ended that may get SIGKILL. If something is left that only an operator
+// can end, a client that must not get it or a persistent resource, Abandon returns a function that reports whether it still
+// is; else it removes the file.
+func Abandon(ctx context.Context, log *slog.Logger, path string) (left func() bool, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
 	var reg *registry.Registry
 	if err == nil {
@@ -171,36 +164,41 @@ func Abandon(ctx context.Context, log *slog.Logger, path string) (left bool, err
 	}
 	if err != nil {
 		log.Error("the state of the sanlock socket is not usable: its clients must stop, and start again", "path", path, "err", err)
-		return false, nil
+		return nil, nil
 	}
+	persistent := false
 	for _, res := range reg.Resources {
 		if res.Persistent {
-			left = true
+			persistent = true
 			go log.Error("a persistent resource of the sanlock socket is lost: other hosts may have it", "resource", res.Key().String())
 		}
 	}
 	for ran := map[int]bool{}; ; {
-		waits := false
-		for _, c := range reg.All() {
-			if has := reg.Of(c.ID); len(has) > 0 && c.Process.Alive() {
-				if c.KillPath != "" && !ran[c.ID] {
-					Do(log, c, has[0].Lockspace, Killpath, false)
-				}
-				Do(log, c, has[0].Lockspace, Plan{}.Next(c, 0), ran[c.ID])
-				ran[c.ID] = true
-				spared := c.Restrict&wire.RestrictSigkill != 0
-				waits, left = waits || !spared, left || spared
+		for _, c := range users(reg) {
+			lockspace := reg.Of(c.ID)[0].Lockspace
+			if c.KillPath != "" && !ran[c.ID] {
+				Do(log, c, lockspace, Killpath, false)
 			}
+			Do(log, c, lockspace, Plan{}.Next(c, 0), ran[c.ID])
+			ran[c.ID] = true
 		}
-		if !waits {
+		if !slices.ContainsFunc(users(reg), mayKill) {
 			break
 		}
 		if err := retry.Pause(ctx, Again); err != nil {
-			return left, err
+			return nil, err
 		}
 	}
-	if !left {
-		err = os.Remove(path)
+	left = func() bool { return persistent || len(users(reg)) > 0 }
+	if left() {
+		return left, nil
 	}
-	return left, err
+	return nil, os.Remove(path)
 }
+
+// users returns the clients that have resources, and have not ended.
+func users(reg *registry.Registry) []*registry.Client {
+	return slices.DeleteFunc(reg.All(), func(c *registry.Client) bool { return len(reg.Of(c.ID)) == 0 || !c.Process.Alive() })
+}
+
+func mayKill(c *registry.Client) bool { return c.Restrict&wire.RestrictSigkill == 0 }
