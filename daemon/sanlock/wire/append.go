@@ -24,11 +24,6 @@ type State struct {
 	Name, Text          string
 }
 
-// Answer returns an answer to the request with this header, without a body.
-func (h Header) Answer(result Code) Answer {
-	return Answer{Command: h.Command, Flags: h.Flags, Seq: h.Seq, Result: result}
-}
-
 // Append appends the answer to b. The length in the header is that of the message, except for the
 // commands that answer with states or a log: sanlock does not count these.
 func (a Answer) Append(b []byte) []byte {

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -50,74 +49,6 @@ func Inquiry(rs []Resource) ([]byte, error) {
 		}
 	}
 	return append([]byte(strings.Join(texts, " ")), 0), nil
-}
-
-// ParseResource parses the text of a resource. LVER may be missing.
-func ParseResource(s string) (Resource, error) {
-	r, err := parseResource(s)
-	if err != nil {
-		return Resource{}, fmt.Errorf("parse resource %.100q: %w", s, err)
-	}
-	return r, nil
-}
-
-func parseResource(s string) (Resource, error) {
-	parts, err := split(s)
-	if err != nil {
-		return Resource{}, err
-	}
-	if len(parts) < 2 || len(parts) == 3 {
-		return Resource{}, errors.New("use LOCKSPACE:NAME[:PATH:OFFSET...][:LVER]")
-	}
-	r := Resource{Lockspace: parts[0], Name: parts[1]}
-	if len(r.Lockspace) > NameLen || len(r.Name) > NameLen {
-		return r, fmt.Errorf("a name has at most %d bytes", NameLen)
-	}
-	for parts = parts[2:]; len(parts) > 1; parts = parts[2:] {
-		d := Disk{Path: parts[0]}
-		if d.Path == "" || len(d.Path) >= PathLen {
-			return r, fmt.Errorf("a path has from 1 to %d bytes", PathLen-1)
-		}
-		if d.Offset, err = strconv.ParseUint(parts[1], 10, 64); err != nil {
-			return r, fmt.Errorf("offset: %w", err)
-		}
-		r.Disks = append(r.Disks, d)
-	}
-	if len(r.Disks) > MaxDisks {
-		return r, fmt.Errorf("%d disks, more than %d", len(r.Disks), MaxDisks)
-	}
-	r.NumDisks = uint32(len(r.Disks))
-	switch {
-	case len(parts) == 0:
-	case parts[0] == "SH":
-		r.Flags = ResShared
-	default:
-		r.Flags = ResLVER
-		if r.Lver, err = strconv.ParseUint(parts[0], 0, 64); err != nil {
-			return r, fmt.Errorf("version: %w", err)
-		}
-	}
-	return r, nil
-}
-
-// split returns the parts of s between colons, without escapes.
-func split(s string) ([]string, error) {
-	parts := []string{""}
-	for i := 0; i < len(s); i++ {
-		last := &parts[len(parts)-1]
-		switch c := s[i]; c {
-		case ':':
-			parts = append(parts, "")
-		case '\\':
-			if i++; i == len(s) {
-				return nil, errors.New("a backslash at the end")
-			}
-			*last += s[i : i+1]
-		default:
-			*last += s[i : i+1]
-		}
-	}
-	return parts, nil
 }
 
 // IsUTF8 reports whether the names, paths and arguments of a request are UTF-8. The name of the owner need not be.

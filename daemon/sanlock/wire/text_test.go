@@ -24,39 +24,6 @@ func TestResource_String_IsThatOfSanlock(t *testing.T) {
 		`L\:S:R\ \\x:/dev/a:0:1`: {Lockspace: "L:S", Name: `R \x`, Lver: 1, Flags: ResLVER, NumDisks: 1, Disks: []Disk{{"/dev/a", 0}}},
 	} {
 		require.Equal(t, text, r.String())
-		got, err := ParseResource(text)
-		require.NoError(t, err)
-		require.Equal(t, r, got)
-	}
-}
-
-func TestParseResource_OtherForms_AreReadAsBySanlock(t *testing.T) {
-	r, err := ParseResource("LS:R")
-	require.NoError(t, err)
-	require.Equal(t, Resource{Lockspace: "LS", Name: "R"}, r)
-	r, err = ParseResource(`LS:R:/\a:1`)
-	require.NoError(t, err)
-	require.Equal(t, Resource{Lockspace: "LS", Name: "R", NumDisks: 1, Disks: []Disk{{"/a", 1}}}, r)
-	r, err = ParseResource("LS:R:/a:1:0x10")
-	require.NoError(t, err)
-	require.Equal(t, uint64(16), r.Lver)
-	require.Equal(t, uint32(ResLVER), r.Flags)
-}
-
-func TestParseResource_InvalidText_IsRefused(t *testing.T) {
-	long := strings.Repeat("x", 1024)
-	for _, test := range []struct{ text, cause string }{
-		{"", "use LOCKSPACE:NAME"}, {"LS", "use LOCKSPACE:NAME"}, {"LS:R:3", "use LOCKSPACE:NAME"},
-		{`LS:R\`, "backslash at the end"},
-		{"LS:" + long[:49], "at most 48 bytes"}, {long[:49] + ":R", "at most 48 bytes"},
-		{"LS:R::1", "from 1 to 1023 bytes"}, {"LS:R:" + long + ":1", "from 1 to 1023 bytes"},
-		{"LS:R:/a:x", `offset: strconv.ParseUint: parsing "x"`}, {"LS:R:/a:-1", "offset: "},
-		{"LS:R:/a:1:", "version: "}, {"LS:R:/a:1:sh", "version: "},
-		{"LS:R" + strings.Repeat(":/a:1", 5), "5 disks, more than 4"},
-	} {
-		_, err := ParseResource(test.text)
-		require.ErrorContains(t, err, test.cause, test.text)
-		require.ErrorContains(t, err, "parse resource ")
 	}
 }
 
